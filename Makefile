@@ -1,0 +1,42 @@
+# Two commands for newcomers: `make demo` and `make test`. Each sets up its own virtual environment.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: help demo test lint docs bench clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/demo.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[plot]'
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/demo.stamp
+
+demo: $(VENV)/demo.stamp ## a federation of silos, clustered before your eyes; table and picture in demo/
+	$(BIN)/fmtc demo --out demo --force
+
+test: $(VENV)/dev.stamp ## all tests, with coverage
+	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-report=term --cov-fail-under=95 $(ARGS)
+
+lint: $(VENV)/dev.stamp ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/html/index.html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+bench: $(VENV)/dev.stamp ## the README's tables (needs FMTC_DATA)
+	$(BIN)/python benchmarks/real_data.py
+	$(BIN)/python benchmarks/speed.py
+
+clean: ## everything these commands made
+	rm -rf $(VENV) build dist demo docs/_build docs/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -1,0 +1,27 @@
+"""Federated multi-task clustering: personalised clustering for data that may not move."""
+
+from .estimator import FMTC
+from .kernels.consensus import schatten_p, tsvt
+from .metrics import clustering_accuracy, score_clients
+from .models import load
+from .runtime.driver import ClientError, RoundRecord, run
+from .runtime.local import LocalTransport
+from .runtime.wire import FileError
+from .steps import Hyper
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "FMTC",
+    "ClientError",
+    "FileError",
+    "Hyper",
+    "LocalTransport",
+    "RoundRecord",
+    "clustering_accuracy",
+    "load",
+    "run",
+    "schatten_p",
+    "score_clients",
+    "tsvt",
+]

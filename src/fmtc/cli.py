@@ -1,0 +1,5 @@
+"""Words in, words out: parse, call one function, print, exit code."""
+
+
+def main() -> None:
+    """Entry point."""

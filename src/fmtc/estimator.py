@@ -1,0 +1,536 @@
+"""FMTC, the scikit-learn face: checks input, calls the driver, exposes fitted attributes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.utils import ClassifierTags, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .kernels.graph import association, knn_affinity
+from .runtime.driver import Callback, RoundRecord, run
+from .runtime.local import LocalTransport
+from .steps import ClientModel, Hyper, assign, memberships, project
+
+Array = np.ndarray
+SINGLE = "all"  # name of the only client where `clients` is left out
+
+
+class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+    """Federated multi-task clustering: one model per silo, each better for what the others learnt.
+
+    Every client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F of its rows and a
+    projection W of its features; the projections of all clients are drawn towards a common low-rank structure
+    by ADMM, and
+    only they are exchanged. A new row x is labelled by the nearest centre to ``x W``. With one client it is spectral
+    clustering that can predict.
+
+    Parameters
+    ----------
+    n_clusters : int, default=8
+        Clusters in every client.
+    alpha : float, default=1.0
+        How firmly the embedding is held to a linear function of the features.
+    beta : float, default=0.15
+        Strength of the coupling, as a fraction of the largest singular value of the first stack of
+        projections: 0 leaves
+        the clients alone, 1 would shrink the first consensus to nothing.
+    ridge : float, default=0.03
+        Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, against data of mean squared
+        row norm 1.
+    schatten_p : float in (0, 1], default=1.0
+        Exponent of the Schatten norm; below 1 small singular values are cut harder and large ones less.
+    coupling : {"tensor", "subspace"}, default="tensor"
+        What is made low-rank: the d x k x m tensor of projections (the paper), or the matrix of all
+        projections side by side,
+        which depends neither on the order of clients nor on rotations.
+    align : {"loop", "init", "none"}, default="loop"
+        Turn the clients' embeddings to a common frame: every round, after the first round only, or never (the paper).
+    n_neighbors : int or "auto", default="auto"
+        Neighbours in the graph of each client; "auto" is max(10, sqrt(n)/2).
+    bandwidth : float, default=None
+        Width of the Gaussian edge weights in the units of X; None takes the mean distance to the neighbours.
+    n_inner : int, default=5
+        Steps on the embedding in each round.
+    max_iter : int, default=50
+        Largest number of rounds.
+    tol : float, default=1e-3
+        Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
+    center : bool or "auto", default="auto"
+        Subtract each client's own column means; "auto" does for dense data and does not for sparse.
+    client_weights : mapping of client to float, default=None
+        The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
+    labels_from : {"projection", "embedding"}, default="projection"
+        Cluster the rows of XW, so that `predict` on the training rows gives `labels_`, or those of F (the paper).
+    n_init : int, default=10
+        Restarts of k-means in each client.
+    rho : float, default=None
+        A number switches to the paper's absolute units: alpha, beta and rho as printed, no scaling of the
+        data, `ridge` unused.
+        See `as_published`.
+    step_size : float, default=None
+        The paper's eta; None takes 1/(2 + alpha), with which the objective cannot rise.
+    random_state : int, RandomState instance or None, default=None
+        Decides the eigen-solver's start and k-means. The same int gives the same bytes, whatever `n_jobs`.
+    n_jobs : int, default=None
+        Clients worked on at the same time. None means 1, -1 all cores.
+    verbose : int, default=0
+        Above 0, one line per round on standard error.
+
+    Attributes
+    ----------
+    labels_ : ndarray of shape (n_samples,)
+        Cluster of each training row. The same number means the same concept in all clients when `align` is on;
+        number 0 is
+        large in most of them.
+    client_ids_ : list of str
+        Names of the clients, sorted.
+    projections_ : dict of str to ndarray of shape (n_features, n_clusters)
+        W of each client.
+    cluster_centers_ : dict of str to ndarray of shape (n_clusters, n_clusters)
+        Centres among the normalised projections of each client.
+    embedding_ : ndarray of shape (n_samples, n_clusters)
+        F of the training rows; orthonormal columns within each client.
+    consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
+        Z, the low-rank copy of the projections.
+    n_iter_ : int
+        Rounds done.
+    converged_ : bool
+        Whether the residuals fell below `tol`.
+    stopped_because_ : str
+        Why the rounds ended, in words.
+    history_ : list of RoundRecord
+        Objective, augmented Lagrangian, residuals, rank, bytes and seconds of each round.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Only where the input had column names.
+
+    See Also
+    --------
+    sklearn.cluster.SpectralClustering : One silo, without `predict`.
+
+    Examples
+    --------
+    Two silos with the same two groups, the second shifted and turned upside down in size:
+
+    >>> import numpy as np
+    >>> from fmtc import FMTC
+    >>> rng = np.random.default_rng(0)
+    >>> def silo(n, shift):
+    ...     centers = np.repeat([[0.0, 4.0, 0.0], [4.0, 0.0, 0.0]], n, axis=0)
+    ...     return centers + shift + rng.normal(size=centers.shape)
+    >>> silos = {"north": silo(n=(40, 20), shift=0.0), "south": silo(n=(20, 40), shift=5.0)}
+    >>> model = FMTC(n_clusters=2, random_state=0).fit(silos)
+    >>> model.client_ids_
+    ['north', 'south']
+    >>> model.predict([[0.0, 4.0, 0.0], [5.0, 9.0, 5.0]], clients=["north", "south"])
+    array([0, 0])
+    """
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        alpha: float = 1.0,
+        beta: float = 0.15,
+        ridge: float = 0.03,
+        schatten_p: float = 1.0,
+        coupling: str = "tensor",
+        align: str = "loop",
+        n_neighbors: int | str = "auto",
+        bandwidth: float | None = None,
+        n_inner: int = 5,
+        max_iter: int = 50,
+        tol: float = 1e-3,
+        center: bool | str = "auto",
+        client_weights: Mapping[Any, float] | None = None,
+        labels_from: str = "projection",
+        n_init: int = 10,
+        rho: float | None = None,
+        step_size: float | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ):
+        self.n_clusters = n_clusters
+        self.alpha = alpha
+        self.beta = beta
+        self.ridge = ridge
+        self.schatten_p = schatten_p
+        self.coupling = coupling
+        self.align = align
+        self.n_neighbors = n_neighbors
+        self.bandwidth = bandwidth
+        self.n_inner = n_inner
+        self.max_iter = max_iter
+        self.tol = tol
+        self.center = center
+        self.client_weights = client_weights
+        self.labels_from = labels_from
+        self.n_init = n_init
+        self.rho = rho
+        self.step_size = step_size
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @classmethod
+    def as_published(
+        cls, n_clusters: int = 8, *, alpha: float = 1.0, beta: float = 1.0, rho: float = 1.0, **others: Any
+    ) -> Self:
+        """The algorithm as printed: absolute alpha, beta and rho, no scaling, centring or alignment, labels from F.
+
+        Where the paper gives no value (step size, neighbours, inner steps, p) the defaults here apply and any
+        parameter of the
+        constructor may be given. docs/paper.md compares the two.
+
+        Examples
+        --------
+        >>> from fmtc import FMTC
+        >>> FMTC.as_published(4, alpha=10, beta=0.1, rho=1).get_params()["align"]
+        'none'
+        """
+        printed: dict[str, Any] = {"align": "none", "center": False, "labels_from": "embedding", "n_neighbors": 10}
+        return cls(n_clusters, alpha=alpha, beta=beta, rho=rho, **(printed | others))
+
+    # ---------------------------------------------------------------------------------------------- fitting
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        clients: Any = None,
+        callbacks: Iterable[Callback] = (),
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+    ) -> Self:
+        """Learn one model per client.
+
+        Parameters
+        ----------
+        X : array, sparse array or data frame of shape (n_samples, n_features), or mapping of client to such
+            With a mapping, rows are counted client after client in its order.
+        y : ignored
+        clients : array-like of shape (n_samples,), optional
+            Name of the client of each row. Left out, all rows are one client.
+        callbacks : iterable of callables, optional
+            Each is called with a `RoundRecord` after every round.
+        checkpoint : path, optional
+            Folder that always holds the last completed round.
+        resume : bool, default=False
+            Go on from the checkpoint if it holds a round; the result is that of the undisturbed run, bit for bit.
+
+        Returns
+        -------
+        self
+        """
+        parts = self._parts(X, clients, reset=True)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        hyper = Hyper(**{f.name: getattr(self, f.name) for f in fields(Hyper) if f.name != "seed"}, seed=seed)
+        transport = LocalTransport({cid: Xt for cid, (Xt, _) in parts.items()}, hyper, self.n_jobs)
+        weights = self.client_weights
+        result = run(
+            transport,
+            hyper,
+            weights=None if weights is None else {str(cid): w for cid, w in weights.items()},
+            callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
+            checkpoint=checkpoint,
+            resume=resume,
+        )
+        states = transport.clients
+        n = sum(Xt.shape[0] for Xt, _ in parts.values())
+        self.client_ids_ = list(result.server.client_ids)
+        self._models = {cid: cast(ClientModel, states[cid].model) for cid in self.client_ids_}
+        self.labels_ = np.empty(n, dtype=np.int64)
+        self.embedding_ = np.empty((n, self.n_clusters), dtype=result.server.W.dtype)
+        for cid, (_, rows) in parts.items():
+            self.labels_[rows] = states[cid].labels
+            self.embedding_[rows] = states[cid].F
+        self.consensus_ = result.server.Z
+        self.history_: list[RoundRecord] = list(result.history)
+        self.n_iter_ = result.server.round_no
+        self.converged_ = result.converged
+        self.stopped_because_ = result.stopped_because
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels.
+
+        Takes the parameters of `fit`.
+        """
+        self.fit(X, **fit_params)
+        return self._as_given(X, self.labels_)
+
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit and return `transform` of the same rows. Takes the parameters of `fit`."""
+        return self.fit(X, **fit_params).transform(X, clients=fit_params.get("clients"))
+
+    # --------------------------------------------------------------------------------------------- new rows
+
+    def predict(self, X: Any, *, clients: Any = None) -> Any:
+        """Cluster of each row, by the model of the row's client.
+
+        Parameters
+        ----------
+        X : array, sparse array or data frame of shape (n_samples, n_features), or mapping of client to such
+        clients : array-like of shape (n_samples,), or one name for all rows; optional where the model has one client
+
+        Returns
+        -------
+        ndarray of int of shape (n_samples,), or mapping of client to such
+        """
+        return self._each(X, clients, assign, ((), np.int64))
+
+    def predict_proba(self, X: Any, *, clients: Any = None) -> Any:
+        """Probability of each cluster, as if clusters were equally likely round Gaussians in the projection.
+
+        Rows sum to one and are largest where `predict` says. Takes the parameters of `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_clusters), or mapping of client to such
+        """
+        return self._each(X, clients, memberships)
+
+    def transform(self, X: Any, *, clients: Any = None) -> Any:
+        """Normalised projection of each row, the space `cluster_centers_` live in. Takes the parameters of `predict`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_clusters), or mapping of client to such
+        """
+        return self._each(X, clients, lambda Xt, model: project(Xt, model.W, model.mean))
+
+    def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
+        """How well the predicted clusters keep neighbours together; needs no labels, higher is better.
+
+        On a neighbour graph of the given rows of each client: the share of a cluster's edge weight that stays
+        inside it, averaged over
+        clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty cluster counts as 0.
+
+        Parameters
+        ----------
+        X, clients
+            As in `predict`; at least two rows of each client.
+        y : ignored
+        """
+        check_is_fitted(self)
+        shares = []
+        for cid, (Xt, _) in self._parts(X, clients, reset=False).items():
+            if Xt.shape[0] < 2:
+                raise ValueError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
+            labels = assign(Xt, self._models[cid])
+            shares.append(association(knn_affinity(Xt, self.n_neighbors, self.bandwidth), labels, self._k))
+        return float(np.mean(shares))
+
+    # ------------------------------------------------------------------------------------------------ models
+
+    @property
+    def projections_(self) -> dict[str, Array]:
+        """W of each client, d x k."""
+        return {cid: model.W for cid, model in self._fitted_models.items()}
+
+    @property
+    def cluster_centers_(self) -> dict[str, Array]:
+        """Centres among the normalised projections of each client, k x k."""
+        return {cid: model.centers for cid, model in self._fitted_models.items()}
+
+    @property
+    def _fitted_models(self) -> dict[str, ClientModel]:
+        if not hasattr(self, "_models"):
+            raise AttributeError(f"this {type(self).__name__} instance is not fitted yet; call fit first")
+        return self._models
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Keep the fitted models in a folder: JSON and one safetensors file per client, no training row inside.
+
+        Parameters
+        ----------
+        path : path
+            Folder to make; refused if it exists, unless `overwrite`.
+
+        Returns
+        -------
+        Path
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, fmtc
+        >>> X = np.random.default_rng(0).normal(size=(60, 4))
+        >>> model = fmtc.FMTC(3, random_state=0).fit(X)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     same = fmtc.load(model.save(folder + "/model"))
+        >>> bool((same.predict(X) == model.labels_).all())
+        True
+        """
+        from .models import save_model
+
+        check_is_fitted(self)
+        return save_model(self, Path(path), overwrite=overwrite)
+
+    def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
+        """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.
+
+        Input ``X`` (rows x features); outputs ``label`` (int64) and ``probability``. Needs ``pip install
+        'fmtc[onnx]'``.
+
+        Parameters
+        ----------
+        client : str
+            One of `client_ids_`.
+        path : path
+            File to write.
+        dtype : float32 or float64
+            Precision of input and arithmetic.
+
+        Returns
+        -------
+        Path
+        """
+        from .models import export_onnx
+
+        check_is_fitted(self)
+        return export_onnx(self._model_of(client), Path(path), dtype)
+
+    # ------------------------------------------------------------------------------------------------- inside
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        tags.classifier_tags = ClassifierTags()  # estimator checks look here for what predict_proba returns
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_models")
+
+    @property
+    def _k(self) -> int:
+        return len(next(iter(self._models.values())).centers)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._k
+
+    def _model_of(self, client: Any) -> ClientModel:
+        try:
+            return self._models[str(client)]
+        except KeyError:
+            known = ", ".join(map(repr, self.client_ids_))
+            raise ValueError(f"unknown client {str(client)!r}; this model knows {known}") from None
+
+    def _each(
+        self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array], out: tuple[Any, Any] | None = None
+    ) -> Any:
+        """Answer for every row by its client's model, in the order of the rows."""
+        check_is_fitted(self)
+        parts = self._parts(X, clients, reset=False)
+        if len(parts) == 1 and not _is_mapping(X):
+            ((cid, (Xt, _)),) = parts.items()
+            return answer(Xt, self._models[cid])
+        n = sum(Xt.shape[0] for Xt, _ in parts.values())
+        shape, dtype = out or ((self._k,), next(iter(parts.values()))[0].dtype)
+        answers = np.empty((n, *shape), dtype=dtype)
+        for cid, (Xt, rows) in parts.items():
+            answers[rows] = answer(Xt, self._models[cid])
+        return self._as_given(X, answers)
+
+    def _as_given(self, X: Any, answers: Array) -> Any:
+        """One array for an array; for a mapping of clients, a mapping of the same keys."""
+        if not _is_mapping(X):
+            return answers
+        ends = np.cumsum([_n_rows(Xt) for Xt in X.values()])
+        return dict(zip(X, np.split(answers, ends[:-1]), strict=True))
+
+    def _parts(self, X: Any, clients: Any, *, reset: bool) -> dict[str, tuple[Any, Any]]:
+        """Checked rows of each client and where they stand in the input; new clients only when fitting."""
+        checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+        if _is_mapping(X):
+            return self._parts_of_mapping(X, clients, checks, reset)
+        X = validate_data(self, X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
+        n = X.shape[0]
+        if clients is None:
+            if not reset and len(self.client_ids_) > 1:
+                known = ", ".join(map(repr, self.client_ids_))
+                raise ValueError(f"which client are these rows of? Pass clients=; this model knows {known}")
+            return {SINGLE if reset else self.client_ids_[0]: (X, slice(None))}
+        parts: dict[str, tuple[Any, Any]]
+        if isinstance(clients, str):
+            names = [clients]
+            parts = {clients: (X, slice(None))}
+        else:
+            names, index = _client_index(clients, n)
+            if len(names) == 1:
+                parts = {names[0]: (X, slice(None))}
+            else:
+                parts = {name: (X[rows], rows) for name, rows in zip(names, index, strict=True)}
+        if not reset:
+            for name in names:
+                self._model_of(name)
+        return parts
+
+    def _parts_of_mapping(
+        self, X: Mapping[Any, Any], clients: Any, checks: dict[str, Any], reset: bool
+    ) -> dict[str, tuple[Any, Any]]:
+        if clients is not None:
+            raise TypeError("X is a mapping of clients already; leave clients= out")
+        if not X:
+            raise ValueError("X is an empty mapping; give at least one client")
+        parts: dict[str, tuple[Any, Any]] = {}
+        begin = 0
+        for key, rows in X.items():
+            name = str(key)
+            if name in parts:
+                raise ValueError(f"two clients are called {name!r}; names must differ when written out")
+            if not reset:
+                self._model_of(name)
+            try:
+                Xt = validate_data(self, rows, reset=reset and not parts, **checks)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"client {name!r}: {error}") from error
+            parts[name] = (Xt, slice(begin, begin + Xt.shape[0]))
+            begin += Xt.shape[0]
+        dtypes = {Xt.dtype for Xt, _ in parts.values()}
+        if len(dtypes) > 1:  # one silo in double precision takes the others along
+            parts = {name: (Xt.astype(np.float64, copy=False), rows) for name, (Xt, rows) in parts.items()}
+        return parts
+
+
+def _is_mapping(X: Any) -> bool:
+    return isinstance(X, Mapping) and not sp.issparse(X)  # a dok_array is a dict as well
+
+
+def _n_rows(X: Any) -> int:
+    return X.shape[0] if hasattr(X, "shape") else len(X)
+
+
+def _client_index(clients: Any, n: int) -> tuple[list[str], list[Array]]:
+    """Names of the clients and the rows of each, from one name per row."""
+    array = np.asarray(clients)
+    if array.ndim != 1 or len(array) != n:
+        raise ValueError(f"clients must hold one name per row: X has {n} rows, clients has shape {array.shape}")
+    values, codes = np.unique(array.astype(str), return_inverse=True)
+    missing = {"nan", "None", "<NA>", "NaT", ""} & set(values.tolist())
+    if missing:
+        raise ValueError(f"clients has {int(np.isin(array.astype(str), list(missing)).sum())} rows without a name")
+    order = np.argsort(codes, kind="stable")
+    return values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])
+
+
+def _print_round(record: RoundRecord) -> None:
+    print(
+        f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, "
+        f"residuals {record.primal_residual:.1e} / {record.dual_residual:.1e}",
+        file=sys.stderr,
+    )
+
+
+__all__ = ["FMTC"]

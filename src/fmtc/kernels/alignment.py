@@ -1,0 +1,113 @@
+"""The rotation the paper leaves open (docs/paper.md#rotation).
+
+The local terms do not change under (F, W) -> (F R, W R) for an orthogonal R, but the tensor norm does: columns
+of different clients are comparable only after each is turned to a common frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from .consensus import unfold
+
+Array = np.ndarray
+
+STAY = 0.1  # weight of a client's own columns against the consensus when it turns
+
+
+def procrustes(W: Array, reference: Array) -> Array:
+    """Orthogonal R, reflections allowed, that brings W R nearest to the reference; (d, k), (d, k) -> (k, k)."""
+    U, _, Vh = np.linalg.svd(W.T @ reference)
+    return U @ Vh
+
+
+def turn_towards(W: Array, Z: Array) -> Array:
+    """Rotation of one client's columns towards its consensus, for use in every round; (d, k), (d, k) -> (k, k).
+
+    Never takes W R further from Z than W was, and leaves alone the directions on which Z is silent. The exact
+    minimiser of the augmented Lagrangian, towards Z - Y/rho, would turn a direction that the coupling has
+    shrunk to zero upside
+    down, because the dual there is W itself, and the residuals would never close (docs/paper.md#rotation).
+    """
+    return procrustes(W, Z + STAY * W)
+
+
+def generalized_procrustes(W: Array, *, tol: float = 1e-8, max_iter: int = 200) -> Array:
+    """Rotations that bring all slices of a stack nearest to their own mean.
+
+    Starts from the leading left singular vectors of [W_1 ... W_m], which no rotation of a client changes, then
+    alternates mean and rotations; slices count with unit Frobenius norm.
+
+    Parameters
+    ----------
+    W : array of shape (d, k, m)
+
+    Returns
+    -------
+    array of shape (k, k, m)
+        Orthogonal slices R_t, to be applied as W_t R_t.
+    """
+    k, m = W.shape[1:]
+    norm = np.linalg.norm(W, axis=(0, 1))
+    unit = W / np.where(norm > 0, norm, 1)
+    U, s, _ = np.linalg.svd(unfold(unit), full_matrices=False)
+    reference = U[:, :k] * s[:k]  # k columns, or d where d < k
+    if reference.shape[1] < k:
+        reference = np.pad(reference, ((0, 0), (0, k - reference.shape[1])))
+    spread = np.inf
+    for _ in range(max_iter):
+        R = np.stack([procrustes(unit[:, :, t], reference) for t in range(m)], axis=2)
+        turned = rotate(unit, R)
+        reference = turned.mean(axis=2)
+        before, spread = spread, float(np.square(turned - reference[:, :, None]).sum())
+        if before - spread <= tol * before:
+            break
+    return R
+
+
+def rotate(W: Array, R: Array) -> Array:
+    """Slice-wise W_t R_t; (d, k, m), (k, k, m) -> (d, k, m)."""
+    return np.einsum("dkm,kjm->djm", W, R)
+
+
+def match_clusters(signatures: Sequence[Array]) -> list[Array]:
+    """Number the clusters of all clients alike: one order per client, by similarity of what they stand for.
+
+    Every client sends its clusters in its own order (largest first). Hungarian assignments to a common reference
+    alternate with the mean of what was matched; common numbers are then given by the mean rank over clients,
+    so that number 0 is
+    large in most of them.
+
+    Parameters
+    ----------
+    signatures : sequence of m arrays of shape (k, q)
+        One vector per cluster, comparable between clients.
+
+    Returns
+    -------
+    list of m int arrays of shape (k,)
+        ``order[t][j]`` is the place, in client t's own list, of the cluster that gets number j.
+    """
+    unit = [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(S.dtype).tiny) for S in signatures]
+    starts = unit[: min(len(unit), 8)]
+    _, orders = max((_match_to(unit, start) for start in starts), key=lambda found: found[0])
+    ranks = np.mean(orders, axis=0)  # place j of the reference: its mean rank in the clients' own lists
+    best = np.lexsort((orders[0], ranks))  # equal mean ranks: as in the first client
+    return [order[best] for order in orders]
+
+
+def _match_to(unit: Sequence[Array], reference: Array) -> tuple[float, list[Array]]:
+    """Match every client to a start reference, improve both in turn; (total similarity, orders)."""
+    total, orders = -np.inf, [np.arange(len(reference))] * len(unit)
+    for _ in range(20):
+        found = [linear_sum_assignment(-(reference @ S.T))[1] for S in unit]
+        matched = np.stack([S[order] for S, order in zip(unit, found, strict=True)])
+        mean = matched.mean(axis=0)
+        similarity = float(np.square(mean).sum())
+        if similarity <= total * (1 + 1e-9):
+            break
+        total, orders, reference = similarity, found, mean
+    return total, orders

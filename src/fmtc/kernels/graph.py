@@ -1,0 +1,93 @@
+"""Neighbourhood graph of one client (Eq. 1-2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
+from sklearn.neighbors import NearestNeighbors
+
+Array = np.ndarray
+
+# A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
+MIN_WEIGHT = 1e-12
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What the spectral steps need to know of a client's graph."""
+
+    laplacian: sp.csr_array  # n x n, symmetric normalised
+    degree: Array  # n
+    component: Array  # n, number of the connected component of each row, largest component first
+
+    @property
+    def component_sizes(self) -> Array:
+        """Rows of each connected component, largest first."""
+        return np.bincount(self.component)
+
+
+def resolve_neighbors(n_neighbors: int | str, n: int) -> int:
+    """Number of neighbours for n rows: ``"auto"`` is max(10, sqrt(n)/2); never more than n - 1."""
+    wanted = max(10, ceil(sqrt(n) / 2)) if n_neighbors == "auto" else int(n_neighbors)
+    return min(wanted, n - 1)
+
+
+def knn_affinity(X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None) -> sp.csr_array:
+    """Gaussian weights on the k-nearest-neighbour graph, rows joined when either counts the other (Eq. 1).
+
+    Parameters
+    ----------
+    X : array or sparse array of shape (n, d)
+        Rows of one client; sparse input stays sparse.
+    n_neighbors : int or "auto"
+        Neighbours of each row, the row itself not counted.
+    bandwidth : float, optional
+        The kernel's sigma, in the units of X. Left out, it is the mean distance over the neighbour pairs.
+
+    Returns
+    -------
+    csr_array of shape (n, n)
+        Symmetric, zero diagonal, entries in [1e-12, 1].
+    """
+    n = X.shape[0]
+    k = resolve_neighbors(n_neighbors, n)
+    distance, neighbor = NearestNeighbors(n_neighbors=k).fit(X).kneighbors()
+    if bandwidth is None:
+        bandwidth = float(distance.mean(dtype=np.float64)) or 1.0  # all rows equal: any width gives weight 1
+    weight = np.maximum(np.exp(-0.5 * (distance / bandwidth) ** 2), MIN_WEIGHT).astype(X.dtype, copy=False)
+    indptr = np.arange(0, n * k + 1, k)
+    directed = sp.csr_array((weight.ravel(), neighbor.ravel(), indptr), shape=(n, n))
+    return sp.csr_array(directed.maximum(directed.T))
+
+
+def normalized_laplacian(affinity: sp.csr_array) -> sp.csr_array:
+    """Symmetric normalised Laplacian I - D^-1/2 A D^-1/2, sparse (Eq. 2)."""
+    degree = affinity.sum(axis=1)
+    scale = 1 / np.sqrt(degree)
+    D = sp.dia_array((scale[None, :], [0]), shape=affinity.shape)
+    eye = sp.eye_array(affinity.shape[0], dtype=affinity.dtype, format="csr")
+    return sp.csr_array(eye - D @ affinity @ D)
+
+
+def build_graph(X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None) -> Graph:
+    """Affinity, Laplacian and connected components of one client's rows (Eq. 1-2)."""
+    affinity = knn_affinity(X, n_neighbors, bandwidth)
+    _, component = connected_components(affinity, directed=False)
+    by_size = np.argsort(-np.bincount(component), kind="stable")  # ties: the component seen first
+    return Graph(normalized_laplacian(affinity), affinity.sum(axis=1), np.argsort(by_size)[component])
+
+
+def association(affinity: sp.csr_array, labels: Array, n_clusters: int) -> float:
+    """Mean over clusters of the share of a cluster's edge weight that stays inside it; 1 - Ncut/k.
+
+    An empty cluster counts as 0, so that putting all rows in one cluster does not pay.
+    """
+    H = sp.csr_array((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=(len(labels), n_clusters))
+    inside = (H.multiply(affinity @ H)).sum(axis=0)
+    volume = H.T @ affinity.sum(axis=1)
+    return float(np.mean(np.divide(inside, volume, out=np.zeros(n_clusters), where=volume > 0)))

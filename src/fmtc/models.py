@@ -1,0 +1,202 @@
+"""Fitted models as files: a folder of safetensors and JSON to keep, one ONNX file to carry."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .runtime.driver import RoundRecord
+from .runtime.wire import (
+    FileError,
+    check_schema,
+    file_name,
+    new_folder,
+    read_json,
+    read_tensors,
+    write_file,
+    write_json,
+    write_tensors,
+)
+from .steps import ClientModel
+
+if TYPE_CHECKING:
+    from .estimator import FMTC
+
+MODEL_FORMAT = 1
+MODEL_FILE = "model.json"
+PORTABLE = (bool, int, float, str, type(None))
+
+
+def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
+    """Write a fitted `FMTC` to a folder, whole or not at all. See `FMTC.save`."""
+    with new_folder(path, overwrite=overwrite) as folder:
+        clients = {}
+        for cid, client in model._models.items():
+            name = f"{file_name(cid)}.safetensors"
+            arrays = {"W": client.W, "centers": client.centers, "spread": np.array([client.spread])}
+            if client.mean is not None:
+                arrays["mean"] = client.mean
+            write_tensors(
+                folder / name, arrays, {"kind": "fmtc client model", "schema": MODEL_FORMAT, "client_id": cid}
+            )
+            clients[cid] = {"file": name, "sha256": _digest(folder / name)}
+        params: dict[str, Any] = {
+            name: value for name, value in model.get_params().items() if isinstance(value, PORTABLE)
+        }
+        if model.client_weights is not None:
+            params["client_weights"] = {str(cid): float(w) for cid, w in model.client_weights.items()}
+        about = {
+            "kind": "fmtc model",
+            "schema": MODEL_FORMAT,
+            "params": params,
+            "n_features_in": model.n_features_in_,
+            "feature_names_in": getattr(model, "feature_names_in_", None),
+            "clients": clients,
+            "n_iter": model.n_iter_,
+            "converged": model.converged_,
+            "stopped_because": model.stopped_because_,
+            "history": [asdict(record) for record in model.history_],
+        }
+        write_json(folder / MODEL_FILE, about)
+    return path
+
+
+def load(path: str | Path) -> FMTC:
+    """Read a model that `FMTC.save` wrote; it predicts as it did, and holds no training row or label.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the model.
+
+    Returns
+    -------
+    FMTC
+        Fitted, without `labels_`, `embedding_` and `consensus_`.
+
+    Raises
+    ------
+    FileError
+        Where a file is missing, damaged, cut short, not of fmtc, or from a newer format.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
+    ...     model = fmtc.load(path)
+    >>> model.predict(X).shape
+    (60,)
+    """
+    from .estimator import FMTC
+
+    folder = Path(path)
+    file = folder / MODEL_FILE
+    if not folder.is_dir():
+        raise FileError(f"{folder} is not a folder; a saved model is a folder with {MODEL_FILE} in it")
+    about = read_json(file)
+    if not isinstance(about, dict):
+        raise FileError(f"{file} is damaged: it holds no model")
+    check_schema(file, about, "fmtc model", MODEL_FORMAT)
+    try:
+        model = FMTC(**about["params"])
+        d, k = int(about["n_features_in"]), int(about["params"]["n_clusters"])
+        model._models = {cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()}
+        model.client_ids_ = list(model._models)
+        model.n_features_in_ = d
+        if about["feature_names_in"] is not None:
+            model.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
+        model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
+        model.stopped_because_ = about["stopped_because"]
+        model.history_ = [RoundRecord.from_dict(line) for line in about["history"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{file} is damaged: {type(error).__name__}: {error}") from None
+    return model
+
+
+def _read_client(folder: Path, cid: str, entry: dict[str, str], d: int, k: int) -> ClientModel:
+    path = folder / Path(entry["file"]).name  # never outside the folder
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "fmtc client model", MODEL_FORMAT)
+    if _digest(path) != entry["sha256"] or about.get("client_id") != cid:
+        raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
+    W, centers, spread, mean = arrays["W"], arrays["centers"], arrays["spread"], arrays.get("mean")
+    if (
+        W.shape != (d, k)
+        or centers.shape != (k, k)
+        or spread.shape != (1,)
+        or (mean is not None and mean.shape != (d,))
+    ):
+        raise FileError(f"{path} holds arrays of other shapes than {d} features and {k} clusters")
+    return ClientModel(W, centers, float(spread[0]), mean)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
+    """Write one client's model as a graph of plain ONNX operators. See `FMTC.export_onnx`."""
+    try:
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError as error:
+        raise ImportError("writing ONNX files needs the onnx package: pip install 'fmtc[onnx]'") from error
+    dtype = np.dtype(dtype)
+    if dtype not in (np.float32, np.float64):
+        raise ValueError(f"dtype must be float32 or float64, got {dtype}")
+    kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
+    d, k = model.W.shape
+    half_norms = 0.5 * np.einsum("ij,ij->i", model.centers, model.centers)
+    constants = {
+        "W": model.W,
+        "centers_T": model.centers.T,
+        "half_norms": half_norms,
+        "sharpness": np.array(k / max(model.spread, 1e-12 * k)),
+        "tiny": np.array(np.finfo(dtype).tiny),
+    }
+    nodes = []
+    rows = "X"
+    if model.mean is not None:
+        constants["mean"] = model.mean
+        nodes.append(helper.make_node("Sub", ["X", "mean"], ["centred"]))
+        rows = "centred"
+    nodes += [
+        helper.make_node("MatMul", [rows, "W"], ["projection"]),
+        helper.make_node("Mul", ["projection", "projection"], ["squares"]),
+        helper.make_node("ReduceSum", ["squares", "columns"], ["square_norm"], keepdims=1),
+        helper.make_node("Max", ["square_norm", "tiny"], ["guarded"]),
+        helper.make_node("Sqrt", ["guarded"], ["norm"]),
+        helper.make_node("Div", ["projection", "norm"], ["unit"]),
+        helper.make_node("MatMul", ["unit", "centers_T"], ["similarity"]),
+        helper.make_node("Sub", ["similarity", "half_norms"], ["score"]),
+        helper.make_node("ArgMax", ["score"], ["label"], axis=1, keepdims=0),
+        helper.make_node("Mul", ["score", "sharpness"], ["logits"]),
+        helper.make_node("Softmax", ["logits"], ["probability"], axis=1),
+    ]
+    stored = [
+        numpy_helper.from_array(np.ascontiguousarray(array.astype(dtype)), name) for name, array in constants.items()
+    ]
+    stored.append(numpy_helper.from_array(np.array([1], dtype=np.int64), "columns"))
+    graph = helper.make_graph(
+        nodes,
+        "fmtc",
+        [helper.make_tensor_value_info("X", kind, ["rows", d])],
+        [
+            helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
+            helper.make_tensor_value_info("probability", kind, ["rows", k]),
+        ],
+        stored,
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="fmtc", ir_version=9)
+    onnx.checker.check_model(proto)
+    write_file(path, proto.SerializeToString())
+    return path
+
+
+__all__ = ["export_onnx", "load", "save_model"]

@@ -1,0 +1,1 @@
+"""Moves messages, keeps files and counts bytes; contains no formula."""

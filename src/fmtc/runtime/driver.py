@@ -1,0 +1,271 @@
+"""The only round loop: hello, prepare, rounds, finish; stop rule, history, callbacks, checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..steps import (
+    Downlink,
+    Hyper,
+    ServerState,
+    Uplink,
+    downlinks,
+    finishes,
+    numbering,
+    open_server,
+    preparations,
+    server_step,
+    without_clients,
+)
+from .wire import FileError, check_schema, new_folder, read_tensors, write_tensors
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_FORMAT = 1
+
+
+@dataclass
+class Replies:
+    """What came back from one exchange, and what it weighed."""
+
+    uplinks: dict[str, Uplink] = field(default_factory=dict)
+    failures: dict[str, Exception] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class Transport(Protocol):
+    """How messages reach clients. One implementation per way of moving bytes; none contains a formula."""
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """Names of the clients within reach, sorted."""
+        ...
+
+    def exchange(self, messages: Mapping[str, Downlink]) -> Replies:
+        """Deliver one message to each client named, collect the answers and the failures."""
+        ...
+
+    def save_clients(self, folder: Path) -> None:
+        """Keep what clients need to go on from the round they are in."""
+        ...
+
+    def load_clients(self, folder: Path) -> None:
+        """Bring clients back to the round of a checkpoint."""
+        ...
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One line of the history."""
+
+    round_no: int
+    objective: float
+    lagrangian: float
+    primal_residual: float
+    dual_residual: float
+    rank: int
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
+        """Undo `asdict` and JSON, where a number that is not finite was written as null."""
+        numbers = {name: float("nan") if value is None else value for name, value in line.items()}
+        return cls(**numbers | {"missing": tuple(line["missing"])})
+
+
+@dataclass(frozen=True)
+class Result:
+    """End of a run: the server's last state, the history and why it ended."""
+
+    server: ServerState
+    history: tuple[RoundRecord, ...]
+    converged: bool
+    stopped_because: str
+    missing: tuple[str, ...] = ()  # clients the run had to go on without
+
+
+class ClientError(RuntimeError):
+    """Too few clients are left to go on."""
+
+
+Callback = Callable[[RoundRecord], None]
+
+
+def run(
+    transport: Transport,
+    hyper: Hyper,
+    *,
+    weights: Mapping[str, float] | None = None,
+    callbacks: Iterable[Callback] = (),
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
+    min_clients: int | None = None,
+) -> Result:
+    """Train one model per client (Algorithm 1).
+
+    Parameters
+    ----------
+    transport : Transport
+    hyper : Hyper
+    weights : mapping of client id to float, optional
+        The paper's omega, 1/m each if left out; normalised to sum to 1.
+    callbacks : iterable of callables
+        Each is called with the `RoundRecord` of every round.
+    checkpoint : path, optional
+        Folder that always holds the last completed round.
+    resume : bool
+        Go on from the checkpoint, if there is one; the result is then, bit for bit, that of the undisturbed run.
+    min_clients : int, optional
+        Go on while at least this many clients answer; all of them if left out. A client that fails before its first
+        model is left out of the run, a later one keeps its last slice and is asked again.
+
+    Returns
+    -------
+    Result
+    """
+    callbacks = tuple(callbacks)
+    folder = None if checkpoint is None else Path(checkpoint)
+    quorum = len(transport.client_ids) if min_clients is None else min_clients
+    saved = _load(folder, hyper, transport) if folder is not None and resume else None
+    if saved is None:
+        hellos = _ask(transport, {cid: Downlink("hello") for cid in transport.client_ids}, quorum, "saying hello")
+        server, history = open_server(hellos.uplinks, hyper, weights), tuple[RoundRecord, ...]()
+    else:
+        server, history = saved
+    ready = _ask(transport, preparations(server, hyper), quorum, "preparing")
+    server = without_clients(server, set(ready.failures))
+
+    stopped = _stop_reason(history, hyper)
+    while stopped is None:
+        started = time.perf_counter()
+        replies = _ask(transport, downlinks(server), quorum, f"in round {server.round_no + 1}")
+        if server.round_no == 0:
+            server = without_clients(server, set(replies.failures))
+        server, report = server_step(server, replies.uplinks, hyper)
+        record = RoundRecord(
+            server.round_no,
+            **asdict(report),
+            bytes_up=replies.bytes_up,
+            bytes_down=replies.bytes_down,
+            seconds=time.perf_counter() - started,
+            missing=tuple(sorted(replies.failures)),
+        )
+        history = (*history, record)
+        logger.info(
+            "round %d: objective %.6g, residuals %.2e %.2e", record.round_no, record.objective,
+            record.primal_residual, record.dual_residual,
+        )  # fmt: skip
+        if folder is not None:
+            _save(folder, server, history, hyper, transport)
+        for callback in callbacks:
+            callback(record)
+        stopped = _stop_reason(history, hyper)
+
+    converged, reason = stopped
+    finished = _ask(transport, finishes(server), quorum, "finishing")
+    _ask(transport, numbering(server, finished.uplinks, hyper), quorum, "numbering its clusters")
+    missing = set(transport.client_ids) - set(finished.uplinks)
+    return Result(server, history, converged, reason, tuple(sorted(missing)))
+
+
+def _ask(transport: Transport, messages: Mapping[str, Downlink], quorum: int, doing: str) -> Replies:
+    """One exchange; a failure is logged while the quorum holds and raised when it does not."""
+    replies = transport.exchange(messages)
+    for cid, error in replies.failures.items():
+        logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
+    if len(replies.uplinks) < quorum:
+        cid, error = next(iter(sorted(replies.failures.items())))
+        raise ClientError(
+            f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
+            f"({len(replies.uplinks)} of {len(messages)} clients answered, {quorum} needed)"
+        ) from error
+    return replies
+
+
+def _stop_reason(history: tuple[RoundRecord, ...], hyper: Hyper) -> tuple[bool, str] | None:
+    if not history:
+        return None
+    last = history[-1]
+    if max(last.primal_residual, last.dual_residual) < hyper.tol:
+        return True, f"primal and dual residuals below tol={hyper.tol:g} after {last.round_no} rounds"
+    if last.round_no >= hyper.max_iter:
+        return False, (
+            f"max_iter={hyper.max_iter} rounds done; residuals {last.primal_residual:.1e} (primal) and "
+            f"{last.dual_residual:.1e} (dual), tol={hyper.tol:g}"
+        )
+    return None
+
+
+# -------------------------------------------------------------------------------------------------- checkpoints
+
+_ARRAYS = ("omega", "W", "Z", "Y", "losses")
+_FREE_TO_CHANGE = {"max_iter", "tol", "n_init", "labels_from"}  # settings a resumed run may set anew
+
+
+def _save(
+    folder: Path, server: ServerState, history: tuple[RoundRecord, ...], hyper: Hyper, transport: Transport
+) -> None:
+    """Replace the checkpoint by this round's, whole or not at all."""
+    name = f"round-{server.round_no:05d}"
+    with new_folder(folder / name, overwrite=True) as part:
+        transport.save_clients(part)
+        arrays = {a: getattr(server, a) for a in _ARRAYS} | {f"rotation:{c}": R for c, R in server.rotations.items()}
+        about = {
+            "kind": "server checkpoint",
+            "schema": CHECKPOINT_FORMAT,
+            "client_ids": server.client_ids,
+            **{f: getattr(server, f) for f in ("rho", "beta", "scale", "round_no")},
+            "hyper": asdict(hyper),
+            "history": [asdict(record) for record in history],
+        }
+        write_tensors(part / "server.safetensors", arrays, about)
+    for old in folder.glob("round-*"):
+        if old.name != name:
+            shutil.rmtree(old)
+
+
+def _load(folder: Path, hyper: Hyper, transport: Transport) -> tuple[ServerState, tuple[RoundRecord, ...]] | None:
+    """State and history of the newest checkpoint, with the clients brought back to it; None where there is none."""
+    rounds = sorted(folder.glob("round-*"))
+    if not rounds:
+        return None
+    path = rounds[-1] / "server.safetensors"
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
+    now, then = asdict(hyper), about["hyper"]
+    changed = [f"{name}={then.get(name)!r} then, {now[name]!r} now"
+               for name in now if name not in _FREE_TO_CHANGE and now[name] != then.get(name)]  # fmt: skip
+    if changed:
+        raise FileError(
+            f"the checkpoint in {folder} was made with other settings ({'; '.join(changed)}). "
+            "Resume with the same ones, or start afresh."
+        )
+    if tuple(about["client_ids"]) != transport.client_ids:
+        raise FileError(
+            f"the checkpoint in {folder} is of clients {about['client_ids']}, this run has {list(transport.client_ids)}"
+        )
+    transport.load_clients(rounds[-1])
+    rotations = {name.partition(":")[2]: R for name, R in arrays.items() if name.startswith("rotation:")}
+    server = ServerState(
+        client_ids=tuple(about["client_ids"]),
+        rotations=rotations,
+        rho=about["rho"],
+        beta=about["beta"],
+        scale=about["scale"],
+        round_no=about["round_no"],
+        **{name: arrays[name] for name in _ARRAYS},
+    )
+    return server, tuple(RoundRecord.from_dict(line) for line in about["history"])
+
+
+__all__ = ["Callback", "ClientError", "Replies", "Result", "RoundRecord", "Transport", "run"]

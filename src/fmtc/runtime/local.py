@@ -1,0 +1,110 @@
+"""Transport to clients in this process."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import effective_n_jobs
+from threadpoolctl import threadpool_limits
+
+from ..steps import ClientState, Downlink, Hyper, Uplink, client_reply, open_client
+from .driver import Replies
+from .wire import FileError, check_schema, file_name, nbytes, read_tensors, write_tensors
+
+CHECKPOINT_FORMAT = 1
+
+
+class LocalTransport:
+    """Clients that live in this process, answered by `n_jobs` threads.
+
+    Results do not depend on `n_jobs`: the graph is built one client after the other with all cores inside, and
+    from then on each
+    client computes with one thread.
+
+    Parameters
+    ----------
+    data : mapping of client id to array of shape (n_t, d)
+    hyper : Hyper
+    n_jobs : int, optional
+        As in scikit-learn: None is 1, -1 all cores.
+    """
+
+    def __init__(self, data: Mapping[str, Any], hyper: Hyper, n_jobs: int | None = None):
+        self.hyper = hyper
+        self.n_jobs = n_jobs
+        self.clients: dict[str, ClientState] = {cid: open_client(cid, X, hyper) for cid, X in data.items()}
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """Names of the clients, sorted."""
+        return tuple(sorted(self.clients))
+
+    def exchange(self, messages: Mapping[str, Downlink]) -> Replies:
+        """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
+        phases = {message.phase for message in messages.values()}
+        if phases <= {"hello", "prepare"}:
+            answers = [self._ask(cid, message) for cid, message in messages.items()]
+        else:
+            workers = min(effective_n_jobs(self.n_jobs), len(messages))
+            with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
+                answers = list(pool.map(self._ask_with_one_thread, messages, messages.values()))
+        replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
+        for cid, answer in zip(messages, answers, strict=True):
+            if isinstance(answer, Exception):
+                replies.failures[cid] = answer
+            else:
+                self.clients[cid], replies.uplinks[cid] = answer
+                replies.bytes_up += nbytes(replies.uplinks[cid])
+        return replies
+
+    def _ask(self, cid: str, message: Downlink) -> tuple[ClientState, Uplink] | Exception:
+        try:
+            return client_reply(self.clients[cid], message, self.hyper)
+        except Exception as error:  # the driver decides whether the run can go on without this client
+            return error
+
+    def _ask_with_one_thread(self, cid: str, message: Downlink) -> tuple[ClientState, Uplink] | Exception:
+        with threadpool_limits(1, user_api="openmp"):  # counted per thread, so set in this one
+            return self._ask(cid, message)
+
+    def save_clients(self, folder: Path) -> None:
+        """What each client needs to go on from its last round, in one file per client."""
+        for cid, client in self.clients.items():
+            assert client.F is not None and client.W is not None
+            about = {
+                "kind": "client checkpoint",
+                "schema": CHECKPOINT_FORMAT,
+                "client_id": cid,
+                "round_no": client.round_no,
+                "data": _fingerprint(client),
+            }
+            write_tensors(folder / f"{file_name(cid)}.safetensors", {"F": client.F, "W": client.W}, about)
+
+    def load_clients(self, folder: Path) -> None:
+        """Bring every client back to the round of the checkpoint; refuses other data."""
+        for cid, client in self.clients.items():
+            path = folder / f"{file_name(cid)}.safetensors"
+            arrays, about = read_tensors(path)
+            check_schema(path, about, "client checkpoint", CHECKPOINT_FORMAT)
+            if about["data"] != _fingerprint(client):
+                raise FileError(
+                    f"the rows of client {cid!r} are not those of the checkpoint in {folder}; a run can only "
+                    "be resumed on the same data. Start afresh, or bring the old file back."
+                )
+            self.clients[cid] = replace(client, F=arrays["F"], W=arrays["W"], round_no=about["round_no"])
+
+
+def _fingerprint(client: ClientState) -> str:
+    X = client.rows.X
+    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    digest = hashlib.blake2b(repr((X.shape, str(X.dtype))).encode(), digest_size=16)
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()

@@ -1,0 +1,163 @@
+"""Dataclasses as flat sets of named arrays, and the files they are kept in (safetensors and JSON, never pickle)."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as tensors_to_bytes
+
+Array = np.ndarray
+
+
+class FileError(ValueError):
+    """A model or checkpoint file that is damaged, truncated, of another kind or from a newer version."""
+
+
+def pack(message: Any) -> dict[str, Any]:
+    """Fields of a message that are filled, by name: arrays, numbers and words; nothing nested."""
+    values = {f.name: getattr(message, f.name) for f in fields(message)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def unpack(kind: type, flat: Mapping[str, Any]) -> Any:
+    """Undo `pack`; a field the message kind does not have is refused."""
+    known = {f.name for f in fields(kind)}
+    strangers = sorted(set(flat) - known)
+    if strangers:
+        raise FileError(f"a {kind.__name__} has no field {', '.join(map(repr, strangers))}; it has {sorted(known)}")
+    return kind(**flat)
+
+
+def nbytes(message: Any) -> int:
+    """Payload of a message: arrays at their size, numbers at 8 bytes, words at their length."""
+    total = 0
+    for value in pack(message).values():
+        total += value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, str) else 8
+    return total
+
+
+def file_name(client_id: str) -> str:
+    """A client's id as a file name that is safe on every system, short, and different for different ids."""
+    name = quote(client_id, safe="")
+    if len(name) > 100:
+        import hashlib
+
+        name = name[:80] + "-" + hashlib.sha256(client_id.encode()).hexdigest()[:16]
+    return name.replace(".", "%2E") if set(name) == {"."} else name
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write under a temporary name in the same folder, then rename: the file is whole or not there."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}-")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@contextmanager
+def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder that takes the name `path` when the block ends well, and vanishes when it does not."""
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists; choose another name or allow overwriting")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-"))
+    try:
+        yield temporary
+        os.chmod(temporary, 0o777 & ~_umask())
+        if path.exists():
+            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-old-"))
+            os.replace(path, old / "was")
+            os.replace(temporary, path)
+            shutil.rmtree(old)
+        else:
+            os.replace(temporary, path)
+    finally:
+        if temporary.exists():
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Readable JSON, written whole or not at all; NaN and infinity become null."""
+    write_file(path, (json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def jsonable(value: Any) -> Any:
+    """The same value in what JSON knows: lists, dicts, words, finite numbers and null."""
+    if isinstance(value, Mapping):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return jsonable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [jsonable(v) for v in value]
+    if isinstance(value, np.generic):
+        return jsonable(value.item())
+    if isinstance(value, float):
+        return value if np.isfinite(value) else None
+    return value
+
+
+def read_json(path: Path) -> Any:
+    """Content of a JSON file, or `FileError` with a sentence on what is wrong with it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileError(f"{path} is missing") from None
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise FileError(f"{path} is damaged: {error}") from None
+
+
+def write_tensors(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
+    """Arrays and a small JSON-able description in one safetensors file."""
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    write_file(path, tensors_to_bytes(whole, metadata={"fmtc": json.dumps(jsonable(about))}))
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Arrays and description of `write_tensors`, or `FileError` with a sentence on what is wrong."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = json.loads((file.metadata() or {}).get("fmtc", "null"))
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except FileNotFoundError:
+        raise FileError(f"{path} is missing") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise FileError(f"{path} is damaged or cut short: {error}") from None
+    if not isinstance(about, dict):
+        raise FileError(f"{path} is a safetensors file, but not one of fmtc")
+    return arrays, about
+
+
+def check_schema(path: Path, about: Mapping[str, Any], kind: str, version: int) -> None:
+    """Refuse a file of another kind or of a newer version of fmtc."""
+    if about.get("kind") != kind:
+        raise FileError(f"{path} holds {about.get('kind')!r}, not {kind!r}")
+    found = about.get("schema")
+    if not isinstance(found, int) or found > version:
+        raise FileError(
+            f"{path} was written in format {found}; this fmtc reads up to format {version}. Upgrade fmtc to read it."
+        )

@@ -1,0 +1,498 @@
+"""Algorithm 1 as pure functions over small frozen dataclasses: a step takes a state and returns the next one.
+
+Server and clients exchange two kinds of message only, `Downlink` and `Uplink`. A federation goes through four phases::
+
+    hello    each client counts its rows                       -> n_samples, n_features, energy
+    prepare  graph, spectral start, factor of the data         -> nothing
+    round    W-step and F-step with the server's guide (many)  -> W, two numbers for the log
+    finish   k-means in the common frame                       -> centers
+    number   clusters take the common numbers                  -> nothing
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from .kernels.alignment import generalized_procrustes, match_clusters, rotate, turn_towards
+from .kernels.consensus import COUPLINGS, prox, singular_values, update_dual
+from .kernels.embedding import spectral_start, update_embedding
+from .kernels.graph import Graph, build_graph
+from .kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
+from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
+
+Array = np.ndarray
+
+ALIGNMENTS = ("loop", "init", "none")
+LABEL_SOURCES = ("projection", "embedding")
+PHASES = ("hello", "prepare", "round", "finish", "number")
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+@dataclass(frozen=True)
+class Hyper:
+    """Everything that decides a run besides the data. Checks its own values.
+
+    ``rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)``
+    given and ``beta`` a
+    fraction of the largest singular value of the first stack. A number for ``rho`` means the paper's absolute units.
+    """
+
+    n_clusters: int = 8
+    alpha: float = 1.0
+    beta: float = 0.15
+    ridge: float = 0.03
+    rho: float | None = None
+    schatten_p: float = 1.0
+    coupling: str = "tensor"
+    align: str = "loop"
+    n_neighbors: int | str = "auto"
+    bandwidth: float | None = None
+    step_size: float | None = None
+    n_inner: int = 5
+    max_iter: int = 50
+    tol: float = 1e-3
+    center: bool | str = "auto"
+    labels_from: str = "projection"
+    n_init: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("n_clusters", "n_inner", "max_iter", "n_init"):
+            _check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        for name in ("alpha", "ridge"):
+            _check_number(name, getattr(self, name), Real, "a finite number above 0", lambda v: v > 0)
+        for name in ("beta", "tol"):
+            _check_number(name, getattr(self, name), Real, "a finite number of at least 0", lambda v: v >= 0)
+        for name in ("rho", "bandwidth", "step_size"):
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), Real, "None or a finite number above 0", lambda v: v > 0)
+        _check_number("schatten_p", self.schatten_p, Real, "a number with 0 < p <= 1", lambda v: 0 < v <= 1)
+        if self.n_neighbors != "auto":
+            wanted = '"auto" or a whole number of at least 1'
+            _check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
+        if not (isinstance(self.center, bool | np.bool_) or self.center == "auto"):
+            raise ValueError(f'center must be True, False or "auto", got {self.center!r}')
+        for name, allowed in (("coupling", COUPLINGS), ("align", ALIGNMENTS), ("labels_from", LABEL_SOURCES)):
+            if getattr(self, name) not in allowed:
+                options = ", ".join(map(repr, allowed))
+                raise ValueError(f"{name} must be one of {options}, got {getattr(self, name)!r}")
+
+
+def _check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[[Any], bool]) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
+    if not (np.isfinite(value) and holds(value)):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+# ---------------------------------------------------------------------------------------------------- messages
+
+
+@dataclass(frozen=True)
+class Uplink:
+    """Everything a client ever sends. Add a field only with a line in docs/privacy.md."""
+
+    n_samples: int | None = None  # hello
+    n_features: int | None = None  # hello
+    energy: float | None = None  # hello: sum of squared entries of the (centred) rows, for the common scale
+    W: Array | None = None  # round: d x k
+    cut: float | None = None  # round: Tr(FᵀLF), for the log
+    misfit: float | None = None  # round: ||F - XW||², for the log
+    centers: Array | None = None  # finish: k x k, in the client's order of cluster size
+
+
+@dataclass(frozen=True)
+class Downlink:
+    """Everything the server ever sends to one client."""
+
+    phase: str
+    round_no: int = 0
+    scale: float | None = None  # prepare: common factor that gives the rows mean squared norm 1
+    ridge: float | None = None  # prepare: rho/(2 omega alpha) of this client
+    guide: Array | None = None  # round: Z - Y/rho, d x k
+    rotation: Array | None = None  # round, finish: k x k, turns F and W to the common frame
+    order: Array | None = None  # number: the client's cluster that takes each common number, k
+
+
+# ------------------------------------------------------------------------------------------------------ client
+
+
+@dataclass(frozen=True)
+class ClientModel:
+    """What a client keeps for good: enough to label new rows, and no training row."""
+
+    W: Array  # d x k
+    centers: Array  # k x k, row j the centre of cluster j among normalised projections
+    spread: float  # mean squared distance of a training row to its centre
+    mean: Array | None  # d, subtracted from rows first; None where rows are not centred
+
+
+@dataclass(frozen=True)
+class ClientState:
+    """One client between messages. Nothing of it leaves but what `client_reply` puts in an `Uplink`."""
+
+    client_id: str
+    rows: Rows
+    graph: Graph | None = None
+    factors: RidgeFactors | None = None
+    F: Array | None = None  # n x k
+    W: Array | None = None  # d x k
+    round_no: int = 0
+    model: ClientModel | None = None
+    labels: Array | None = None  # n
+
+
+def open_client(client_id: str, X: Any, hyper: Hyper) -> ClientState:
+    """A client at rest: its rows, checked for what this run asks of them."""
+    n, _ = X.shape
+    needed = max(2, hyper.n_clusters + 1)
+    if n < needed:
+        raise ValueError(
+            f"client {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
+            f"n_clusters={hyper.n_clusters} needs at least {needed} rows in every client. "
+            "Ask for fewer clusters or leave this client out."
+        )
+    centre = (not sp.issparse(X)) if hyper.center == "auto" else hyper.center
+    return ClientState(client_id, Rows(X, column_means(X) if centre else None))
+
+
+def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[ClientState, Uplink]:
+    """Answer one message of the server: the only way data leaves a client."""
+    if message.phase == "hello":
+        n, d = client.rows.shape
+        return client, Uplink(n_samples=n, n_features=d, energy=client.rows.energy())
+    if message.phase == "prepare":
+        return _prepare(client, message, hyper), Uplink()
+    if message.phase == "round":
+        return client_step(client, message, hyper)
+    if message.phase == "finish":
+        return finish_client(_turn(client, message.rotation), hyper)
+    if message.phase == "number":
+        return _number(client, message), Uplink()
+    raise ValueError(f"unknown phase {message.phase!r}; this client knows {', '.join(PHASES)}")
+
+
+def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
+    """Graph, spectral start and factor of the data, all made once per fit."""
+    assert message.scale is not None and message.ridge is not None
+    rows, k = client.rows, hyper.n_clusters
+    n = rows.shape[0]
+    graph = build_graph(rows.X, hyper.n_neighbors, hyper.bandwidth)
+    sizes = graph.component_sizes
+    if len(sizes) > 1:
+        warnings.warn(_components_message(client.client_id, sizes, k), UserWarning, stacklevel=2)
+    # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
+    # (docs/paper.md#scales).
+    gamma = message.scale / np.sqrt(n) if hyper.rho is None else 1.0
+    rows = replace(rows, gamma=float(gamma))
+    factors = RidgeFactors(rows, message.ridge)
+    F = spectral_start(graph, k, _stream(hyper, client.client_id, "start")) if client.F is None else client.F
+    return replace(client, rows=rows, graph=graph, factors=factors, F=F)
+
+
+def _components_message(client_id: str, sizes: Array, k: int) -> str:
+    shown = ", ".join(map(str, sizes[:8])) + (", ..." if len(sizes) > 8 else "")
+    effect = (
+        f"Each part gets a direction of its own before any is divided: {len(sizes)} of the {k} clusters start as parts"
+        if len(sizes) <= k
+        else f"With more parts than clusters ({k}), only the {k} largest parts shape the embedding"
+    )
+    return (
+        f"the neighbour graph of client {client_id!r} falls into {len(sizes)} parts without a link, of {shown} rows. "
+        f"{effect}. If that is not what the data mean, raise n_neighbors."
+    )
+
+
+def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[ClientState, Uplink]:
+    """One round at one client: turn to the common frame, then W (Eq. 12) and F (Eq. 14-16)."""
+    client = _turn(client, message.rotation)
+    rows, graph, factors, F = client.rows, client.graph, client.factors, client.F
+    assert graph is not None and factors is not None and F is not None and message.guide is not None
+    guide = message.guide.astype(F.dtype, copy=False)
+    W = update_projection(factors, F, guide)
+    target = rows @ W
+    F = update_embedding(graph.laplacian, F, target, alpha=hyper.alpha, eta=hyper.step_size, n_inner=hyper.n_inner)
+    cut, misfit = local_terms(graph.laplacian, F, target)
+    client = replace(client, F=F, W=W, round_no=message.round_no)
+    return client, Uplink(W=W, cut=cut, misfit=misfit)
+
+
+def _turn(client: ClientState, rotation: Array | None) -> ClientState:
+    if rotation is None or client.F is None or client.W is None:
+        return client
+    return replace(client, F=client.F @ rotation, W=client.W @ rotation)
+
+
+def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplink]:
+    """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
+    X, F, W, k = client.rows.X, client.F, client.W, hyper.n_clusters
+    assert F is not None and W is not None
+    E = _unit_rows(F) if hyper.labels_from == "embedding" else project(X, W, client.rows.mean)
+    seed = int(_stream(hyper, client.client_id, "kmeans").integers(2**31))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: reported below
+        fitted = KMeans(k, n_init=hyper.n_init, random_state=seed).fit(E)
+    labels = nearest(E, fitted.cluster_centers_)
+    sizes = np.bincount(labels, minlength=k)
+    if (sizes == 0).any():
+        warnings.warn(
+            f"client {client.client_id!r} fills only {np.count_nonzero(sizes)} of {k} clusters: its rows have too few "
+            "distinct projections. Ask for fewer clusters, or look for duplicate rows.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    first = np.full(k, len(labels))
+    np.minimum.at(first, labels, np.arange(len(labels)))
+    order = np.lexsort((first, -sizes))  # largest first; equal sizes by the row seen first
+    centers = fitted.cluster_centers_[order]
+    labels = np.argsort(order)[labels]
+    spread = float(np.square(E - centers[labels], dtype=np.float64).sum(axis=1).mean())
+    model = ClientModel(W, centers, spread, client.rows.mean)
+    return replace(client, model=model, labels=labels), Uplink(centers=centers)
+
+
+def _number(client: ClientState, message: Downlink) -> ClientState:
+    assert client.model is not None and client.labels is not None and message.order is not None
+    centers = client.model.centers[message.order]
+    return replace(
+        client, model=replace(client.model, centers=centers), labels=np.argsort(message.order)[client.labels]
+    )
+
+
+def _stream(hyper: Hyper, client_id: str, purpose: str) -> np.random.Generator:
+    """One stream per client and purpose: order, threads and newcomers do not matter."""
+    return np.random.default_rng([hyper.seed, crc32(client_id.encode()), crc32(purpose.encode())])
+
+
+# ---------------------------------------------------------------------------------------------------- new rows
+
+
+def _unit_rows(E: Array) -> Array:
+    norm = np.sqrt(np.einsum("ij,ij->i", E, E))[:, None]
+    return E / np.where(norm > 0, norm, 1)  # a zero row stays zero
+
+
+def project(X: Any, W: Array, mean: Array | None) -> Array:
+    """Normalised rows of (X - mean) W: the space the centres live in; (n, d), (d, k) -> (n, k)."""
+    return _unit_rows(Rows(X, mean) @ W)
+
+
+def nearest(E: Array, centers: Array) -> Array:
+    """Number of the nearest centre of each row; (n, k), (k, k) -> (n,). Row by row: no batch effect."""
+    return affinities(E, centers).argmax(axis=1)
+
+
+def affinities(E: Array, centers: Array) -> Array:
+    """Minus half the squared distance to each centre, less the part common to a row; (n, k)."""
+    return E @ centers.T - 0.5 * np.einsum("ij,ij->i", centers, centers)
+
+
+def assign(X: Any, model: ClientModel) -> Array:
+    """Cluster of each new row: project, normalise, nearest centre; (n, d) -> (n,)."""
+    return nearest(project(X, model.W, model.mean), model.centers)
+
+
+def memberships(X: Any, model: ClientModel) -> Array:
+    """Probability of each cluster, as if clusters were equally likely round Gaussians; (n, d) -> (n, k).
+
+    Their common variance per coordinate is the training rows' mean squared distance to their centre over k.
+    """
+    E = project(X, model.W, model.mean)
+    k = model.centers.shape[0]
+    score = affinities(E, model.centers).astype(np.float64)
+    score -= score.max(axis=1, keepdims=True)
+    P = np.exp(score / max(model.spread / k, 1e-12))
+    return (P / P.sum(axis=1, keepdims=True)).astype(E.dtype, copy=False)
+
+
+# ------------------------------------------------------------------------------------------------------ server
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The server between rounds; slice t of every stack belongs to ``client_ids[t]``."""
+
+    client_ids: tuple[str, ...]
+    omega: Array  # m
+    rho: float
+    beta: float | None  # in the units of Eq. 18; None until the first stack gives a relative beta its scale
+    scale: float
+    W: Array  # d x k x m
+    Z: Array
+    Y: Array
+    rotations: Mapping[str, Array]  # not yet confirmed by an answer
+    losses: Array  # m, last local objectives
+    round_no: int = 0
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Where the iteration stands after one server step."""
+
+    objective: float
+    lagrangian: float
+    primal_residual: float
+    dual_residual: float
+    rank: int  # largest rank of a Fourier slice of Z (tensor), rank of [Z_1 ... Z_m] (subspace)
+
+
+def open_server(hellos: Mapping[str, Uplink], hyper: Hyper, weights: Mapping[str, float] | None = None) -> ServerState:
+    """Agree on features, scale and weights from the clients' hellos; Z = Y = 0 (Algorithm 1, initialisation)."""
+    ids = tuple(sorted(hellos))
+    features = {cid: hellos[cid].n_features for cid in ids}
+    if len(set(features.values())) > 1:
+        listed = ", ".join(f"{cid!r} has {d}" for cid, d in features.items())
+        raise ValueError(
+            f"clients disagree on the number of features: {listed}. FMTC needs one shared feature space: "
+            "bring every client to the same columns before fitting."
+        )
+    d, k, m = features[ids[0]], hyper.n_clusters, len(ids)
+    assert d is not None
+    omega = _client_weights(ids, weights)
+    rows = sum(hellos[cid].n_samples or 0 for cid in ids)
+    energy = {cid: hellos[cid].energy or 0.0 for cid in ids}
+    flat = [cid for cid in ids if not energy[cid] > 0]
+    if flat:
+        raise ValueError(
+            f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
+            "Leave that client out, or check how its rows were read."
+        )
+    scale = float(np.sqrt(rows / sum(energy.values())))
+    if hyper.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
+        rho, beta = 2 * hyper.alpha * hyper.ridge / m, None
+    else:
+        rho, beta = hyper.rho, hyper.beta
+    empty = np.zeros((d, k, m))
+    return ServerState(ids, omega, rho, beta, scale, empty, empty, empty, {}, np.zeros(m))
+
+
+def _client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -> Array:
+    if weights is None:
+        return np.full(len(ids), 1 / len(ids))
+    unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))
+    if unknown or missing:
+        raise ValueError(
+            f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
+        )
+    omega = np.array([weights[cid] for cid in ids], dtype=float)
+    if not (np.isfinite(omega).all() and (omega > 0).all()):
+        raise ValueError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
+    return omega / omega.sum()
+
+
+def without_clients(server: ServerState, absent: set[str]) -> ServerState:
+    """The server of the remaining clients, before the first round; weights stay as agreed."""
+    stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
+    return replace(
+        server,
+        client_ids=tuple(server.client_ids[t] for t in stay),
+        omega=server.omega[stay],
+        **{name: getattr(server, name)[..., stay] for name in ("W", "Z", "Y", "losses")},
+    )
+
+
+def preparations(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
+    """One `prepare` message per client: the common scale and its own ridge."""
+    ridge = server.rho / (2 * server.omega * hyper.alpha)
+    return {
+        cid: Downlink("prepare", scale=server.scale, ridge=float(r))
+        for cid, r in zip(server.client_ids, ridge, strict=True)
+    }
+
+
+def downlinks(server: ServerState) -> dict[str, Downlink]:
+    """Cut each client its slice of ``guide = Z - Y/rho`` for the next round."""
+    guide = server.Z - server.Y / server.rho
+    return {
+        cid: Downlink(
+            "round",
+            round_no=server.round_no + 1,
+            guide=np.ascontiguousarray(guide[:, :, t]),
+            rotation=server.rotations.get(cid),
+        )
+        for t, cid in enumerate(server.client_ids)
+    }
+
+
+def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper) -> tuple[ServerState, RoundReport]:
+    """Stack the W, align them, shrink towards a common structure (Eq. 18), dual step (Eq. 19).
+
+    A client that did not answer keeps its last slice, and its rotation if one is on the way.
+    """
+    slices = [uplinks[cid].W if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)]
+    W = np.stack([np.asarray(s) for s in slices], axis=2)
+    losses = server.losses.copy()
+    for t, cid in enumerate(server.client_ids):
+        if cid in uplinks:
+            cut, misfit = uplinks[cid].cut, uplinks[cid].misfit
+            losses[t] = np.nan if cut is None or misfit is None else local_objective(cut, misfit, hyper.alpha)
+    rotations: Mapping[str, Array] = {cid: R for cid, R in server.rotations.items() if cid not in uplinks}
+    answered = [t for t, cid in enumerate(server.client_ids) if cid in uplinks]
+    R = _rotations(server, W, answered, hyper)
+    if R is not None:
+        W[:, :, answered] = rotate(W[:, :, answered], R)
+        rotations = {**rotations, **{server.client_ids[t]: R[:, :, i] for i, t in enumerate(answered)}}
+    beta, rho = server.beta, server.rho
+    if beta is None:
+        beta = hyper.beta * rho * float(singular_values(W, hyper.coupling)[0].max())
+    p, coupling = hyper.schatten_p, hyper.coupling
+    Y0 = server.Y.astype(W.dtype, copy=False)
+    Z0 = server.Z.astype(W.dtype, copy=False)
+    Z = prox(W + Y0 / rho, beta / rho, p, coupling)
+    Y = update_dual(Y0, W, Z, rho)
+    primal, dual = residuals(W, Z, Z0, Y, rho)
+    s, _ = singular_values(Z, coupling)
+    report = RoundReport(
+        objective=global_objective(losses, server.omega, W, beta=beta, p=p, coupling=coupling),
+        lagrangian=augmented_lagrangian(losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling),
+        primal_residual=primal,
+        dual_residual=dual,
+        rank=int((s > 1e-6 * max(float(s.max()), np.finfo(s.dtype).tiny)).sum(axis=-1).max()),
+    )
+    server = replace(server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations, round_no=server.round_no + 1)
+    return server, report
+
+
+def _rotations(server: ServerState, W: Array, answered: list[int], hyper: Hyper) -> Array | None:
+    """Rotations of the clients that answered, or None where this round has none; (k, k, answered)."""
+    if hyper.align == "none" or (hyper.align == "init" and server.round_no > 0):
+        return None
+    if server.round_no == 0:
+        return generalized_procrustes(W[:, :, answered])
+    return np.stack([turn_towards(W[:, :, t], server.Z[:, :, t]) for t in answered], axis=2)
+
+
+def finishes(server: ServerState) -> dict[str, Downlink]:
+    """One `finish` message per client, with its rotation if it has not had it."""
+    return {
+        cid: Downlink("finish", round_no=server.round_no, rotation=server.rotations.get(cid))
+        for cid in server.client_ids
+    }
+
+
+def numbering(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper) -> dict[str, Downlink]:
+    """One `number` message per client, so that the same concept has the same number everywhere.
+
+    Clusters are compared by W_t c, their centre seen from the features, which no rotation changes. Without
+    alignment every client keeps its own order, largest cluster first.
+    """
+    ids = [cid for cid in server.client_ids if cid in uplinks]
+    centers = [np.asarray(uplinks[cid].centers) for cid in ids]
+    if hyper.align == "none":
+        orders = [np.arange(len(C)) for C in centers]
+    else:
+        place = {cid: t for t, cid in enumerate(server.client_ids)}
+        orders = match_clusters([C @ server.W[:, :, place[cid]].T for cid, C in zip(ids, centers, strict=True)])
+    return {cid: Downlink("number", order=order) for cid, order in zip(ids, orders, strict=True)}
