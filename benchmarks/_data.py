@@ -12,6 +12,9 @@ from typing import Any
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+from fmtc.demo import digits_silos, label_skew
 
 N_WORDS = 2000
 WORD = r"(?u)\b[a-zA-Z]{3,}\b"
@@ -55,34 +58,20 @@ def _text(name: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         text = [d["title"] + "\n" + d["text"] for d in documents]
     labels = np.array([d["label"] for d in documents])
     if name == "bbcnews":  # no client of its own: each class dealt out in Dirichlet(5) shares, seed 0
-        return text, labels, label_skew(labels, n_clients=4, seed=0)
+        return text, labels, label_skew(labels, 4, concentration=5.0, random_state=0)
     return text, labels, np.array([d["client"] for d in documents])
-
-
-def label_skew(y: np.ndarray, n_clients: int, seed: int, concentration: float = 5.0) -> np.ndarray:
-    """Deal the rows of each class to clients in Dirichlet shares, at least three rows of each class to everyone."""
-    rng = np.random.default_rng(seed)
-    clients = np.empty(len(y), dtype=object)
-    for label in np.unique(y):
-        rows = rng.permutation(np.flatnonzero(y == label))
-        share = 3 + np.floor(rng.dirichlet([concentration] * n_clients) * (len(rows) - 3 * n_clients)).astype(int)
-        share[share.argmax()] += len(rows) - share.sum()
-        for t, part in enumerate(np.split(rows, np.cumsum(share)[:-1])):
-            clients[part] = f"silo{t + 1}"
-    return clients.astype(str)
 
 
 def _pictures(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if name == "yale":
         d = np.load(data_home() / "yale" / "yale.npz")
-        X = d["X"] / 255.0
-    else:
-        d = np.load(data_home() / "utd_mhad" / "skeleton.npz")
-        X = d["X"].astype(float)
-    return X, d["y"], d["client"].astype(str)
+        return d["X"] / 255.0, d["y"], d["client"].astype(str)
+    d = np.load(data_home() / "utd_mhad" / "skeleton.npz")
+    return d["X"].astype(float), d["y"], d["client"].astype(str)
 
 
 DATASETS = {
+    "Digits (8 label-skewed silos)": "digits",
     "WebKB4": "webkb4",
     "BBC, four label-skewed clients": "bbcnews",
     "20News without headers": "20newsgroups",
@@ -103,6 +92,9 @@ def _halves(y: np.ndarray, mine: np.ndarray, seed: int) -> tuple[np.ndarray, np.
 
 def load(name: str, seed: int) -> Split:
     """One data set of `DATASETS`, split 80/20 inside each client, by class where a client has rows enough."""
+    if name == "digits":  # as in the demo
+        s = digits_silos(seed)
+        return Split(*(a[s.train] for a in (s.X, s.y, s.clients)), *(a[s.test] for a in (s.X, s.y, s.clients)))
     raw, y, clients = _pictures(name) if name in ("yale", "utd_mhad") else _text(name)
     train, test = map(np.concatenate, zip(*(_halves(y, clients == c, seed) for c in np.unique(clients)), strict=True))
     if isinstance(raw, list):
@@ -111,4 +103,7 @@ def load(name: str, seed: int) -> Split:
         X_test = words.transform([raw[i] for i in test])
     else:
         X, X_test = raw[train], raw[test]
+        if name == "yale":  # pixels differ in contrast by place in the picture; joints share one unit already
+            scaler = StandardScaler().fit(X)
+            X, X_test = scaler.transform(X), scaler.transform(X_test)
     return Split(X, y[train], clients[train], X_test, y[test], clients[test])

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .kernels.graph import association, knn_affinity
 from .runtime.driver import Callback, RoundRecord, run
 from .runtime.local import LocalTransport
-from .steps import ClientModel, Hyper, assign, memberships, project
+from .steps import ClientModel, Hyper, NotFiniteError, assign, memberships, project
 
 Array = np.ndarray
 SINGLE = "all"  # name of the only client where `clients` is left out
@@ -27,10 +27,9 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     """Federated multi-task clustering: one model per silo, each better for what the others learnt.
 
     Every client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F of its rows and a
-    projection W of its features; the projections of all clients are drawn towards a common low-rank structure
-    by ADMM, and
-    only they are exchanged. A new row x is labelled by the nearest centre to ``x W``. With one client it is spectral
-    clustering that can predict.
+    projection W of its features; the projections of all clients are drawn towards a common low-rank structure by
+    ADMM, and only they are exchanged. A new row x is labelled by the nearest centre to ``x W``. With one client it is
+    spectral clustering that can predict.
 
     Parameters
     ----------
@@ -39,18 +38,16 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     alpha : float, default=1.0
         How firmly the embedding is held to a linear function of the features.
     beta : float, default=0.15
-        Strength of the coupling, as a fraction of the largest singular value of the first stack of
-        projections: 0 leaves
-        the clients alone, 1 would shrink the first consensus to nothing.
+        Strength of the coupling, as a fraction of the largest singular value of the first stack of projections: 0
+        leaves the clients alone, 1 would shrink the first consensus to nothing.
     ridge : float, default=0.03
-        Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, against data of mean squared
-        row norm 1.
+        Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, against data of mean squared row
+        norm 1.
     schatten_p : float in (0, 1], default=1.0
         Exponent of the Schatten norm; below 1 small singular values are cut harder and large ones less.
     coupling : {"tensor", "subspace"}, default="tensor"
-        What is made low-rank: the d x k x m tensor of projections (the paper), or the matrix of all
-        projections side by side,
-        which depends neither on the order of clients nor on rotations.
+        What is made low-rank: the d x k x m tensor of projections (the paper), or the matrix of all projections side
+        by side, which depends neither on the order of clients nor on rotations.
     align : {"loop", "init", "none"}, default="loop"
         Turn the clients' embeddings to a common frame: every round, after the first round only, or never (the paper).
     n_neighbors : int or "auto", default="auto"
@@ -72,9 +69,8 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     n_init : int, default=10
         Restarts of k-means in each client.
     rho : float, default=None
-        A number switches to the paper's absolute units: alpha, beta and rho as printed, no scaling of the
-        data, `ridge` unused.
-        See `as_published`.
+        A number switches to the paper's absolute units: alpha, beta and rho as printed, no scaling of the data,
+        `ridge` unused. See `as_published`.
     step_size : float, default=None
         The paper's eta; None takes 1/(2 + alpha), with which the objective cannot rise.
     random_state : int, RandomState instance or None, default=None
@@ -87,9 +83,8 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,)
-        Cluster of each training row. The same number means the same concept in all clients when `align` is on;
-        number 0 is
-        large in most of them.
+        Cluster of each training row. The same number means the same concept in all clients when `align` is on; number
+        0 is large in most of them.
     client_ids_ : list of str
         Names of the clients, sorted.
     projections_ : dict of str to ndarray of shape (n_features, n_clusters)
@@ -188,8 +183,7 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         """The algorithm as printed: absolute alpha, beta and rho, no scaling, centring or alignment, labels from F.
 
         Where the paper gives no value (step size, neighbours, inner steps, p) the defaults here apply and any
-        parameter of the
-        constructor may be given. docs/paper.md compares the two.
+        parameter of the constructor may be given. docs/paper.md compares the two.
 
         Examples
         --------
@@ -312,9 +306,8 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
         """How well the predicted clusters keep neighbours together; needs no labels, higher is better.
 
-        On a neighbour graph of the given rows of each client: the share of a cluster's edge weight that stays
-        inside it, averaged over
-        clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty cluster counts as 0.
+        On a neighbour graph of the given rows of each client: the share of a cluster's edge weight that stays inside
+        it, averaged over clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty cluster counts as 0.
 
         Parameters
         ----------
@@ -430,9 +423,21 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _each(
         self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array], out: tuple[Any, Any] | None = None
     ) -> Any:
-        """Answer for every row by its client's model, in the order of the rows."""
+        """Answer for every row by its client's model, in the order of the rows.
+
+        Rows are looked at for NaN and infinity only where their projection, much smaller, has some.
+        """
         check_is_fitted(self)
-        parts = self._parts(X, clients, reset=False)
+        try:
+            return self._each_finite(X, clients, answer, out)
+        except NotFiniteError:
+            self._parts(X, clients, reset=False)  # says what is wrong, and where
+            raise
+
+    def _each_finite(
+        self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array], out: tuple[Any, Any] | None
+    ) -> Any:
+        parts = self._parts(X, clients, reset=False, ensure_all_finite=False)
         if len(parts) == 1 and not _is_mapping(X):
             ((cid, (Xt, _)),) = parts.items()
             return answer(Xt, self._models[cid])
@@ -450,9 +455,9 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         ends = np.cumsum([_n_rows(Xt) for Xt in X.values()])
         return dict(zip(X, np.split(answers, ends[:-1]), strict=True))
 
-    def _parts(self, X: Any, clients: Any, *, reset: bool) -> dict[str, tuple[Any, Any]]:
+    def _parts(self, X: Any, clients: Any, *, reset: bool, **checks: Any) -> dict[str, tuple[Any, Any]]:
         """Checked rows of each client and where they stand in the input; new clients only when fitting."""
-        checks: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
+        checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
         if _is_mapping(X):
             return self._parts_of_mapping(X, clients, checks, reset)
         X = validate_data(self, X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)

@@ -152,11 +152,9 @@ def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path
         raise ValueError(f"dtype must be float32 or float64, got {dtype}")
     kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
     d, k = model.W.shape
-    half_norms = 0.5 * np.einsum("ij,ij->i", model.centers, model.centers)
     constants = {
         "W": model.W,
         "centers_T": model.centers.T,
-        "half_norms": half_norms,
         "sharpness": np.array(k / max(model.spread, 1e-12 * k)),
         "tiny": np.array(np.finfo(dtype).tiny),
     }
@@ -173,10 +171,9 @@ def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path
         helper.make_node("Max", ["square_norm", "tiny"], ["guarded"]),
         helper.make_node("Sqrt", ["guarded"], ["norm"]),
         helper.make_node("Div", ["projection", "norm"], ["unit"]),
-        helper.make_node("MatMul", ["unit", "centers_T"], ["similarity"]),
-        helper.make_node("Sub", ["similarity", "half_norms"], ["score"]),
-        helper.make_node("ArgMax", ["score"], ["label"], axis=1, keepdims=0),
-        helper.make_node("Mul", ["score", "sharpness"], ["logits"]),
+        helper.make_node("MatMul", ["unit", "centers_T"], ["cosine"]),
+        helper.make_node("ArgMax", ["cosine"], ["label"], axis=1, keepdims=0),
+        helper.make_node("Mul", ["cosine", "sharpness"], ["logits"]),
         helper.make_node("Softmax", ["logits"], ["probability"], axis=1),
     ]
     stored = [

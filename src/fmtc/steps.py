@@ -44,9 +44,9 @@ PHASES = ("hello", "prepare", "round", "finish", "number")
 class Hyper:
     """Everything that decides a run besides the data. Checks its own values.
 
-    ``rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)``
-    given and ``beta`` a
-    fraction of the largest singular value of the first stack. A number for ``rho`` means the paper's absolute units.
+    ``rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)`` given
+    and ``beta`` a fraction of the largest singular value of the first stack. A number for ``rho`` means the paper's
+    absolute units.
     """
 
     n_clusters: int = 8
@@ -134,7 +134,7 @@ class ClientModel:
     """What a client keeps for good: enough to label new rows, and no training row."""
 
     W: Array  # d x k
-    centers: Array  # k x k, row j the centre of cluster j among normalised projections
+    centers: Array  # k x k, row j the unit centre of cluster j among normalised projections
     spread: float  # mean squared distance of a training row to its centre
     mean: Array | None  # d, subtracted from rows first; None where rows are not centred
 
@@ -180,7 +180,7 @@ def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[
     if message.phase == "finish":
         return finish_client(_turn(client, message.rotation), hyper)
     if message.phase == "number":
-        return _number(client, message), Uplink()
+        return _number(client, message, hyper), Uplink()
     raise ValueError(f"unknown phase {message.phase!r}; this client knows {', '.join(PHASES)}")
 
 
@@ -237,14 +237,14 @@ def _turn(client: ClientState, rotation: Array | None) -> ClientState:
 
 def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplink]:
     """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
-    X, F, W, k = client.rows.X, client.F, client.W, hyper.n_clusters
+    X, F, W, mean, k = client.rows.X, client.F, client.W, client.rows.mean, hyper.n_clusters
     assert F is not None and W is not None
-    E = _unit_rows(F) if hyper.labels_from == "embedding" else project(X, W, client.rows.mean)
+    E = F / _norms(F) if hyper.labels_from == "embedding" else project(X, W, mean)
     seed = int(_stream(hyper, client.client_id, "kmeans").integers(2**31))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than clusters: reported below
-        fitted = KMeans(k, n_init=hyper.n_init, random_state=seed).fit(E)
-    labels = nearest(E, fitted.cluster_centers_)
+    centers = KMeans(k, n_init=hyper.n_init, random_state=seed).fit(E).cluster_centers_
+    centers /= _norms(centers)  # rows have unit norm, and so have their centres: nearest is the largest cosine
+    model = ClientModel(W, centers, 0.0, mean)
+    labels = (E @ centers.T).argmax(axis=1) if hyper.labels_from == "embedding" else assign(X, model)
     sizes = np.bincount(labels, minlength=k)
     if (sizes == 0).any():
         warnings.warn(
@@ -256,19 +256,21 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     first = np.full(k, len(labels))
     np.minimum.at(first, labels, np.arange(len(labels)))
     order = np.lexsort((first, -sizes))  # largest first; equal sizes by the row seen first
-    centers = fitted.cluster_centers_[order]
+    centers = centers[order]
     labels = np.argsort(order)[labels]
     spread = float(np.square(E - centers[labels], dtype=np.float64).sum(axis=1).mean())
-    model = ClientModel(W, centers, spread, client.rows.mean)
+    model = replace(model, centers=centers, spread=spread)
     return replace(client, model=model, labels=labels), Uplink(centers=centers)
 
 
-def _number(client: ClientState, message: Downlink) -> ClientState:
+def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
     assert client.model is not None and client.labels is not None and message.order is not None
-    centers = client.model.centers[message.order]
-    return replace(
-        client, model=replace(client.model, centers=centers), labels=np.argsort(message.order)[client.labels]
-    )
+    model = replace(client.model, centers=client.model.centers[message.order])
+    if hyper.labels_from == "embedding":
+        labels = np.argsort(message.order)[client.labels]
+    else:  # the very code of predict, so that equal centres are told apart the same way
+        labels = assign(client.rows.X, model)
+    return replace(client, model=model, labels=labels)
 
 
 def _stream(hyper: Hyper, client_id: str, purpose: str) -> np.random.Generator:
@@ -279,29 +281,58 @@ def _stream(hyper: Hyper, client_id: str, purpose: str) -> np.random.Generator:
 # ---------------------------------------------------------------------------------------------------- new rows
 
 
-def _unit_rows(E: Array) -> Array:
-    norm = np.sqrt(np.einsum("ij,ij->i", E, E))[:, None]
-    return E / np.where(norm > 0, norm, 1)  # a zero row stays zero
+BLOCK = 2048  # new rows projected at a time: what is made on the way stays in the processor's cache
+
+
+def _norms(Y: Array) -> Array:
+    """Norm of each row, 1 for a zero row, which then stays zero; (n, k) -> (n, 1)."""
+    norm = np.sqrt(np.einsum("ij,ij->i", Y, Y))[:, None]
+    norm[norm == 0] = 1
+    return norm
+
+
+class NotFiniteError(ValueError):
+    """Rows with NaN, infinity, or values too large for their number format."""
+
+
+def _finite(Y: Array) -> Array:
+    """The same projections, or an error: NaN and infinity in a row show in every column of its projection."""
+    if not np.isfinite(Y).all():
+        raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
+    return Y
+
+
+def _blockwise(X: Any, answer: Callable[[Any], Array]) -> Array:
+    """Answer for all rows, a block at a time; sparse rows are few bytes each and go in one block."""
+    n = X.shape[0]
+    if sp.issparse(X) or n <= BLOCK:
+        return answer(X)
+    first = answer(X[:BLOCK])
+    out = np.empty((n, *first.shape[1:]), dtype=first.dtype)
+    out[:BLOCK] = first
+    for begin in range(BLOCK, n, BLOCK):
+        out[begin : begin + BLOCK] = answer(X[begin : begin + BLOCK])
+    return out
 
 
 def project(X: Any, W: Array, mean: Array | None) -> Array:
     """Normalised rows of (X - mean) W: the space the centres live in; (n, d), (d, k) -> (n, k)."""
-    return _unit_rows(Rows(X, mean) @ W)
 
+    def answer(block: Any) -> Array:
+        Y = _finite(Rows(block, mean) @ W)
+        return Y / _norms(Y)
 
-def nearest(E: Array, centers: Array) -> Array:
-    """Number of the nearest centre of each row; (n, k), (k, k) -> (n,). Row by row: no batch effect."""
-    return affinities(E, centers).argmax(axis=1)
-
-
-def affinities(E: Array, centers: Array) -> Array:
-    """Minus half the squared distance to each centre, less the part common to a row; (n, k)."""
-    return E @ centers.T - 0.5 * np.einsum("ij,ij->i", centers, centers)
+    return _blockwise(X, answer)
 
 
 def assign(X: Any, model: ClientModel) -> Array:
-    """Cluster of each new row: project, normalise, nearest centre; (n, d) -> (n,)."""
-    return nearest(project(X, model.W, model.mean), model.centers)
+    """Cluster of each new row: project, normalise, nearest centre; (n, d) -> (n,). Row by row: no batch effect.
+
+    Centres have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm:
+    one product with the d x k matrix W Cᵀ decides.
+    """
+    V = model.W @ model.centers.T
+    return _blockwise(X, lambda block: _finite(Rows(block, model.mean) @ V).argmax(axis=1))
 
 
 def memberships(X: Any, model: ClientModel) -> Array:
@@ -309,12 +340,17 @@ def memberships(X: Any, model: ClientModel) -> Array:
 
     Their common variance per coordinate is the training rows' mean squared distance to their centre over k.
     """
-    E = project(X, model.W, model.mean)
-    k = model.centers.shape[0]
-    score = affinities(E, model.centers).astype(np.float64)
-    score -= score.max(axis=1, keepdims=True)
-    P = np.exp(score / max(model.spread / k, 1e-12))
-    return (P / P.sum(axis=1, keepdims=True)).astype(E.dtype, copy=False)
+    V = model.W @ model.centers.T
+    variance = max(model.spread / len(model.centers), 1e-12)
+
+    def answer(block: Any) -> Array:
+        rows = Rows(block, model.mean)
+        score = (rows @ V).astype(np.float64)  # cosine to each centre, times the row's norm
+        gap = (score - score.max(axis=1, keepdims=True)) / _norms(_finite(rows @ model.W))
+        P = np.exp(gap / variance)
+        return (P / P.sum(axis=1, keepdims=True)).astype(V.dtype, copy=False)
+
+    return _blockwise(X, answer)
 
 
 # ------------------------------------------------------------------------------------------------------ server

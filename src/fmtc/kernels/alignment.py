@@ -28,9 +28,9 @@ def turn_towards(W: Array, Z: Array) -> Array:
     """Rotation of one client's columns towards its consensus, for use in every round; (d, k), (d, k) -> (k, k).
 
     Never takes W R further from Z than W was, and leaves alone the directions on which Z is silent. The exact
-    minimiser of the augmented Lagrangian, towards Z - Y/rho, would turn a direction that the coupling has
-    shrunk to zero upside
-    down, because the dual there is W itself, and the residuals would never close (docs/paper.md#rotation).
+    minimiser of the augmented Lagrangian, towards Z - Y/rho, would turn a direction that the coupling has shrunk to
+    zero upside down, because the dual there is W itself, and the residuals would never close
+    (docs/paper.md#rotation).
     """
     return procrustes(W, Z + STAY * W)
 
@@ -77,9 +77,8 @@ def match_clusters(signatures: Sequence[Array]) -> list[Array]:
     """Number the clusters of all clients alike: one order per client, by similarity of what they stand for.
 
     Every client sends its clusters in its own order (largest first). Hungarian assignments to a common reference
-    alternate with the mean of what was matched; common numbers are then given by the mean rank over clients,
-    so that number 0 is
-    large in most of them.
+    alternate with the mean of what was matched; common numbers are then given by the mean rank over clients, so that
+    number 0 is large in most of them.
 
     Parameters
     ----------

@@ -6,9 +6,13 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
+
+from threadpoolctl import ThreadpoolController
 
 from ..steps import (
     Downlink,
@@ -94,6 +98,19 @@ class Result:
     missing: tuple[str, ...] = ()  # clients the run had to go on without
 
 
+@cache
+def _thread_pools() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def one_thread(user_api: str) -> AbstractContextManager[Any]:
+    """One thread for ``"blas"`` (in the process) or ``"openmp"`` (in this thread) while the block runs.
+
+    The matrices of a round are small: more threads cost more than they bring, and sums in another order change bits.
+    """
+    return _thread_pools().limit(limits=1, user_api=user_api)
+
+
 class ClientError(RuntimeError):
     """Too few clients are left to go on."""
 
@@ -151,7 +168,8 @@ def run(
         replies = _ask(transport, downlinks(server), quorum, f"in round {server.round_no + 1}")
         if server.round_no == 0:
             server = without_clients(server, set(replies.failures))
-        server, report = server_step(server, replies.uplinks, hyper)
+        with one_thread("blas"):
+            server, report = server_step(server, replies.uplinks, hyper)
         record = RoundRecord(
             server.round_no,
             **asdict(report),

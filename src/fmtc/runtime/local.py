@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
-from threadpoolctl import threadpool_limits
 
 from ..steps import ClientState, Downlink, Hyper, Uplink, client_reply, open_client
-from .driver import Replies
+from .driver import Replies, one_thread
 from .wire import FileError, check_schema, file_name, nbytes, read_tensors, write_tensors
 
 CHECKPOINT_FORMAT = 1
@@ -24,9 +23,8 @@ CHECKPOINT_FORMAT = 1
 class LocalTransport:
     """Clients that live in this process, answered by `n_jobs` threads.
 
-    Results do not depend on `n_jobs`: the graph is built one client after the other with all cores inside, and
-    from then on each
-    client computes with one thread.
+    Results do not depend on `n_jobs`: graphs are built one client after the other, with all cores in the search for
+    neighbours, and from then on each client computes with one thread.
 
     Parameters
     ----------
@@ -49,12 +47,12 @@ class LocalTransport:
     def exchange(self, messages: Mapping[str, Downlink]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
-        if phases <= {"hello", "prepare"}:
-            answers = [self._ask(cid, message) for cid, message in messages.items()]
-        else:
-            workers = min(effective_n_jobs(self.n_jobs), len(messages))
-            with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(workers) as pool:
-                answers = list(pool.map(self._ask_with_one_thread, messages, messages.values()))
+        with one_thread("blas"):
+            if phases <= {"hello", "prepare"}:
+                answers = [self._ask(cid, message) for cid, message in messages.items()]
+            else:
+                with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), len(messages))) as pool:
+                    answers = list(pool.map(self._ask_with_one_thread, messages, messages.values()))
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
         for cid, answer in zip(messages, answers, strict=True):
             if isinstance(answer, Exception):
@@ -71,7 +69,7 @@ class LocalTransport:
             return error
 
     def _ask_with_one_thread(self, cid: str, message: Downlink) -> tuple[ClientState, Uplink] | Exception:
-        with threadpool_limits(1, user_api="openmp"):  # counted per thread, so set in this one
+        with one_thread("openmp"):  # counted per thread, so set in this one
             return self._ask(cid, message)
 
     def save_clients(self, folder: Path) -> None:

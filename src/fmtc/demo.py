@@ -1,0 +1,194 @@
+"""The first thing a newcomer runs: handwritten digits in eight silos, each alone and then together.
+
+The data ship with scikit-learn. Labels are used to deal out the silos and to score, never to fit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import KNeighborsClassifier
+
+from .estimator import FMTC
+from .kernels.graph import resolve_neighbors
+from .metrics import clustering_accuracy
+from .runtime.driver import Callback
+
+Array = np.ndarray
+
+METHODS = ("kmeans", "spectral", "fmtc")
+
+
+@dataclass(frozen=True)
+class Silos:
+    """Rows with the silo and class of each, divided into training and held-out rows inside every silo."""
+
+    X: Array
+    y: Array
+    clients: Array
+    train: Array  # row numbers
+    test: Array
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo prints and draws."""
+
+    rows: list[dict[str, Any]]  # one per silo, then their mean; accuracies from 0 to 1
+    model: FMTC
+    silos: Silos
+    seconds: float
+
+
+def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: int) -> Array:
+    """Deal the rows of each class to clients in Dirichlet shares, at least three rows of each class to everyone.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Classes.
+    n_clients : int
+    concentration : float
+        Large: equal shares. Small: some clients hardly know a class.
+    random_state : int
+
+    Returns
+    -------
+    array of str of shape (n,)
+        ``silo1`` ... for each row.
+    """
+    rng = np.random.default_rng(random_state)
+    clients = np.empty(len(y), dtype=object)
+    for label in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        spare = len(rows) - 3 * n_clients
+        share = 3 + np.floor(rng.dirichlet([concentration] * n_clients) * spare).astype(int)
+        share[share.argmax()] += len(rows) - share.sum()
+        for t, part in enumerate(np.split(rows, np.cumsum(share)[:-1])):
+            clients[part] = f"silo{t + 1}"
+    return clients.astype(str)
+
+
+def digits_silos(random_state: int = 0) -> Silos:
+    """Eight silos of digits with different sizes and different mixes of the ten digits; a quarter of each held out."""
+    X, y = load_digits(return_X_y=True)
+    clients = label_skew(y, 8, concentration=10.0, random_state=random_state)
+    train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=random_state, stratify=clients)
+    return Silos(X / 16, y, clients, train, test)
+
+
+def alone(X: Any, X_new: Any, n_clusters: int, random_state: int = 0) -> dict[str, tuple[Array, Array]]:
+    """The two rivals on one silo by itself, k-means and spectral clustering: labels of its rows and of new rows.
+
+    Spectral clustering cannot predict; its new rows take the vote of their five nearest training rows.
+    """
+    kmeans = KMeans(n_clusters, n_init=10, random_state=random_state).fit(X)
+    neighbors = resolve_neighbors("auto", X.shape[0])  # the same rule as for FMTC
+    spectral = SpectralClustering(
+        n_clusters, affinity="nearest_neighbors", n_neighbors=neighbors, random_state=random_state
+    ).fit(X)
+    vote = KNeighborsClassifier(5).fit(X, spectral.labels_)
+    return {
+        "kmeans": (kmeans.labels_, kmeans.predict(X_new)),
+        "spectral": (spectral.labels_, vote.predict(X_new)),
+    }
+
+
+def run_demo(*, random_state: int = 0, n_jobs: int | None = None, callbacks: Iterable[Callback] = ()) -> DemoResult:
+    """Cluster the silos alone (k-means, spectral clustering) and together (FMTC with its defaults), and score all.
+
+    Parameters
+    ----------
+    random_state : int
+        Deals the silos, splits them and seeds every method.
+    n_jobs : int, optional
+    callbacks : iterable of callables
+        Passed on to `FMTC.fit`.
+    """
+    started = time.perf_counter()
+    silos = digits_silos(random_state)
+    X, y, clients, train, test = silos.X, silos.y, silos.clients, silos.train, silos.test
+    model = FMTC(n_clusters=10, random_state=random_state, n_jobs=n_jobs)
+    model.fit(X[train], clients=clients[train], callbacks=callbacks)
+    predicted = model.predict(X[test], clients=clients[test])
+    rows: list[dict[str, Any]] = []
+    for cid in model.client_ids_:
+        mine, new = clients[train] == cid, clients[test] == cid
+        found = alone(X[train][mine], X[test][new], 10, random_state)
+        found["fmtc"] = (model.labels_[mine], predicted[new])
+        row: dict[str, Any] = {"silo": cid, "n_train": int(mine.sum()), "n_test": int(new.sum())}
+        for method in METHODS:
+            row[f"{method}_in"] = clustering_accuracy(y[train][mine], found[method][0])
+            row[f"{method}_out"] = clustering_accuracy(y[test][new], found[method][1])
+        rows.append(row)
+    mean: dict[str, Any] = {"silo": "mean", "n_train": len(train), "n_test": len(test)}
+    for name in set(rows[0]) - set(mean):
+        mean[name] = float(np.mean([row[name] for row in rows]))
+    return DemoResult([*rows, mean], model, silos, time.perf_counter() - started)
+
+
+def draw_demo(result: DemoResult, path: Path) -> Path:
+    """Convergence, accuracy and the silos' embeddings in their common frame, as one PNG. Needs matplotlib."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("the picture needs matplotlib: pip install 'fmtc[plot]'") from error
+    from sklearn.manifold import TSNE
+
+    model, silos = result.model, result.silos
+    ids = model.client_ids_
+    ink, quiet, accent = "#22313f", "#8a97a3", "#0b7285"
+    with mpl.rc_context({"font.size": 9, "axes.edgecolor": quiet, "axes.labelcolor": ink, "text.color": ink}):
+        figure = Figure(figsize=(12, 9.2), layout="constrained", facecolor="white")
+        halves: Any = figure.subfigures(2, 1, height_ratios=[1, 1.9])
+        top, bottom = halves
+        objective, residuals, bars = top.subplots(1, 3, width_ratios=[1, 1, 1.6])
+
+        rounds = [record.round_no for record in model.history_]
+        objective.plot(rounds, [record.objective for record in model.history_], color=accent)
+        objective.set(title="Objective", xlabel="round")
+        residuals.semilogy(rounds, [r.primal_residual for r in model.history_], color=accent, label="primal")
+        residuals.semilogy(rounds, [r.dual_residual for r in model.history_], color="#e8590c", label="dual")
+        residuals.set(title="Relative residuals", xlabel="round")
+        residuals.legend(frameon=False)
+        place = np.arange(len(result.rows))
+        styles = {
+            "kmeans": ("k-means alone", "#ced4da"),
+            "spectral": ("spectral alone", quiet),
+            "fmtc": ("FMTC", accent),
+        }
+        for offset, (method, (name, color)) in zip((-0.27, 0, 0.27), styles.items(), strict=True):
+            height = [100 * row[f"{method}_out"] for row in result.rows]
+            bars.bar(place + offset, height, 0.27, label=name, color=color)
+        bars.set_xticks(place, [row["silo"].replace("silo", "") for row in result.rows])
+        lowest = min(row[f"{method}_out"] for row in result.rows for method in METHODS)
+        bars.set(title="Accuracy on held-out rows, %", xlabel="silo", ylim=(100 * lowest - 8, 100))
+        bars.legend(frameon=False, ncols=3, loc="upper left")
+
+        E = model.transform(silos.X[silos.train], clients=silos.clients[silos.train])
+        flat = TSNE(init="pca", max_iter=500, random_state=0).fit_transform(E)
+        palette = mpl.colormaps["tab10"]
+        bottom.suptitle("The silos' embeddings in their common frame: the same colour is the same cluster everywhere")
+        axes = bottom.subplots(2, (len(ids) + 1) // 2, sharex=True, sharey=True)
+        for ax, cid in zip(axes.flat, ids, strict=True):
+            mine = silos.clients[silos.train] == cid
+            labels = model.labels_[mine]
+            ax.scatter(*flat.T, s=2, color="#e9ecef")
+            ax.scatter(*flat[mine].T, s=9, color=palette(labels % 10))
+            for j in np.unique(labels):
+                ax.annotate(str(j), np.median(flat[mine][labels == j], axis=0), weight="bold", size=10, color=ink)
+            ax.set_title(f"{cid}, {mine.sum()} rows", size=9)
+            ax.set(xticks=[], yticks=[])
+        for ax in (objective, residuals, bars):
+            ax.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, dpi=130, format="png")
+    return path
