@@ -1,5 +1,7 @@
 """Federated multi-task clustering: personalised clustering for data that may not move."""
 
+import logging
+
 from .estimator import FMTC
 from .kernels.consensus import schatten_p, tsvt
 from .metrics import clustering_accuracy, score_clients
@@ -8,6 +10,8 @@ from .runtime.driver import ClientError, RoundRecord, run
 from .runtime.local import LocalTransport
 from .runtime.wire import FileError
 from .steps import Hyper
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks
 
 __version__ = "0.1.0"
 

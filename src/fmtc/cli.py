@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 import os
 import platform
 import shutil
@@ -40,8 +39,6 @@ from .steps import ALIGNMENTS, LABEL_SOURCES, Hyper
 from .tables import DataError, Silo, constant_columns, nearest_names, read_silos
 
 Array = np.ndarray
-
-logging.getLogger("fmtc").addHandler(logging.NullHandler())  # what the library logs is said here in words
 
 REPORT_FORMAT = 1
 PROJECTED_ROWS = 500  # of each silo, in report.json

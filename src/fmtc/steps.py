@@ -286,7 +286,7 @@ BLOCK = 2048  # new rows projected at a time: what is made on the way stays in t
 
 def _norms(Y: Array) -> Array:
     """Norm of each row, 1 for a zero row, which then stays zero; (n, k) -> (n, 1)."""
-    norm = np.sqrt(np.einsum("ij,ij->i", Y, Y))[:, None]
+    norm = np.sqrt(np.einsum("ij,ij->i", Y, Y, dtype=np.float64))[:, None].astype(Y.dtype, copy=False)
     norm[norm == 0] = 1
     return norm
 
@@ -396,10 +396,16 @@ def open_server(hellos: Mapping[str, Uplink], hyper: Hyper, weights: Mapping[str
         )
     d, k, m = features[ids[0]], hyper.n_clusters, len(ids)
     assert d is not None
-    omega = _client_weights(ids, weights)
+    omega = client_weights(ids, weights)
     rows = sum(hellos[cid].n_samples or 0 for cid in ids)
     energy = {cid: hellos[cid].energy or 0.0 for cid in ids}
-    flat = [cid for cid in ids if not energy[cid] > 0]
+    strange = [cid for cid in ids if energy[cid] != 0 and not 1e-250 < energy[cid] < 1e250]
+    if strange:
+        raise ValueError(
+            f"the values of client {', '.join(map(repr, strange))} are too large or too small to be squared. "
+            "Bring the features to another unit before fitting."
+        )
+    flat = [cid for cid in ids if energy[cid] == 0]
     if flat:
         raise ValueError(
             f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
@@ -414,7 +420,8 @@ def open_server(hellos: Mapping[str, Uplink], hyper: Hyper, weights: Mapping[str
     return ServerState(ids, omega, rho, beta, scale, empty, empty, empty, {}, np.zeros(m))
 
 
-def _client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -> Array:
+def client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -> Array:
+    """The paper's omega in the order of the ids, summing to 1; 1/m each unless given."""
     if weights is None:
         return np.full(len(ids), 1 / len(ids))
     unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))

@@ -98,7 +98,7 @@ def read_silos(
     contents = {name: _read(path) for name, path in files.items()}
     kinds = {name: _kind(content) for name, content in contents.items()}
     if len(set(kinds.values())) > 1:
-        listed = ", ".join(f"{files[name].name} is {kind}" for name, kind in _some(kinds.items()))
+        listed = _joined([f"{files[name].name} is {kind}" for name, kind in kinds.items()])
         raise DataError(f"the files are of different kinds: {listed}. Save all silos in one kind.")
     if "a table" not in kinds.values():
         if named or drop:
@@ -347,10 +347,9 @@ def _same_columns(tables: dict[str, pl.DataFrame], features: Sequence[str] | Non
         reference, kinds = "the model", dict.fromkeys(features, "numbers")
     differences = {name: found for name, table in tables.items() if (found := _difference(table, kinds, reference))}
     if differences:
-        lines = "".join(f"\n  {name}: {found}" for name, found in _some(differences.items()))
-        more = f"\n  and {len(differences) - SHOWN} more silos" if len(differences) > SHOWN else ""
+        lines = _joined([f"{name}: {found}" for name, found in differences.items()], "\n  ", " silos")
         raise DataError(
-            f"the columns differ from those of {reference}:{lines}{more}\n"
+            f"the columns differ from those of {reference}:\n  {lines}\n"
             "Bring every silo to the same columns, or leave some out with --drop, --id-column or --label-column."
         )
     turned = [name for name, table in tables.items() if table.columns != list(kinds)]
@@ -398,14 +397,17 @@ def _check_numbers(tables: Mapping[str, pl.DataFrame]) -> None:
                 f"silo {name!r} has a column without a name (row numbers written along?); give it a name, or leave it "
                 'out with --drop ""'
             )
-        for column in table:
-            kind = _column_kind(column)
-            if kind not in ("numbers", "nothing"):
-                example = f", such as {_example(column)!r}" if kind == "text" else ""
-                raise DataError(
-                    f"column {column.name!r} of silo {name!r} holds {kind}{example}, and only numbers can be "
-                    "clustered; leave it out with --drop, or name it by --id-column, --label-column or --client-column"
-                )
+        kinds = {column.name: _column_kind(column) for column in table}
+        others = [
+            f"{c!r} ({kind}{f', such as {_example(table.get_column(c))!r}' if kind == 'text' else ''})"
+            for c, kind in kinds.items()
+            if kind not in ("numbers", "nothing")
+        ]
+        if others:
+            raise DataError(
+                f"only numbers can be clustered, but silo {name!r} has {_joined(others)}; leave such columns out "
+                "with --drop, or name them by --id-column, --label-column or --client-column"
+            )
         if table.width == 0:
             raise DataError(f"silo {name!r} has no column of numbers left to cluster")
 
@@ -424,7 +426,7 @@ def _check_widths(silos: Sequence[Silo]) -> None:
     others = [f"{s.name!r} has {s.X.shape[1]}" for s in silos if s.X.shape[1] != width]
     if others:
         raise DataError(
-            f"the silos differ in their number of columns: {silos[0].name!r} has {width}, {', '.join(_some(others))}. "
+            f"the silos differ in their number of columns: {silos[0].name!r} has {width}, {_joined(others)}. "
             "Bring every silo to the same columns."
         )
 
@@ -437,15 +439,13 @@ def _check_values(silos: Sequence[Silo]) -> None:
         found = {}
         for silo in silos:
             counts = _count(silo.X, bad)
-            columns = np.flatnonzero(counts)
-            if len(columns):
-                listed = ", ".join(f"{_column_name(silo, c)!r} ({counts[c]})" for c in _some(columns))
-                found[silo.name] = listed + (f" and {len(columns) - SHOWN} more" if len(columns) > SHOWN else "")
+            columns = np.flatnonzero(counts).tolist()
+            if columns:
+                found[silo.name] = _joined([f"{_column_name(silo, c)!r} ({counts[c]})" for c in columns])
         if found:
-            listed = "; ".join(f"silo {name!r} in {columns}" for name, columns in _some(found.items()))
-            more = f"; and {len(found) - SHOWN} more silos" if len(found) > SHOWN else ""
+            listed = _joined([f"silo {name!r} in {columns}" for name, columns in found.items()], "; ", " silos")
             raise DataError(
-                f"there are {what} values: {listed}{more}. FMTC needs a number in every cell: {advice}, or leave the "
+                f"there are {what} values: {listed}. FMTC needs a number in every cell: {advice}, or leave the "
                 "columns out with --drop."
             )
 
@@ -470,13 +470,14 @@ def _column_name(silo: Silo, column: int) -> str:
     return f"column {column}" if silo.feature_names is None else silo.feature_names[column]
 
 
-def _some(items: Iterable[Any]) -> list[Any]:
-    return list(items)[:SHOWN]
+def _joined(items: Sequence[str], separator: str = ", ", noun: str = "") -> str:
+    """The first few items, and how many more there are."""
+    more = [f"and {len(items) - SHOWN} more{noun}"] if len(items) > SHOWN else []
+    return separator.join([*items[:SHOWN], *more])
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(map(repr, _some(names))) + (f" and {more} more" if more > 0 else "")
+def _listed(names: Iterable[str]) -> str:
+    return _joined([repr(name) for name in names])
 
 
 __all__ = ["DataError", "Silo", "constant_columns", "nearest_names", "read_silos"]

@@ -48,7 +48,7 @@ class Rows:
 
     def gram(self, side: str) -> Array:
         """XᵀX (``side="d"``) or X Xᵀ (``side="n"``) in the same units, dense; X itself is never made dense."""
-        X, mean, (n, d) = self.X, self.mean, self.shape
+        X, mean, gamma, (n, d) = self.X, self.mean, self.gamma, self.shape
         if sp.issparse(X):
             G = (X.T @ X if side == "d" else X @ X.T).toarray()
             if mean is not None and side == "d":
@@ -56,24 +56,37 @@ class Rows:
             elif mean is not None:
                 along = X @ mean
                 G += mean @ mean - along - along[:, None]
-        elif side == "n":
-            centred = self._centred(slice(None))
-            G = centred @ centred.T
-        else:  # blocks are centred before they are multiplied: a large mean cancels exactly
-            G = np.zeros((d, d), dtype=X.dtype)
-            for begin in range(0, n, BLOCK):
-                block = self._centred(slice(begin, begin + BLOCK))
-                G += block.T @ block
-        G *= self.gamma**2
+            return gamma**2 * G
+        if side == "n":
+            whole = gamma * self._centred(slice(None))
+            return whole @ whole.T
+        G = np.zeros((d, d), dtype=X.dtype)
+        for begin in range(
+            0, n, BLOCK
+        ):  # centred and scaled before multiplied: a large mean cancels, nothing overflows
+            block = gamma * self._centred(slice(begin, begin + BLOCK))
+            G += block.T @ block
         return G
 
     def energy(self) -> float:
-        """Sum of squared entries of X - mean."""
-        if sp.issparse(self.X):
-            shift = 0.0 if self.mean is None else self.shape[0] * float(self.mean @ self.mean)
-            return float(np.square(self.X.data, dtype=np.float64).sum()) - shift
-        blocks = (self._centred(slice(begin, begin + BLOCK)) for begin in range(0, self.shape[0], BLOCK))
-        return sum(float(np.square(block, dtype=np.float64).sum()) for block in blocks)
+        """Sum of squared entries of X - mean; exactly 0 where it is no more than the rounding of the mean."""
+        with np.errstate(over="ignore"):  # infinite where values are too large to be squared
+            return self._energy()
+
+    def _energy(self) -> float:
+        X, mean, n = self.X, self.mean, self.shape[0]
+        if sp.issparse(X):
+            total = float(np.square(X.data, dtype=np.float64).sum())
+        else:
+            blocks = (self._centred(slice(begin, begin + BLOCK)) for begin in range(0, n, BLOCK))
+            total = sum(float(np.square(block, dtype=np.float64).sum()) for block in blocks)
+        if mean is None or not np.isfinite(total):
+            return total
+        eps = 8 * float(np.finfo(X.dtype).eps)
+        shift = n * float(np.square(mean, dtype=np.float64).sum())
+        if sp.issparse(X):  # a difference of two sums, each rounded
+            return total - shift if total - shift > eps * shift else 0.0
+        return total if total > eps**2 * shift else 0.0
 
     def _centred(self, rows: slice) -> Array:
         block: Array = self.X[rows]

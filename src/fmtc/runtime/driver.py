@@ -19,6 +19,7 @@ from ..steps import (
     Hyper,
     ServerState,
     Uplink,
+    client_weights,
     downlinks,
     finishes,
     numbering,
@@ -153,7 +154,7 @@ def run(
     callbacks = tuple(callbacks)
     folder = None if checkpoint is None else Path(checkpoint)
     quorum = len(transport.client_ids) if min_clients is None else min_clients
-    saved = _load(folder, hyper, transport) if folder is not None and resume else None
+    saved = _load(folder, hyper, transport, weights) if folder is not None and resume else None
     if saved is None:
         hellos = _ask(transport, {cid: Downlink("hello") for cid in transport.client_ids}, quorum, "saying hello")
         server, history = open_server(hellos.uplinks, hyper, weights), tuple[RoundRecord, ...]()
@@ -252,7 +253,9 @@ def _save(
             shutil.rmtree(old)
 
 
-def _load(folder: Path, hyper: Hyper, transport: Transport) -> tuple[ServerState, tuple[RoundRecord, ...]] | None:
+def _load(
+    folder: Path, hyper: Hyper, transport: Transport, weights: Mapping[str, float] | None
+) -> tuple[ServerState, tuple[RoundRecord, ...]] | None:
     """State and history of the newest checkpoint, with the clients brought back to it; None where there is none."""
     rounds = sorted(folder.glob("round-*"))
     if not rounds:
@@ -272,6 +275,8 @@ def _load(folder: Path, hyper: Hyper, transport: Transport) -> tuple[ServerState
         raise FileError(
             f"the checkpoint in {folder} is of clients {about['client_ids']}, this run has {list(transport.client_ids)}"
         )
+    if (arrays["omega"] != client_weights(transport.client_ids, weights)).any():
+        raise FileError(f"the checkpoint in {folder} was made with other client_weights; resume with the same ones")
     transport.load_clients(rounds[-1])
     rotations = {name.partition(":")[2]: R for name, R in arrays.items() if name.startswith("rotation:")}
     server = ServerState(

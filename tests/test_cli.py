@@ -1,0 +1,1043 @@
+"""The command line: what it writes, says and refuses, and the code it exits with."""
+
+import _thread
+import inspect
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+import warnings
+from pathlib import Path
+
+import click
+import numpy as np
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from numpy.testing import assert_allclose, assert_array_equal
+
+import fmtc
+from fmtc import FMTC, cli
+from fmtc.metrics import score_clients
+from fmtc.runtime.driver import ClientError
+from fmtc.tables import DataError
+
+FEATURES = ("height", "weight", "age", "dose")
+
+
+def fmtc_run(*args, **env):
+    """Run a command in this process: exit code, standard output and standard error apart."""
+    plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "FORCE_COLOR": None, "COLUMNS": "120"}
+    return CliRunner().invoke(cli.main_group, [str(a) for a in args], prog_name="fmtc", env=plain | env)
+
+
+def fmtc_ok(*args, **env):
+    done = fmtc_run(*args, **env)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def words_of(done, code):
+    """What a refused command said, once sure that it printed no data and no traceback."""
+    assert done.exit_code == code, done.output
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+def make_silos(seed=0, sizes=(("north", 50), ("south", 40), ("west", 45)), k=3):
+    """Silos with the same k groups, each with its own shift: name -> (X, classes)."""
+    rng = np.random.default_rng(seed)
+    centers = 4 * np.eye(k, len(FEATURES))
+    silos = {}
+    for place, (name, n) in enumerate(sizes):
+        y = rng.permutation(np.arange(n) % k)
+        silos[name] = centers[y] + place + rng.normal(size=(n, len(FEATURES))), y
+    return silos
+
+
+def as_frame(name, X, y):
+    frame = pl.DataFrame(X, schema=list(FEATURES))
+    ids = [f"{name}-{i:03d}" for i in range(len(y))]
+    return frame.with_columns(pl.Series("class", [f"c{v}" for v in y]), pl.Series("id", ids))
+
+
+@pytest.fixture(scope="module")
+def silos():
+    return make_silos()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, silos):
+    """A folder with the silos as files, and a run made from them."""
+    folder = tmp_path_factory.mktemp("home")
+    frames = {name: as_frame(name, *silo) for name, silo in silos.items()}
+    for name, frame in frames.items():
+        frame.write_csv(folder / f"{name}.csv")
+    together = [frame.with_columns(pl.lit(name).alias("site")) for name, frame in frames.items()]
+    pl.concat(together).sample(fraction=1, shuffle=True, seed=1).write_parquet(folder / "all.parquet")
+    fmtc_ok("fit", *csvs(folder), *ROLES, *FIT, "--out", folder / "run")
+    return folder
+
+
+FIT = ("-k", 3, "--max-iter", 8)
+ROLES = ("--label-column", "class", "--id-column", "id")
+
+
+def csvs(folder):
+    return [folder / f"{name}.csv" for name in ("north", "south", "west")]
+
+
+def labels_in(run):
+    return {file.stem: file.read_bytes() for file in sorted((run / "labels").iterdir())}
+
+
+def names_in(folder):
+    return sorted(file.name for file in folder.iterdir())
+
+
+# --------------------------------------------------------------------------------------------------------- fit
+
+
+def test_fit_writes_the_labels_and_model_of_the_estimator(home, silos):
+    model = FMTC(3, max_iter=8, random_state=0).fit({name: X for name, (X, _) in silos.items()})
+    probabilities = model.predict_proba({name: X for name, (X, _) in silos.items()})
+    begin = 0
+    for name, (X, _) in silos.items():
+        table = pl.read_csv(home / "run" / "labels" / f"{name}.csv")
+        assert table.columns == ["id", "cluster", "probability"]
+        assert table["id"].to_list() == [f"{name}-{i:03d}" for i in range(len(X))]
+        assert_array_equal(table["cluster"], model.labels_[begin : begin + len(X)])
+        assert_allclose(table["probability"], probabilities[name].max(axis=1), atol=1e-6)
+        begin += len(X)
+    saved = fmtc.load(home / "run" / "model")
+    assert saved.feature_names_in_.tolist() == list(FEATURES)
+    for name in silos:
+        assert_array_equal(saved.projections_[name], model.projections_[name])
+    assert names_in(home / "run") == ["history.json", "labels", "model", "report.json"]
+    assert not [name for name in names_in(home) if name.startswith(".")]
+
+
+def test_report_has_what_a_page_needs(home, silos):
+    report = json.loads((home / "run" / "report.json").read_text())
+    history = json.loads((home / "run" / "history.json").read_text())
+    assert report["kind"] == "fmtc report"
+    assert report["schema"] == 1
+    assert report["history"] == history
+    assert [line["round_no"] for line in history] == list(range(1, report["n_iter"] + 1))
+    assert report["files"] == ["north.csv", "south.csv", "west.csv"]
+    assert report["settings"]["n_clusters"] == 3
+    assert report["settings"]["as_published"] is False
+    assert report["feature_names"] == list(FEATURES)
+    assert report["versions"]["fmtc"] == fmtc.__version__
+    found = {name: pl.read_csv(home / "run" / "labels" / f"{name}.csv")["cluster"].to_numpy() for name in silos}
+    model = fmtc.load(home / "run" / "model")
+    del model.feature_names_in_
+    for line in report["silos"]:
+        X, y = silos[line["silo"]]
+        labels = found[line["silo"]]
+        assert line["rows"] == line["labelled_rows"] == len(y)
+        assert line["cluster_sizes"] == np.bincount(labels, minlength=3).tolist()
+        assert line["score"] == model.score(X, clients=line["silo"])
+        expected = score_clients(y, labels, np.zeros(len(y)))["mean"]
+        assert {name: line[name] for name in expected} == expected
+    for name in ("score", "acc", "nmi", "ri"):
+        assert report["mean"][name] == pytest.approx(np.mean([line[name] for line in report["silos"]]), rel=1e-12)
+    assert report["mean"]["acc"] > 0.9  # the groups are far apart
+
+
+def test_projection_is_the_principal_plane_of_the_rows(home, silos):
+    """Distances in the plane are those of the projected rows, less what the other directions hold."""
+    report = json.loads((home / "run" / "report.json").read_text())
+    model = fmtc.load(home / "run" / "model")
+    del model.feature_names_in_
+    E = np.vstack([model.transform(X, clients=name) for name, (X, _) in silos.items()])
+    assert list(report["projection"]) == list(silos)
+    plane = np.vstack([np.c_[p["x"], p["y"]] for p in report["projection"].values()])
+    assert [p["row"] for p in report["projection"].values()] == [list(range(len(y))) for _, y in silos.values()]
+    s = np.linalg.svd(E - E.mean(axis=0), compute_uv=False)
+    assert_allclose(np.linalg.svd(plane, compute_uv=False), s[:2], rtol=1e-9)
+    assert_allclose(plane.mean(axis=0), 0, atol=1e-12)
+    clusters = np.concatenate([p["cluster"] for p in report["projection"].values()])
+    assert clusters.tolist() == np.concatenate([model.predict(X, clients=n) for n, (X, _) in silos.items()]).tolist()
+
+
+def test_projection_holds_at_most_500_rows_of_a_silo(tmp_path):
+    X, _ = make_silos(sizes=(("big", 620),))["big"]
+    np.save(tmp_path / "big.npy", X)
+    done = fmtc_ok("fit", tmp_path / "big.npy", "-k", 1, "--max-iter", 2, "--out", tmp_path / "run", "--json")
+    assert "projection" not in json.loads(done.stdout)
+    shown = json.loads((tmp_path / "run" / "report.json").read_text())["projection"]["big"]
+    assert len(shown["row"]) == len(shown["x"]) == len(shown["cluster"]) == 500
+    assert shown["row"] == sorted(set(shown["row"]))
+    assert max(shown["row"]) > 500
+    assert set(shown["y"]) == {0.0}  # one cluster, one direction
+    table = pl.read_csv(tmp_path / "run" / "labels" / "big.csv")
+    assert table.columns == ["row", "cluster", "probability"]
+    assert table["row"].to_list() == list(range(620))
+
+
+def test_json_goes_to_stdout_and_words_to_stderr(home, tmp_path):
+    done = fmtc_ok("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run", "--json")
+    document = json.loads(done.stdout)
+    saved = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert document["out"] == str(tmp_path / "run")
+    assert document["silos"] == saved["silos"]
+    assert document["notes"] == saved["notes"] == []
+    assert "3 silos, 135 rows, 4 features: building graphs\nround 1: residuals " in done.stderr
+    lines = re.findall(r"^round (\d+): residuals \S+ \(primal\), \S+ \(dual\)$", done.stderr, re.MULTILINE)
+    assert lines == [str(j + 1) for j in range(document["n_iter"])]
+    for line in document["silos"]:
+        sizes = " ".join(map(str, line["cluster_sizes"]))
+        assert re.search(
+            rf"{line['silo']} +{line['rows']} +{sizes} +{line['score']:.3f} +{line['acc']:.3f}", done.stderr
+        )
+    assert re.search(rf"mean +{document['mean']['score']:.3f} +{document['mean']['acc']:.3f}", done.stderr)
+    assert f"{document['stopped_because']}, " in done.stderr
+    assert labels_in(tmp_path / "run") == labels_in(home / "run")
+    assert "\x1b" not in done.stderr
+
+
+def test_quiet_says_nothing_but_notes(home, tmp_path):
+    done = fmtc_ok("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run", "-q", "--resume")
+    assert done.stdout == ""
+    assert done.stderr == "note: there is no interrupted run to resume; starting afresh\n"
+
+
+def test_one_file_with_a_client_column_gives_the_same_clusters(home, tmp_path):
+    """The rows are shuffled, so the numbers may differ in the last digit but the clusters may not."""
+    fmtc_ok("fit", home / "all.parquet", *ROLES, "--client-column", "site", *FIT, "--out", tmp_path / "run")
+    assert names_in(tmp_path / "run" / "labels") == ["north.csv", "south.csv", "west.csv"]
+    for name in ("north", "south", "west"):
+        mine = pl.read_csv(tmp_path / "run" / "labels" / f"{name}.csv").sort("id")
+        other = pl.read_csv(home / "run" / "labels" / f"{name}.csv").sort("id")
+        assert mine["id"].to_list() == other["id"].to_list()
+        assert mine["cluster"].to_list() == other["cluster"].to_list()
+
+
+def test_row_numbers_are_those_of_the_file(home, tmp_path):
+    everything = pl.read_parquet(home / "all.parquet")
+    fmtc_ok("fit", home / "all.parquet", "--client-column", "site", "--drop", "id", "--drop", "class", *FIT,
+            "--out", tmp_path / "run")  # fmt: skip
+    for name in ("north", "south", "west"):
+        table = pl.read_csv(tmp_path / "run" / "labels" / f"{name}.csv")
+        assert_array_equal(table["row"], np.flatnonzero((everything["site"] == name).to_numpy()))
+
+
+def test_sparse_silos(tmp_path, silos):
+    for name, (X, _) in silos.items():
+        sp.save_npz(tmp_path / f"{name}.npz", sp.csr_array(np.maximum(X, 0)))
+    files = [tmp_path / f"{name}.npz" for name in silos]
+    fmtc_ok("fit", *files, *FIT, "--out", tmp_path / "run")
+    model = FMTC(3, max_iter=8, random_state=0).fit(
+        {name: sp.csr_array(np.maximum(X, 0)) for name, (X, _) in silos.items()}
+    )
+    found = [pl.read_csv(tmp_path / "run" / "labels" / f"{name}.csv")["cluster"].to_numpy() for name in silos]
+    assert_array_equal(np.concatenate(found), model.labels_)
+
+
+def test_scores_count_the_rows_that_have_a_label(tmp_path, silos):
+    for place, (name, (X, y)) in enumerate(silos.items()):
+        known = (len(y), 10, 0)[place]
+        label = [f"c{v}" if i < known else None for i, v in enumerate(y)]
+        pl.DataFrame(X, schema=list(FEATURES)).with_columns(pl.Series("y", label, pl.String)).write_csv(
+            tmp_path / f"{name}.csv"
+        )
+    done = fmtc_ok("fit", *csvs(tmp_path), "--label-column", "y", *FIT, "--out", tmp_path / "run", "--json")
+    report = json.loads(done.stdout)
+    north, south, west = report["silos"]
+    assert (north["labelled_rows"], south["labelled_rows"], west["labelled_rows"]) == (50, 10, 0)
+    assert "acc" not in west
+    assert report["mean"]["acc"] == (north["acc"] + south["acc"]) / 2
+    assert re.search(r"west +45 .* –", done.stderr)
+
+
+def test_many_clusters_are_cut_in_the_table_only(tmp_path):
+    X, _ = make_silos(sizes=(("a", 60),))["a"]
+    np.save(tmp_path / "a.npy", X)
+    done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 14, "--max-iter", 2, "--out", tmp_path / "run", "--json")
+    assert len(json.loads(done.stdout)["silos"][0]["cluster_sizes"]) == 14
+    assert "… (14)" in done.stderr
+    assert "mean" not in done.stderr.split("dual)")[-1].split("stopped")[0]  # one silo: no line for the mean
+
+
+# ------------------------------------------------------------------------------------------------------ settings
+
+
+GIVEN = {
+    "alpha": 2.0, "beta": 0.25, "ridge": 0.05, "schatten_p": 0.5, "coupling": "subspace", "align": "init",
+    "n_neighbors": 7, "bandwidth": 1.5, "n_inner": 3, "max_iter": 4, "tol": 0.01, "center": False,
+    "labels_from": "embedding", "n_init": 2, "rho": 0.7, "step_size": 0.2, "n_jobs": 2,
+}  # fmt: skip
+
+
+def as_flags(given):
+    for name, value in given.items():
+        yield from (
+            "--" + name.replace("_", "-"),
+            {True: "yes", False: "no"}.get(value, value) if name == "center" else value,
+        )
+
+
+def test_every_parameter_of_the_estimator_has_its_flag(home, tmp_path):
+    assert set(GIVEN) | {"n_clusters", "client_weights", "random_state", "verbose"} == set(FMTC().get_params())
+    assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
+    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
+    fmtc_ok(
+        "fit", *csvs(home), *ROLES, "-k", 3, "--random-state", 5, *as_flags(GIVEN), *weights, "--out", tmp_path / "r"
+    )
+    params = fmtc.load(tmp_path / "r" / "model").get_params()
+    weights = {"north": 2.0, "south": 1.0, "west": 0.5}
+    assert params == GIVEN | {"n_clusters": 3, "random_state": 5, "client_weights": weights, "verbose": 0}
+
+
+def test_help_shows_the_default_of_the_estimator():
+    text = " ".join(fmtc_ok("fit", "--help").stdout.split())
+    for name, parameter in inspect.signature(FMTC).parameters.items():
+        if name in cli.MODEL_OPTIONS and parameter.default is not None:
+            assert re.search(rf"--{name.replace('_', '-')} .*?\[default: {re.escape(str(parameter.default))}\]", text)
+
+
+@pytest.mark.parametrize(("flag", "value"), [("yes", True), ("no", False), ("auto", "auto")])
+def test_center(home, tmp_path, flag, value):
+    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--center", flag, "--out", tmp_path / "r")
+    assert fmtc.load(tmp_path / "r" / "model").center == value
+
+
+def test_as_published(home, tmp_path):
+    fmtc_ok(
+        "fit", *csvs(home), *ROLES, "-k", 3, "--as-published", "--beta", "0.1", "--max-iter", 3, "--out", tmp_path / "r"
+    )
+    expected = FMTC.as_published(3, beta=0.1, max_iter=3, random_state=0)
+    assert fmtc.load(tmp_path / "r" / "model").get_params() == expected.get_params()
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["settings"]["as_published"] is True
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--alpha", "-1"], "alpha must be a finite number above 0, got -1.0"),
+        (["--schatten-p", "2"], "schatten_p must be a number with 0 < p <= 1, got 2.0"),
+        (["--max-iter", "0"], "max_iter must be a whole number of at least 1, got 0"),
+        (["--n-neighbors", "many"], "'many' is neither a whole number nor 'auto'"),
+        (["--n-neighbors", "0"], 'n_neighbors must be "auto" or a whole number of at least 1, got 0'),
+        (["--coupling", "matrix"], "'matrix' is not one of 'tensor', 'subspace'"),
+        (["--client-weight", "north"], "--client-weight 'north' is not of the form SILO=NUMBER"),
+        (["--client-weight", "north=heavy"], "--client-weight 'north=heavy' is not of the form"),
+        (["--client-weight", "=2"], "--client-weight '=2' is not of the form"),
+        (["--random-state", "-1"], "-1 is not in the range"),
+        (["--betta", "1"], "No such option '--betta'"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_any_file_is_read(tmp_path, flags, expected):
+    done = fmtc_run("fit", tmp_path / "absent.csv", *FIT, "--out", tmp_path / "run", *flags)
+    assert expected in words_of(done, 2)
+    assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("missing", ["FILES", "--n-clusters", "--out"])
+def test_what_fit_needs(home, tmp_path, missing):
+    parts = {"FILES": csvs(home), "--n-clusters": ["-k", 3], "--out": ["--out", tmp_path / "r"]}
+    done = fmtc_run("fit", *(word for name, part in parts.items() if name != missing for word in part))
+    assert missing in words_of(done, 2)
+
+
+# -------------------------------------------------------------------------------------------------- data refused
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "expected"),
+    [
+        (None, [], "does not exist"),
+        ("", [], "is empty"),
+        ("x,y\n", [], "has 2 columns but no rows"),
+        ("x,y\n1,a\n", [], "only numbers can be clustered, but silo 'a' has 'y' (text, such as 'a'); leave such"),
+        ("x,y\n1,\n", [], "there are missing values: silo 'a' in 'y' (1)"),
+        ("x,y\n1,inf\n", [], "there are infinite values: silo 'a' in 'y' (1)"),
+        ("x,y\n1,2\n", ["--drop", "z"], "--drop: no file has a column 'z'"),
+        ("x,y\n1,2\n", ["--drop", "x", "--drop", "y"], "no column of numbers left"),
+        ("x,y\n1,2\n", [], "client 'a' has 1 sample (n_samples=1); n_clusters=3 needs at least 4 rows"),
+        ("x\n" + "1\n" * 9, [], "every feature is constant in client 'a'"),
+        ("x\n" + "1\n2\n" * 9, ["--client-weight", "b=1"], "missing: ['a'], unknown: ['b']"),
+    ],
+)
+def test_data_that_cannot_be_clustered(tmp_path, content, options, expected):
+    if content is not None:
+        (tmp_path / "a.csv").write_text(content)
+    before = names_in(tmp_path)
+    done = fmtc_run("fit", tmp_path / "a.csv", *FIT, "--out", tmp_path / "run", "--json", *options)
+    assert expected in words_of(done, 3)
+    assert names_in(tmp_path) == before
+
+
+def test_silos_that_differ_print_a_line_each(home, tmp_path):
+    shutil.copy(home / "north.csv", tmp_path)
+    pl.read_csv(home / "south.csv").rename({"age": "years"}).write_csv(tmp_path / "south.csv")
+    done = fmtc_run("fit", tmp_path / "north.csv", tmp_path / "south.csv", *ROLES, *FIT, "--out", tmp_path / "run")
+    words_of(done, 3)
+    assert "\n  south: lacks 'age'; has 'years' besides\n" in done.stderr
+
+
+# --------------------------------------------------------------------------------------------------------- notes
+
+
+def test_warnings_become_notes_on_stderr_and_in_the_json(tmp_path):
+    """A graph in two parts, constant columns and another order of columns: one line each, and no Python noise."""
+    rng = np.random.default_rng(0)
+    for name, order in (("a", ["x", "y", "u", "v"]), ("b", ["y", "x", "v", "u"])):
+        X = rng.normal(size=(60, 2)) + np.repeat([[0], [1000]], 30, axis=0) * (name == "a")
+        columns = {"x": X[:, 0], "y": X[:, 1], "u": np.ones(60), "v": np.zeros(60) if name == "a" else X[:, 0]}
+        pl.DataFrame({c: columns[c] for c in order}).write_csv(tmp_path / f"{name}.csv")
+    done = fmtc_ok("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2, "--out", tmp_path / "run", "--json")
+    notes = json.loads(done.stdout)["notes"]
+    order, constant, parts = notes
+    assert order == "'b': columns put in the order of 'a'"
+    assert constant == (
+        "2 columns with one value in all rows of a silo, which cannot help there: u (every silo), v (a)"
+    )
+    assert "the neighbour graph of client 'a' falls into 2 parts without a link, of 30, 30 rows." in parts
+    assert [line for line in done.stderr.splitlines() if line.startswith("note: ")] == [f"note: {n}" for n in notes]
+    assert "Warning" not in done.stderr
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["notes"] == notes
+
+
+def test_a_note_is_made_once_and_programmers_are_not_addressed(capsys):
+    words = cli.Words()
+    with words.warnings_as_notes():
+        for category in (UserWarning, RuntimeWarning, DeprecationWarning, FutureWarning):
+            warnings.warn("twice is\n  enough", category, stacklevel=1)
+        warnings.warn("renamed soon", FutureWarning, stacklevel=1)
+    assert words.notes == ["twice is enough"]
+    assert capsys.readouterr() == ("", "note: twice is enough\n")
+
+
+def test_many_constant_columns_are_counted(tmp_path):
+    X = np.zeros((20, 9))
+    X[:, 0] = np.arange(20)
+    np.save(tmp_path / "a.npy", X)
+    done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 2, "--out", tmp_path / "run")
+    listed = ", ".join(f"column {j}" for j in range(1, 6))
+    assert (
+        f"note: 8 columns with one value in all rows of a silo, which cannot help there: {listed} and 3 more\n"
+        in done.stderr
+    )
+
+
+# ----------------------------------------------------------------------------------------- overwriting, resuming
+
+
+def test_an_existing_folder_is_replaced_only_when_told(home, tmp_path):
+    fit = ("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run")
+    fmtc_ok(*fit, "--max-iter", 1)
+    before = labels_in(tmp_path / "run"), (tmp_path / "run" / "report.json").read_bytes()
+    assert f"{tmp_path / 'run'} exists; choose another name" in words_of(fmtc_run(*fit), 2)
+    assert (labels_in(tmp_path / "run"), (tmp_path / "run" / "report.json").read_bytes()) == before
+    fmtc_ok(*fit, "--force")
+    assert fmtc.load(tmp_path / "run" / "model").n_iter_ > 1
+    assert names_in(tmp_path) == ["run"]
+
+
+def test_a_run_that_fails_leaves_the_old_one(home, tmp_path):
+    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--out", tmp_path / "run")
+    before = labels_in(tmp_path / "run")
+    fit = ("fit", *csvs(home), "--id-column", "id", *FIT, "--force", "--out", tmp_path / "run")
+    assert "'class'" in words_of(fmtc_run(*fit), 3)
+    assert labels_in(tmp_path / "run") == before
+    assert names_in(tmp_path) == ["run"]
+
+
+@pytest.mark.parametrize("command", ["fit", "demo"])
+def test_force_does_not_replace_what_fmtc_did_not_write(home, tmp_path, command):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("also precious")
+    args = ("fit", *csvs(home), *ROLES, "-k", 3) if command == "fit" else ("demo",)
+    for target in (tmp_path / "precious", tmp_path / "file", tmp_path / "precious" / ".."):
+        done = fmtc_run(*args, "--force", "--out", target)
+        assert "was not written by this command, so --force does not replace it" in words_of(done, 2)
+    assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
+    assert (tmp_path / "file").read_text() == "also precious"
+
+
+def test_force_takes_an_empty_folder(home, tmp_path):
+    (tmp_path / "run").mkdir()
+    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--force", "--out", tmp_path / "run")
+    assert "labels" in names_in(tmp_path / "run")
+
+
+def interrupt_when(found):
+    """Press Ctrl-C in this process as soon as something is found."""
+
+    def wait():
+        end = time.monotonic() + 30
+        while not found() and time.monotonic() < end:
+            time.sleep(0.005)
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def ctrl_c_works():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_works")
+def test_interrupt_then_resume_or_start_afresh(home, tmp_path):
+    checkpoint = tmp_path / ".run.checkpoint"
+    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--tol", 0, "--max-iter", 3000, "--out", tmp_path / "run")
+    thread = interrupt_when(lambda: any(checkpoint.glob("round-0000[2-9]")))
+    done = fmtc_run(*fit)
+    thread.join()
+    assert words_of(done, 130).endswith("interrupted; the same command with --resume goes on from the last round")
+    assert names_in(tmp_path) == [".run.checkpoint"]
+
+    short = ["20" if word == 3000 else word for word in fit]
+    assert "holds an interrupted run; go on with it with --resume" in words_of(fmtc_run(*short), 2)
+    other = fmtc_run(*short, "--beta", 0.3, "--resume")
+    assert "was made with other settings (beta=0.15 then, 0.3 now)" in words_of(other, 3)
+    kept = tmp_path / "kept"
+    shutil.copytree(checkpoint, kept)
+    reached = max(int(folder.name[6:]) for folder in checkpoint.glob("round-*"))
+    short = [str(reached + 5) if word == 3000 else word for word in fit]
+
+    resumed = fmtc_ok(*short, "--resume")
+    assert f"round {reached}:" not in resumed.stderr
+    assert f"round {reached + 1}:" in resumed.stderr
+    labels = labels_in(tmp_path / "run")
+    assert names_in(tmp_path) == ["kept", "run"]
+
+    kept.rename(checkpoint)
+    afresh = fmtc_ok(*short, "--force")
+    assert "round 1:" in afresh.stderr
+    assert labels_in(tmp_path / "run") == labels
+    assert names_in(tmp_path) == ["run"]
+
+
+@pytest.mark.usefixtures("ctrl_c_works")
+def test_interrupt_before_the_first_round_promises_nothing(home, tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "a.npy", rng.normal(size=(12_000, 60)))  # seconds of graph
+    start = time.monotonic()
+    thread = interrupt_when(lambda: time.monotonic() > start + 0.3)
+    done = fmtc_run("fit", tmp_path / "a.npy", "-k", 5, "--out", tmp_path / "run")
+    thread.join()
+    assert words_of(done, 130).endswith("interrupted")
+    assert names_in(tmp_path) == ["a.npy"]
+
+
+# ------------------------------------------------------------------------------------------------------- predict
+
+
+def test_predict_gives_the_training_rows_their_labels(home):
+    for name in ("north", "south", "west"):
+        done = fmtc_ok("predict", home / "run", home / f"{name}.csv", "--client", name, *ROLES)
+        assert done.stdout.encode() == (home / "run" / "labels" / f"{name}.csv").read_bytes()
+        assert done.stderr == ""
+
+
+def test_predict_by_client_column_keeps_the_order_of_the_file(home):
+    everything = pl.read_parquet(home / "all.parquet")
+    done = fmtc_ok("predict", home / "run", home / "all.parquet", "--client-column", "site", *ROLES, "--json")
+    columns = json.loads(done.stdout)["columns"]
+    assert list(columns) == ["id", "client", "cluster", "probability"]
+    assert columns["id"] == everything["id"].to_list()
+    assert columns["client"] == everything["site"].to_list()
+    tables = [pl.read_csv(home / "run" / "labels" / f"{name}.csv") for name in ("north", "south", "west")]
+    expected = dict(pl.concat(tables).select("id", "cluster").iter_rows())
+    assert columns["cluster"] == [expected[name] for name in columns["id"]]
+
+
+def test_predict_to_a_file_with_all_probabilities(home, tmp_path):
+    predict = ("predict", home / "run" / "model", home / "north.csv", "--client", "north", *ROLES, "--proba")
+    out = tmp_path / "deep" / "labels.csv"
+    done = fmtc_ok(*predict, "--out", out)
+    assert done.stdout == ""
+    assert done.stderr == f"wrote {out}: 50 rows\n"
+    table = pl.read_csv(out)
+    P = table.select("probability_0", "probability_1", "probability_2").to_numpy()
+    assert_allclose(P.sum(axis=1), 1, atol=3e-6)
+    assert_array_equal(P.argmax(axis=1), table["cluster"])
+    assert_array_equal(P.max(axis=1), table["probability"])
+
+    out.write_text("mine")
+    assert "exists" in words_of(fmtc_run(*predict, "--out", out), 2)
+    assert out.read_text() == "mine"
+    assert "is a folder" in words_of(fmtc_run(*predict, "--out", tmp_path, "--force"), 2)
+    document = json.loads(fmtc_ok(*predict, "--out", out, "--force", "--json").stdout)
+    assert document["columns"]["cluster"] == pl.read_csv(out)["cluster"].to_list()
+    assert document["rows"] == 50
+
+
+def test_predict_compares_columns_with_the_model(home, tmp_path):
+    frame = pl.read_csv(home / "north.csv")
+    turned, lacking = tmp_path / "turned.csv", tmp_path / "lacking.csv"
+    frame.select("id", "dose", "age", "weight", "height").write_csv(turned)
+    frame.rename({"age": "years"}).write_csv(lacking)
+    done = fmtc_ok("predict", home / "run", turned, "--client", "north", "--id-column", "id")
+    assert done.stdout.encode() == (home / "run" / "labels" / "north.csv").read_bytes()
+    assert done.stderr == "note: 'turned': columns put in the order of the model\n"
+    done = fmtc_run("predict", home / "run", lacking, "--client", "north", "--id-column", "id")
+    assert "\n  lacking: lacks 'age'; has 'years', 'class' besides\n" in done.stderr
+    words_of(done, 3)
+
+
+def test_predict_without_names_on_one_side(home, tmp_path, silos):
+    X, _ = silos["north"]
+    np.save(tmp_path / "north.npy", X)
+    expected = pl.read_csv(home / "run" / "labels" / "north.csv")["cluster"].to_list()
+    done = fmtc_ok("predict", home / "run", tmp_path / "north.npy", "--client", "north")
+    assert pl.read_csv(done.stdout.encode())["cluster"].to_list() == expected
+    assert done.stderr == "note: north.npy has no column names; columns are taken in their order\n"
+    np.save(tmp_path / "wide.npy", np.c_[X, X])
+    done = fmtc_run("predict", home / "run", tmp_path / "wide.npy", "--client", "north")
+    assert "wide.npy has 8 columns of numbers, the model has 4" in words_of(done, 3)
+
+    fmtc_ok("fit", tmp_path / "north.npy", *FIT, "--out", tmp_path / "run")
+    labels = (tmp_path / "run" / "labels" / "north.csv").read_text()
+    assert fmtc_ok("predict", tmp_path / "run", tmp_path / "north.npy").stdout == labels  # one silo: no --client
+    done = fmtc_ok("predict", tmp_path / "run", home / "north.csv", "--drop", "class", "--drop", "id")
+    assert done.stdout == labels
+    assert done.stderr == "note: the model has no column names; columns are taken in their order\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "expected"),
+    [
+        ([], 2, "the model is of silos 'north', 'south', 'west'; give --client"),
+        (["--client", "east"], 2, "the model is of silos 'north', 'south', 'west'; it has no 'east'"),
+        (["--client", "north", "--client-column", "id"], 2, "give --client for all rows or --client-column for each"),
+        (["--client-column", "id"], 3, "unknown client 'north-000'; this model knows 'north', 'south', 'west'"),
+    ],
+)
+def test_predict_needs_a_known_client(home, options, code, expected):
+    assert expected in words_of(fmtc_run("predict", home / "run", home / "north.csv", *options, "--drop", "class",
+                                         *(() if "id" in options else ("--drop", "id"))), code)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [["predict", "new.csv"], ["inspect"], ["export", "--onnx", "m.onnx"]])
+def test_folders_that_hold_no_whole_model(home, tmp_path, command):
+    name, *rest = command
+    rest = [tmp_path / word if "." in word else word for word in rest]
+    assert "absent holds no model; give the --out folder" in words_of(fmtc_run(name, tmp_path / "absent", *rest), 3)
+    shutil.copytree(home / "run", tmp_path / "run")
+    file = tmp_path / "run" / "model" / "north.safetensors"
+    file.write_bytes(file.read_bytes()[:-8])
+    assert "is damaged or cut short" in words_of(fmtc_run(name, tmp_path / "run", *rest), 3)
+    (tmp_path / "run" / "model" / "model.json").write_text("{")
+    assert "model.json is damaged" in words_of(fmtc_run(name, tmp_path / "run", *rest), 3)
+    assert names_in(tmp_path) == ["run"]
+
+
+# ---------------------------------------------------------------------------------------------- inspect and export
+
+
+def test_inspect(home):
+    about = json.loads(fmtc_ok("inspect", home / "run", "--json", "--top", 2).stdout)
+    model = fmtc.load(home / "run" / "model")
+    assert about["n_clusters"] == 3
+    assert about["feature_names"] == list(FEATURES)
+    assert about["stopped_because"] == model.stopped_because_
+    assert about["last_round"]["round_no"] == about["n_iter"] == model.n_iter_
+    assert about["bytes"] == sum(file.stat().st_size for file in (home / "run" / "model").iterdir())
+    assert about["bytes_up"] == sum(record.bytes_up for record in model.history_)
+    for name, client in about["clients"].items():
+        assert client["bytes"] == (home / "run" / "model" / client["file"]).stat().st_size
+        W, centers = model.projections_[name], model.cluster_centers_[name]
+        for center, marks in zip(centers, client["top_features"], strict=True):
+            signature = dict(zip(FEATURES, W @ center, strict=True))
+            assert [m["feature"] for m in marks] == sorted(FEATURES, key=lambda f: -abs(signature[f]))[:2]
+            assert_allclose([m["weight"] for m in marks], [signature[m["feature"]] for m in marks], rtol=1e-12)
+
+
+def test_inspect_in_words(home):
+    done = fmtc_ok("inspect", home / "run")
+    assert done.stderr == ""
+    about = json.loads(fmtc_ok("inspect", home / "run", "--json").stdout)
+    assert "3 silos, 4 features, 3 clusters" in done.stdout
+    assert f"stopped    {about['stopped_because']}\n" in done.stdout
+    assert f"{about['last_round']['primal_residual']:.1e} (primal)" in done.stdout
+    marks = about["clients"]["north"]["top_features"][0]
+    shown = "  ".join(("-" if m["weight"] < 0 else "+") + m["feature"] for m in marks)
+    assert re.search(rf"north +north\.safetensors \([\d.,]+ \w+\) +0 +{re.escape(shown)}", done.stdout)
+
+
+def test_the_features_that_made_the_groups_mark_the_clusters(home):
+    """The silos were made with group j shifted along feature j; the last feature is noise."""
+    about = json.loads(fmtc_ok("inspect", home / "run", "--json").stdout)
+    for client in about["clients"].values():
+        leading = [max(marks, key=lambda m: m["weight"])["feature"] for marks in client["top_features"]]
+        assert sorted(leading) == sorted(FEATURES[:3])
+
+
+def test_inspect_without_names(tmp_path, silos):
+    np.save(tmp_path / "north.npy", silos["north"][0])
+    fmtc_ok("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--out", tmp_path / "run")
+    text = fmtc_ok("inspect", tmp_path / "run").stdout
+    assert "1 silo, 4 features without names, 3 clusters" in text
+    assert "2, not converged" in text
+    assert "column 3" in text
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_export_predicts_as_the_model(home, tmp_path, silos, double):
+    import onnxruntime
+
+    path = tmp_path / "new" / "north.onnx"
+    export = ("export", home / "run", "--client", "north", "--onnx", path, *(["--float64"] if double else []))
+    document = json.loads(fmtc_ok(*export, "--json").stdout)
+    assert document["bytes"] == path.stat().st_size
+    dtype = np.float64 if double else np.float32
+    assert np.dtype(document["dtype"]) == dtype
+    labels, _ = onnxruntime.InferenceSession(path).run(None, {"X": silos["north"][0].astype(dtype)})
+    assert labels.tolist() == pl.read_csv(home / "run" / "labels" / "north.csv")["cluster"].to_list()
+
+    path.write_text("mine")
+    assert "exists" in words_of(fmtc_run(*export), 2)
+    assert path.read_text() == "mine"
+    assert fmtc_ok(*export, "--force").stderr.startswith(f"wrote {path}: silo 'north', 4 features, ")
+    assert "it has no 'east'" in words_of(
+        fmtc_run("export", home / "run", "--client", "east", "--onnx", tmp_path / "x"), 2
+    )
+
+
+def test_export_without_onnx(home, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    done = fmtc_run("export", home / "run", "--client", "north", "--onnx", tmp_path / "a.onnx")
+    assert words_of(done, 1).endswith("writing ONNX files needs the onnx package: pip install 'fmtc[onnx]'")
+    assert names_in(tmp_path) == []
+
+
+# ------------------------------------------------------------------------------------------------------- version
+
+
+def test_version(monkeypatch):
+    versions = json.loads(fmtc_ok("version", "--json").stdout)
+    assert versions["fmtc"] == fmtc.__version__
+    assert versions["numpy"] == np.__version__
+    assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
+    assert set(versions["extras"]) == {"plot", "onnx"}
+    text = fmtc_ok("version").stdout
+    assert f"numpy         {np.__version__}\n" in text
+    assert f"[onnx]        onnx {versions['extras']['onnx']}\n" in text
+    assert fmtc_ok("--version").stdout == f"fmtc {fmtc.__version__}\n"
+    monkeypatch.setitem(cli.EXTRAS, "plot", "a-package-nobody-has")
+    assert json.loads(fmtc_ok("version", "--json").stdout)["extras"]["plot"] is None
+    assert "[plot]        not installed: pip install 'fmtc[plot]'\n" in fmtc_ok("version").stdout
+
+
+def test_extras_are_those_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    for extra, package in cli.EXTRAS.items():
+        assert project["optional-dependencies"][extra][0].startswith(package)
+
+
+# ------------------------------------------------------------------------------------------------------ config
+
+
+def toml(value):
+    return (
+        json.dumps(value)
+        if not isinstance(value, dict)
+        else "{" + ", ".join(f"{k} = {v}" for k, v in value.items()) + "}"
+    )
+
+
+def write_config(path, **tables):
+    lines = [f"[{name}]\n" + "".join(f"{k} = {toml(v)}\n" for k, v in table.items()) for name, table in tables.items()]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
+    settings = GIVEN | {
+        "files": [str(f) for f in csvs(home)], "n_clusters": 3, "random_state": 5, "out": str(tmp_path / "config"),
+        "label_column": "class", "drop": "id", "quiet": True, "json": True, "force": False, "as_published": False,
+        "client_weight": {"north": 2, "south": 1.0, "west": 0.5},
+    }  # fmt: skip
+    config = write_config(tmp_path / "study.toml", fit=settings, predict={"proba": True})
+    done = fmtc_ok("fit", "--config", config)
+    assert json.loads(done.stdout)["out"] == str(tmp_path / "config")
+    assert "round 1" not in done.stderr
+    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
+    fmtc_ok("fit", *csvs(home), "--label-column", "class", "--drop", "id", "-k", 3, "--random-state", 5,
+            *as_flags(GIVEN), *weights, "--out", tmp_path / "flags")  # fmt: skip
+    assert labels_in(tmp_path / "config") == labels_in(tmp_path / "flags")
+    params = [fmtc.load(tmp_path / which / "model").get_params() for which in ("config", "flags")]
+    assert params[0] == params[1]
+
+    known = cli._config_keys(cli.main_group.commands["fit"])
+    untouched = {"id_column", "client_column", "resume", "verbose"}
+    assert set(settings) | untouched == set(known)
+
+
+def test_flags_win_over_the_config_file(home, tmp_path):
+    config = write_config(tmp_path / "c.toml", fit={"n_clusters": 9, "max_iter": 3, "drop": ["id"], "out": "nowhere"})
+    flags = ("-k", 3, "--drop", "class", "--drop", "id", "--out", tmp_path / "run")
+    fmtc_ok("fit", home / "north.csv", "--config", config, *flags)
+    model = fmtc.load(tmp_path / "run" / "model")
+    assert (model.n_clusters, model.max_iter) == (3, 3)
+
+
+def test_a_config_file_serves_every_command(home, tmp_path):
+    config = write_config(
+        tmp_path / "c.toml",
+        predict={"run": str(home / "run"), "file": str(home / "north.csv"), "client": "north", "drop": ["class", "id"]},
+        inspect={"run": str(home / "run"), "top": 1, "json": True},
+        version={"json": True},
+    )
+    assert fmtc_ok("predict", "--config", config).stdout.startswith("row,cluster,probability\n0,")
+    about = json.loads(fmtc_ok("inspect", "--config", config).stdout)
+    assert len(about["clients"]["north"]["top_features"][0]) == 1
+    assert json.loads(fmtc_ok("version", "--config", config).stdout)["fmtc"] == fmtc.__version__
+
+
+def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path / "fmtc.toml", version={"json": True})
+    assert fmtc_ok("version").stdout.startswith("fmtc  ")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[fit]\nbetta = 1\n", "[fit] has no setting 'betta'; did you mean 'beta'?"),
+        ("[fit]\nconfig = 'x'\n", "[fit] has no setting 'config'"),
+        ("[predict]\nclients = 'a'\n", "[predict] has no setting 'clients'; did you mean 'client' or"),
+        ("[fits]\nbeta = 1\n", "[fits] is no command; did you mean 'fit'?"),
+        ("beta = 1\n", "'beta' stands outside a table; put it under [fit]"),
+        ("[fit\n", "is not TOML"),
+        ("[fit]\nbeta = 'much'\n", "'much' is not a valid float"),
+        ("[fit]\nbeta = true\n", "'yes' is not a valid float"),
+        ("[fit]\nn_clusters = 3.5\n", "'3.5' is not a valid integer"),
+        ("[fit]\nout = ['a', 'b']\n", "out takes one value, got ['a', 'b']"),
+        ("[fit]\nforce = 'perhaps'\n", "'perhaps' is not a valid boolean"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_config_files_that_cannot_be_used(home, tmp_path, text, expected):
+    config = tmp_path / "c.toml"
+    if text is not None:
+        config.write_text(text)
+    flags = [*csvs(home), *ROLES, "--config", config]
+    flags += [] if text and "n_clusters" in text else ["-k", 3]
+    flags += [] if text and "out =" in text else ["--out", tmp_path / "run"]
+    assert expected in words_of(fmtc_run("fit", *flags), 2)
+
+
+# ---------------------------------------------------------------------------------------- exit codes and words
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (DataError("no rows"), 3, "Error: no rows"),
+        (fmtc.FileError("damaged"), 3, "Error: damaged"),
+        (ValueError("alpha"), 3, "Error: alpha"),
+        (ClientError("client 'a' failed"), 5, "Error: client 'a' failed"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ImportError("needs onnx: pip install"), 1, "Error: needs onnx: pip install"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "Error: Permission denied: /x"),
+        (OSError(28, "No space left on device"), 1, "Error: No space left on device"),
+        (
+            np.linalg.LinAlgError("SVD"),
+            1,
+            "Error: LinAlgError: SVD (this should not happen; FMTC_DEBUG=1 shows where it did)",
+        ),
+        (KeyError("x"), 1, "Error: KeyError: 'x' (this should not happen; FMTC_DEBUG=1 shows where it did)"),
+        (click.UsageError("bad flag"), 2, "Error: bad flag"),
+    ],
+)
+def test_how_a_command_ends_decides_the_exit_code(error, code, sentence):
+    def fail():
+        raise error
+
+    group = cli.Program("fmtc", commands={"fail": cli.Command("fail", callback=lambda as_json: fail())})
+    done = CliRunner().invoke(group, ["fail"], env={"FMTC_DEBUG": "0", "COLUMNS": "200"})
+    assert done.exit_code == code
+    assert done.stdout == ""
+    assert done.stderr.splitlines()[-1] == sentence
+    assert "Traceback" not in done.stderr
+    if not isinstance(error, KeyboardInterrupt | click.UsageError):
+        for args, env in ((["fail", "-v"], {}), (["fail"], {"FMTC_DEBUG": "1"})):
+            verbose = CliRunner().invoke(group, args, env={"COLUMNS": "200"} | env)
+            assert verbose.exit_code == code
+            assert "Traceback (most recent call last)" in verbose.stderr
+            assert verbose.stderr.splitlines()[-1] == sentence
+
+
+def test_a_real_failure_to_write_is_one_sentence(home, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "file" / "run")
+    assert re.search(r"Error: (Not a directory|File exists): \S*file", words_of(done, 1))
+
+
+def test_help_has_examples_and_exit_codes():
+    text = fmtc_ok("--help").stdout
+    for code in ("0", "1", "2", "3", "5", "130"):
+        assert re.search(rf"^    {code} +\w", text, re.MULTILINE)
+    for name, command in cli.main_group.commands.items():
+        page = fmtc_ok(name, "--help").stdout
+        assert f"Examples:\n    fmtc {name}" in page
+        assert "--json" in page
+        assert "--config" in page
+        assert command.short_help in text
+        for param in command.params:
+            assert isinstance(param, click.Argument) or param.help, param
+
+
+def test_examples_use_flags_that_exist():
+    """Every flag in an example is one of its command."""
+    for name, command in cli.main_group.commands.items():
+        known = {opt for param in command.params for opt in param.opts}
+        for line in command.epilog.splitlines():
+            if line.strip().startswith(f"fmtc {name}"):
+                used = re.findall(r"(?<= )--?[a-z][\w-]*", line.split("|")[0].split("(")[0])
+                assert set(used) <= known, line
+
+
+TERMINAL = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm-256color", "NO_COLOR": None}
+
+
+def test_a_terminal_gets_a_bar_and_colours(home, tmp_path):
+    done = fmtc_ok("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run", "--json", **TERMINAL)
+    json.loads(done.stdout)
+    assert "\x1b[3" in done.stderr  # a colour
+    assert "\x1b[?25l" in done.stderr  # a bar is drawn with the cursor hidden
+    assert "\x1b[?25h" in done.stderr  # and shown again
+    assert "round 1: residuals" not in done.stderr  # no line per round
+    assert "building graphs" in done.stderr
+
+
+def test_no_color_and_dumb_terminals(home, tmp_path):
+    fit = ("fit", *csvs(home), *ROLES, *FIT, "--force", "--out", tmp_path / "run")
+    plain = fmtc_ok(*fit, **TERMINAL | {"NO_COLOR": "1"})
+    assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|38|9[0-7])[;m]", plain.stderr)
+    dumb = fmtc_ok(*fit, **TERMINAL | {"TERM": "dumb"})
+    assert "\x1b" not in dumb.stderr
+    assert "round 1: residuals" in dumb.stderr
+
+
+# ---------------------------------------------------------------------------------------------------------- demo
+
+
+def test_demo(tmp_path):
+    out = tmp_path / "demo"
+    done = fmtc_ok("demo", "--out", out, "--json")
+    document = json.loads(done.stdout)
+    assert names_in(out) == ["demo.json", "demo.png"]
+    assert (out / "demo.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert f"wrote {out}: demo.json, demo.png" in done.stderr
+    saved = json.loads((out / "demo.json").read_text())
+    assert {"out": str(out), **saved} == document
+    *rows, mean = document["rows"]
+    assert mean["silo"] == "mean"
+    for row in document["rows"]:
+        inside, outside = (
+            [f"{100 * row[f'{m}_{w}']:.1f}" for m in ("kmeans", "spectral", "fmtc")] for w in ("in", "out")
+        )
+        gains = [f"{100 * (row[f'fmtc_{w}'] - row[f'spectral_{w}']):+.1f}" for w in ("in", "out")]
+        line = [row["silo"], f"{row['n_train']}+{row['n_test']}", *inside, gains[0], *outside, gains[1]]
+        assert re.search(r"^ *" + r" +".join(map(re.escape, line)) + r" *$", done.stderr, re.MULTILINE)
+    assert len(rows) >= 2
+    assert mean["fmtc_in"] > mean["spectral_in"]  # an honest gain, or the demo has no point
+    assert mean["fmtc_out"] > mean["spectral_out"]
+    assert "round 1: residuals" in done.stderr
+    assert "exists" in words_of(fmtc_run("demo", "--out", out), 2)
+
+
+def test_demo_without_matplotlib(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    out = tmp_path / "demo"
+    done = fmtc_ok("demo", "--out", out, "--json", "--random-state", 1)
+    assert names_in(out) == ["demo.json"]
+    assert "note: the picture needs matplotlib: pip install 'fmtc[plot]'\n" in done.stderr
+    assert f"wrote {out}: demo.json\n" in done.stderr
+    assert "the picture needs matplotlib: pip install 'fmtc[plot]'" in json.loads(done.stdout)["notes"]
+
+
+# ----------------------------------------------------------------------------------------------- real processes
+
+
+def test_the_module_and_the_console_script_are_the_same_program(tmp_path):
+    script = Path(sys.executable).with_name("fmtc")
+    runs = [
+        subprocess.run([*program, "version", "--json"], capture_output=True, text=True, check=True, cwd=tmp_path)
+        for program in ([script], [sys.executable, "-m", "fmtc.cli"])
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert json.loads(runs[0].stdout)["fmtc"] == fmtc.__version__
+    assert [run.stderr for run in runs] == ["", ""]
+
+
+def test_a_reader_that_goes_away_is_no_disaster(home):
+    """As in `fmtc predict ... | head -1`."""
+    read, write = os.pipe()
+    os.close(read)
+    command = [
+        sys.executable,
+        "-m",
+        "fmtc.cli",
+        "predict",
+        home / "run",
+        home / "north.csv",
+        "--client",
+        "north",
+        *ROLES,
+    ]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert done.returncode == 1
+    assert done.stderr == ""
+
+
+# Where tests run in the background the shell has SIGINT ignored, and a child inherits that.
+START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fmtc.cli import main; main()"
+
+
+def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_byte(home, tmp_path):
+    def command(rounds, out):
+        fit = ["fit", *csvs(home), *ROLES, "-k", "3", "--tol", "0", "--max-iter", rounds, "--out", out]
+        return [sys.executable, "-c", START, *map(str, fit)]
+
+    with subprocess.Popen(
+        command(5000, tmp_path / "run"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        for line in process.stderr:
+            if line.startswith("round 12:"):
+                break
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stdout == ""
+    assert stderr.splitlines()[-1] == "interrupted; the same command with --resume goes on from the last round"
+    assert "Traceback" not in stderr
+    assert names_in(tmp_path) == [".run.checkpoint"]
+
+    reached = max(int(folder.name[6:]) for folder in (tmp_path / ".run.checkpoint").glob("round-*"))
+    assert reached >= 12
+    rounds = reached + 10
+    resumed = subprocess.run([*command(rounds, tmp_path / "run"), "--resume", "--json"],
+                             capture_output=True, text=True, check=True)  # fmt: skip
+    assert f"round {reached + 1}:" in resumed.stderr
+    assert f"round {reached}:" not in resumed.stderr
+    assert json.loads(resumed.stdout)["n_iter"] == rounds
+    subprocess.run(command(rounds, tmp_path / "undisturbed"), capture_output=True, check=True)
+    assert labels_in(tmp_path / "run") == labels_in(tmp_path / "undisturbed")
+    for name in ("north", "south", "west"):
+        model = Path("model") / f"{name}.safetensors"
+        assert (tmp_path / "run" / model).read_bytes() == (tmp_path / "undisturbed" / model).read_bytes()
+    assert names_in(tmp_path) == ["run", "undisturbed"]
