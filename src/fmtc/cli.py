@@ -34,7 +34,7 @@ from .kernels.consensus import COUPLINGS
 from .metrics import score_clients
 from .models import MODEL_FILE, load
 from .runtime.driver import ClientError, RoundRecord
-from .runtime.wire import FileError, file_name, jsonable, new_folder, write_file, write_json
+from .runtime.wire import FileError, file_names, jsonable, new_folder, write_file, write_json
 from .steps import ALIGNMENTS, LABEL_SOURCES, Hyper
 from .tables import DataError, Silo, constant_columns, nearest_names, read_silos
 
@@ -573,9 +573,10 @@ def _write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult
     history = [asdict(record) for record in model.history_]
     with new_folder(out, overwrite=force) as folder:
         (folder / "labels").mkdir()
+        names = file_names(result.silo.name for result in results)
         for result in results:
             table = _label_table([result.silo], [result.labels], [result.probabilities])
-            write_file(folder / "labels" / f"{file_name(result.silo.name)}.csv", _as_csv(table))
+            write_file(folder / "labels" / f"{names[result.silo.name]}.csv", _as_csv(table))
         model.save(folder / "model")
         write_json(folder / "history.json", history)
         write_json(folder / "report.json", report | {"history": history, "projection": _projection(results)})
@@ -765,7 +766,7 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
 
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
-    file = f"{file_name(cid)}.safetensors"
+    file = f"{file_names(model.client_ids_)[cid]}.safetensors"
     names = getattr(model, "feature_names_in_", [f"column {j}" for j in range(model.n_features_in_)])
     signatures = model.cluster_centers_[cid] @ model.projections_[cid].T  # k x d
     return {

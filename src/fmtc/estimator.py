@@ -10,6 +10,7 @@ from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -20,6 +21,7 @@ from .runtime.local import LocalTransport
 from .steps import ClientModel, Hyper, NotFiniteError, assign, memberships, project
 
 Array = np.ndarray
+NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
 SINGLE = "all"  # name of the only client where `clients` is left out
 
 
@@ -281,7 +283,7 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         -------
         ndarray of int of shape (n_samples,), or mapping of client to such
         """
-        return self._each(X, clients, assign, ((), np.int64))
+        return self._each(X, clients, assign)
 
     def predict_proba(self, X: Any, *, clients: Any = None) -> Any:
         """Probability of each cluster, as if clusters were equally likely round Gaussians in the projection.
@@ -301,6 +303,8 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         -------
         ndarray of shape (n_samples, n_clusters), or mapping of client to such
         """
+        if _is_mapping(X) and self._output_is_framed():
+            raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
         return self._each(X, clients, lambda Xt, model: project(Xt, model.W, model.mean))
 
     def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
@@ -405,6 +409,10 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_models")
 
+    def _output_is_framed(self) -> bool:
+        here = getattr(self, "_sklearn_output_config", {})
+        return here.get("transform", get_config()["transform_output"]) != "default"
+
     @property
     def _k(self) -> int:
         return len(next(iter(self._models.values())).centers)
@@ -420,32 +428,28 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             known = ", ".join(map(repr, self.client_ids_))
             raise ValueError(f"unknown client {str(client)!r}; this model knows {known}") from None
 
-    def _each(
-        self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array], out: tuple[Any, Any] | None = None
-    ) -> Any:
+    def _each(self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array]) -> Any:
         """Answer for every row by its client's model, in the order of the rows.
 
         Rows are looked at for NaN and infinity only where their projection, much smaller, has some.
         """
         check_is_fitted(self)
         try:
-            return self._each_finite(X, clients, answer, out)
+            return self._each_finite(X, clients, answer)
         except NotFiniteError:
             self._parts(X, clients, reset=False)  # says what is wrong, and where
             raise
 
-    def _each_finite(
-        self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array], out: tuple[Any, Any] | None
-    ) -> Any:
+    def _each_finite(self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array]) -> Any:
         parts = self._parts(X, clients, reset=False, ensure_all_finite=False)
         if len(parts) == 1 and not _is_mapping(X):
             ((cid, (Xt, _)),) = parts.items()
             return answer(Xt, self._models[cid])
-        n = sum(Xt.shape[0] for Xt, _ in parts.values())
-        shape, dtype = out or ((self._k,), next(iter(parts.values()))[0].dtype)
-        answers = np.empty((n, *shape), dtype=dtype)
-        for cid, (Xt, rows) in parts.items():
-            answers[rows] = answer(Xt, self._models[cid])
+        found = {cid: answer(Xt, self._models[cid]) for cid, (Xt, _) in parts.items()}
+        first = next(iter(found.values()))
+        answers = np.empty((sum(map(len, found.values())), *first.shape[1:]), np.result_type(*found.values()))
+        for cid, (_, rows) in parts.items():
+            answers[rows] = found[cid]
         return self._as_given(X, answers)
 
     def _as_given(self, X: Any, answers: Array) -> Any:
@@ -469,6 +473,8 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
             return {SINGLE if reset else self.client_ids_[0]: (X, slice(None))}
         parts: dict[str, tuple[Any, Any]]
         if isinstance(clients, str):
+            if clients in NAMELESS:
+                raise ValueError(f"the client is without a name: {clients!r}")
             names = [clients]
             parts = {clients: (X, slice(None))}
         else:
@@ -493,6 +499,8 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         begin = 0
         for key, rows in X.items():
             name = str(key)
+            if name in NAMELESS:
+                raise ValueError(f"a client is without a name: {key!r}")
             if name in parts:
                 raise ValueError(f"two clients are called {name!r}; names must differ when written out")
             if not reset:
@@ -523,7 +531,7 @@ def _client_index(clients: Any, n: int) -> tuple[list[str], list[Array]]:
     if array.ndim != 1 or len(array) != n:
         raise ValueError(f"clients must hold one name per row: X has {n} rows, clients has shape {array.shape}")
     values, codes = np.unique(array.astype(str), return_inverse=True)
-    missing = {"nan", "None", "<NA>", "NaT", ""} & set(values.tolist())
+    missing = NAMELESS & set(values.tolist())
     if missing:
         raise ValueError(f"clients has {int(np.isin(array.astype(str), list(missing)).sum())} rows without a name")
     order = np.argsort(codes, kind="stable")

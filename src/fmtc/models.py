@@ -13,7 +13,8 @@ from .runtime.driver import RoundRecord
 from .runtime.wire import (
     FileError,
     check_schema,
-    file_name,
+    file_names,
+    jsonable,
     new_folder,
     read_json,
     read_tensors,
@@ -35,8 +36,9 @@ def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
     """Write a fitted `FMTC` to a folder, whole or not at all. See `FMTC.save`."""
     with new_folder(path, overwrite=overwrite) as folder:
         clients = {}
+        names = file_names(model._models)
         for cid, client in model._models.items():
-            name = f"{file_name(cid)}.safetensors"
+            name = f"{names[cid]}.safetensors"
             arrays = {"W": client.W, "centers": client.centers, "spread": np.array([client.spread])}
             if client.mean is not None:
                 arrays["mean"] = client.mean
@@ -45,7 +47,7 @@ def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
             )
             clients[cid] = {"file": name, "sha256": _digest(folder / name)}
         params: dict[str, Any] = {
-            name: value for name, value in model.get_params().items() if isinstance(value, PORTABLE)
+            name: value for name, value in jsonable(model.get_params()).items() if isinstance(value, PORTABLE)
         }
         if model.client_weights is not None:
             params["client_weights"] = {str(cid): float(w) for cid, w in model.client_weights.items()}
@@ -109,12 +111,18 @@ def load(path: str | Path) -> FMTC:
         model._models = {cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()}
         model.client_ids_ = list(model._models)
         model.n_features_in_ = d
+        if not model._models:
+            raise ValueError("it names no client")
         if about["feature_names_in"] is not None:
+            if len(about["feature_names_in"]) != d:
+                raise ValueError(f"{len(about['feature_names_in'])} names for {d} features")
             model.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
         model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
         model.stopped_because_ = about["stopped_because"]
         model.history_ = [RoundRecord.from_dict(line) for line in about["history"]]
-    except (KeyError, TypeError, AttributeError) as error:
+    except FileError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FileError(f"{file} is damaged: {type(error).__name__}: {error}") from None
     return model
 
@@ -123,7 +131,7 @@ def _read_client(folder: Path, cid: str, entry: dict[str, str], d: int, k: int) 
     path = folder / Path(entry["file"]).name  # never outside the folder
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc client model", MODEL_FORMAT)
-    if _digest(path) != entry["sha256"] or about.get("client_id") != cid:
+    if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
     W, centers, spread, mean = arrays["W"], arrays["centers"], arrays["spread"], arrays.get("mean")
     if (

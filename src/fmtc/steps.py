@@ -24,7 +24,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .kernels.alignment import generalized_procrustes, match_clusters, rotate, turn_towards
-from .kernels.consensus import COUPLINGS, prox, singular_values, update_dual
+from .kernels.consensus import COUPLINGS, prox, singular_values, update_dual, weight_of_threshold
 from .kernels.embedding import spectral_start, update_embedding
 from .kernels.graph import Graph, build_graph
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
@@ -42,11 +42,21 @@ PHASES = ("hello", "prepare", "round", "finish", "number")
 
 @dataclass(frozen=True)
 class Hyper:
-    """Everything that decides a run besides the data. Checks its own values.
+    """Everything that decides a run besides the data; the fields are the parameters of `FMTC`. Checks its own values.
 
     ``rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)`` given
     and ``beta`` a fraction of the largest singular value of the first stack. A number for ``rho`` means the paper's
     absolute units.
+
+    Examples
+    --------
+    >>> from fmtc import Hyper
+    >>> Hyper(n_clusters=4, beta=0.4).align
+    'loop'
+    >>> Hyper(n_clusters=4, schatten_p=1.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: schatten_p must be a number with 0 < p <= 1, got 1.5
     """
 
     n_clusters: int = 8
@@ -164,6 +174,13 @@ def open_client(client_id: str, X: Any, hyper: Hyper) -> ClientState:
             f"n_clusters={hyper.n_clusters} needs at least {needed} rows in every client. "
             "Ask for fewer clusters or leave this client out."
         )
+    entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
+    peak = float(max(entries.max(initial=0), -entries.min(initial=0)))
+    if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
+        raise ValueError(
+            f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
+            f"in {X.dtype}. Rescale the features of all clients."
+        )
     centre = (not sp.issparse(X)) if hyper.center == "auto" else hyper.center
     return ClientState(client_id, Rows(X, column_means(X) if centre else None))
 
@@ -241,8 +258,7 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     assert F is not None and W is not None
     E = F / _norms(F) if hyper.labels_from == "embedding" else project(X, W, mean)
     seed = int(_stream(hyper, client.client_id, "kmeans").integers(2**31))
-    centers = KMeans(k, n_init=hyper.n_init, random_state=seed).fit(E).cluster_centers_
-    centers /= _norms(centers)  # rows have unit norm, and so have their centres: nearest is the largest cosine
+    centers = _unit_centers(E, k, hyper.n_init, seed)
     model = ClientModel(W, centers, 0.0, mean)
     labels = (E @ centers.T).argmax(axis=1) if hyper.labels_from == "embedding" else assign(X, model)
     sizes = np.bincount(labels, minlength=k)
@@ -261,6 +277,21 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     spread = float(np.square(E - centers[labels], dtype=np.float64).sum(axis=1).mean())
     model = replace(model, centers=centers, spread=spread)
     return replace(client, model=model, labels=labels), Uplink(centers=centers)
+
+
+def _unit_centers(E: Array, k: int, n_init: int, seed: int) -> Array:
+    """Centres of unit norm among rows of unit norm: the nearest one has the largest cosine; (n, k) -> (k, k).
+
+    Rows of zeros have no direction: a centre spent on them could win no other row. Where there are no more different
+    rows than centres, the rows are the centres and the last one is repeated.
+    """
+    distinct = np.unique(E[E.any(axis=1)], axis=0)
+    if len(distinct) == 0:
+        return np.eye(k, E.shape[1], dtype=E.dtype)
+    if len(distinct) <= k:
+        return distinct[np.minimum(np.arange(k), len(distinct) - 1)]
+    centers = KMeans(k, n_init=n_init, random_state=seed).fit(E[E.any(axis=1)]).cluster_centers_
+    return centers / _norms(centers)
 
 
 def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
@@ -305,14 +336,10 @@ def _finite(Y: Array) -> Array:
 def _blockwise(X: Any, answer: Callable[[Any], Array]) -> Array:
     """Answer for all rows, a block at a time; sparse rows are few bytes each and go in one block."""
     n = X.shape[0]
-    if sp.issparse(X) or n <= BLOCK:
-        return answer(X)
-    first = answer(X[:BLOCK])
-    out = np.empty((n, *first.shape[1:]), dtype=first.dtype)
-    out[:BLOCK] = first
-    for begin in range(BLOCK, n, BLOCK):
-        out[begin : begin + BLOCK] = answer(X[begin : begin + BLOCK])
-    return out
+    with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
+        if sp.issparse(X) or n <= BLOCK:
+            return answer(X)
+        return np.concatenate([answer(X[begin : begin + BLOCK]) for begin in range(0, n, BLOCK)])
 
 
 def project(X: Any, W: Array, mean: Array | None) -> Array:
@@ -396,15 +423,9 @@ def open_server(hellos: Mapping[str, Uplink], hyper: Hyper, weights: Mapping[str
         )
     d, k, m = features[ids[0]], hyper.n_clusters, len(ids)
     assert d is not None
-    omega = client_weights(ids, weights)
+    omega = _client_weights(ids, weights)
     rows = sum(hellos[cid].n_samples or 0 for cid in ids)
     energy = {cid: hellos[cid].energy or 0.0 for cid in ids}
-    strange = [cid for cid in ids if energy[cid] != 0 and not 1e-250 < energy[cid] < 1e250]
-    if strange:
-        raise ValueError(
-            f"the values of client {', '.join(map(repr, strange))} are too large or too small to be squared. "
-            "Bring the features to another unit before fitting."
-        )
     flat = [cid for cid in ids if energy[cid] == 0]
     if flat:
         raise ValueError(
@@ -420,7 +441,7 @@ def open_server(hellos: Mapping[str, Uplink], hyper: Hyper, weights: Mapping[str
     return ServerState(ids, omega, rho, beta, scale, empty, empty, empty, {}, np.zeros(m))
 
 
-def client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -> Array:
+def _client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -> Array:
     """The paper's omega in the order of the ids, summing to 1; 1/m each unless given."""
     if weights is None:
         return np.full(len(ids), 1 / len(ids))
@@ -489,7 +510,8 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
         rotations = {**rotations, **{server.client_ids[t]: R[:, :, i] for i, t in enumerate(answered)}}
     beta, rho = server.beta, server.rho
     if beta is None:
-        beta = hyper.beta * rho * float(singular_values(W, hyper.coupling)[0].max())
+        largest = float(singular_values(W, hyper.coupling)[0].max())
+        beta = rho * weight_of_threshold(hyper.beta * largest, hyper.schatten_p)
     p, coupling = hyper.schatten_p, hyper.coupling
     Y0 = server.Y.astype(W.dtype, copy=False)
     Z0 = server.Z.astype(W.dtype, copy=False)

@@ -63,7 +63,7 @@ def generalized_procrustes(W: Array, *, tol: float = 1e-8, max_iter: int = 200) 
         turned = rotate(unit, R)
         reference = turned.mean(axis=2)
         before, spread = spread, float(np.square(turned - reference[:, :, None]).sum())
-        if before - spread <= tol * before:
+        if spread >= before * (1 - tol):
             break
     return R
 

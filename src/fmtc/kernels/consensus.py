@@ -34,6 +34,14 @@ def shrink(s: Array, tau: float, p: float) -> Array:
     return np.where(s > threshold, x, 0).astype(s.dtype, copy=False)
 
 
+def weight_of_threshold(threshold: float, p: float) -> float:
+    """The tau at which `shrink` maps exactly the values up to `threshold` to zero."""
+    if p == 1:
+        return threshold
+    jump = (2 * (1 - p)) ** (1 / (2 - p))  # for tau = 1
+    return float((threshold / (jump + p * jump ** (p - 1))) ** (2 - p))
+
+
 def singular_values(T: Array, coupling: str) -> tuple[Array, Array]:
     """Singular values that the coupling's norm sums, and the weight of each; both of the same shape.
 
@@ -60,6 +68,15 @@ def schatten_p(T: Array, p: float, coupling: str = "tensor") -> float:
     T : array of shape (d, k, m)
     p : float in (0, 1]
     coupling : {"tensor", "subspace"}
+
+    Examples
+    --------
+    The nuclear norm of one matrix:
+
+    >>> import numpy as np
+    >>> from fmtc import schatten_p
+    >>> schatten_p(np.diag([3.0, 4.0])[:, :, None], p=1)
+    7.0
     """
     s, weight = singular_values(T, coupling)
     return float((weight * s**p).sum())
@@ -86,6 +103,16 @@ def tsvt(T: Array, tau: float, p: float = 1.0) -> Array:
     Returns
     -------
     array of shape (d, k, m)
+
+    Examples
+    --------
+    With one client, the singular values of a matrix:
+
+    >>> import numpy as np
+    >>> from fmtc import tsvt
+    >>> tsvt(np.diag([3.0, 1.0])[:, :, None], tau=2.0)[:, :, 0]
+    array([[1., 0.],
+           [0., 0.]])
     """
     if tau == 0:
         return T

@@ -69,24 +69,15 @@ class Rows:
         return G
 
     def energy(self) -> float:
-        """Sum of squared entries of X - mean; exactly 0 where it is no more than the rounding of the mean."""
-        with np.errstate(over="ignore"):  # infinite where values are too large to be squared
-            return self._energy()
-
-    def _energy(self) -> float:
+        """Sum of squared entries of X - mean; exactly 0 where no column varies."""
         X, mean, n = self.X, self.mean, self.shape[0]
+        if mean is not None and not _varies(X):
+            return 0.0  # the rounded mean of equal numbers need not be that number
         if sp.issparse(X):
-            total = float(np.square(X.data, dtype=np.float64).sum())
-        else:
-            blocks = (self._centred(slice(begin, begin + BLOCK)) for begin in range(0, n, BLOCK))
-            total = sum(float(np.square(block, dtype=np.float64).sum()) for block in blocks)
-        if mean is None or not np.isfinite(total):
-            return total
-        eps = 8 * float(np.finfo(X.dtype).eps)
-        shift = n * float(np.square(mean, dtype=np.float64).sum())
-        if sp.issparse(X):  # a difference of two sums, each rounded
-            return total - shift if total - shift > eps * shift else 0.0
-        return total if total > eps**2 * shift else 0.0
+            shift = 0.0 if mean is None else n * float(np.square(mean, dtype=np.float64).sum())
+            return float(np.square(X.data, dtype=np.float64).sum()) - shift
+        blocks = (self._centred(slice(begin, begin + BLOCK)) for begin in range(0, n, BLOCK))
+        return sum(float(np.square(block, dtype=np.float64).sum()) for block in blocks)
 
     def _centred(self, rows: slice) -> Array:
         block: Array = self.X[rows]
@@ -107,9 +98,16 @@ class _Transposed:
         return XtF
 
 
+def _varies(X: Any) -> bool:
+    """Whether any column holds two different numbers."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    return bool((low != high).nnz if sp.issparse(low) else (low != high).any())
+
+
 def column_means(X: Any) -> Array:
     """Mean of each column in the dtype of X, summed in double precision; shape (d,)."""
-    return np.asarray(X.mean(axis=0, dtype=np.float64)).ravel().astype(X.dtype)
+    total = X.T @ np.ones(X.shape[0]) if sp.issparse(X) else X.sum(axis=0, dtype=np.float64)
+    return (total / X.shape[0]).astype(X.dtype)
 
 
 class RidgeFactors:

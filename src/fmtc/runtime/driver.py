@@ -19,7 +19,6 @@ from ..steps import (
     Hyper,
     ServerState,
     Uplink,
-    client_weights,
     downlinks,
     finishes,
     numbering,
@@ -28,7 +27,7 @@ from ..steps import (
     server_step,
     without_clients,
 )
-from .wire import FileError, check_schema, new_folder, read_tensors, write_tensors
+from .wire import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +67,16 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """One line of the history."""
+    """One line of the history: where the iteration stands after a round, and what the round cost.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import FMTC
+    >>> record = FMTC(2, max_iter=3, random_state=0).fit(np.random.default_rng(0).normal(size=(40, 3))).history_[-1]
+    >>> record.round_no, record.bytes_up  # one 3 x 2 matrix and two numbers
+    (3, 64)
+    """
 
     round_no: int
     objective: float
@@ -150,10 +158,21 @@ def run(
     Returns
     -------
     Result
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import Hyper, LocalTransport, run
+    >>> rng = np.random.default_rng(0)
+    >>> hyper = Hyper(n_clusters=2, max_iter=4)
+    >>> transport = LocalTransport({"a": rng.normal(size=(30, 3)), "b": rng.normal(size=(40, 3))}, hyper)
+    >>> result = run(transport, hyper)
+    >>> len(result.history), transport.clients["a"].labels.shape
+    (4, (30,))
     """
     callbacks = tuple(callbacks)
     folder = None if checkpoint is None else Path(checkpoint)
-    quorum = len(transport.client_ids) if min_clients is None else min_clients
+    quorum = _quorum(min_clients, len(transport.client_ids))
     saved = _load(folder, hyper, transport, weights) if folder is not None and resume else None
     if saved is None:
         hellos = _ask(transport, {cid: Downlink("hello") for cid in transport.client_ids}, quorum, "saying hello")
@@ -185,16 +204,26 @@ def run(
             record.primal_residual, record.dual_residual,
         )  # fmt: skip
         if folder is not None:
-            _save(folder, server, history, hyper, transport)
+            _save(folder, server, history, hyper, weights, transport)
         for callback in callbacks:
             callback(record)
         stopped = _stop_reason(history, hyper)
 
     converged, reason = stopped
     finished = _ask(transport, finishes(server), quorum, "finishing")
-    _ask(transport, numbering(server, finished.uplinks, hyper), quorum, "numbering its clusters")
-    missing = set(transport.client_ids) - set(finished.uplinks)
+    numbered = _ask(transport, numbering(server, finished.uplinks, hyper), quorum, "numbering its clusters")
+    missing = set(transport.client_ids) - set(numbered.uplinks)
     return Result(server, history, converged, reason, tuple(sorted(missing)))
+
+
+def _quorum(min_clients: int | None, m: int) -> int:
+    if min_clients is None:
+        return m
+    if type(min_clients) is not int:
+        raise TypeError(f"min_clients must be None or a whole number, got {min_clients!r}")
+    if not 1 <= min_clients <= m:
+        raise ValueError(f"min_clients must lie between 1 and the {m} clients there are, got {min_clients}")
+    return min_clients
 
 
 def _ask(transport: Transport, messages: Mapping[str, Downlink], quorum: int, doing: str) -> Replies:
@@ -227,17 +256,25 @@ def _stop_reason(history: tuple[RoundRecord, ...], hyper: Hyper) -> tuple[bool, 
 
 # -------------------------------------------------------------------------------------------------- checkpoints
 
+ROUND = "round-" + 5 * "[0-9]"
+CLIENTS = "clients"  # folder inside a round: a client may be called "server"
 _ARRAYS = ("omega", "W", "Z", "Y", "losses")
 _FREE_TO_CHANGE = {"max_iter", "tol", "n_init", "labels_from"}  # settings a resumed run may set anew
 
 
 def _save(
-    folder: Path, server: ServerState, history: tuple[RoundRecord, ...], hyper: Hyper, transport: Transport
+    folder: Path,
+    server: ServerState,
+    history: tuple[RoundRecord, ...],
+    hyper: Hyper,
+    weights: Mapping[str, float] | None,
+    transport: Transport,
 ) -> None:
     """Replace the checkpoint by this round's, whole or not at all."""
     name = f"round-{server.round_no:05d}"
     with new_folder(folder / name, overwrite=True) as part:
-        transport.save_clients(part)
+        (part / CLIENTS).mkdir()
+        transport.save_clients(part / CLIENTS)
         arrays = {a: getattr(server, a) for a in _ARRAYS} | {f"rotation:{c}": R for c, R in server.rotations.items()}
         about = {
             "kind": "server checkpoint",
@@ -245,10 +282,11 @@ def _save(
             "client_ids": server.client_ids,
             **{f: getattr(server, f) for f in ("rho", "beta", "scale", "round_no")},
             "hyper": asdict(hyper),
+            "weights": weights,
             "history": [asdict(record) for record in history],
         }
         write_tensors(part / "server.safetensors", arrays, about)
-    for old in folder.glob("round-*"):
+    for old in folder.glob(ROUND):
         if old.name != name:
             shutil.rmtree(old)
 
@@ -257,12 +295,37 @@ def _load(
     folder: Path, hyper: Hyper, transport: Transport, weights: Mapping[str, float] | None
 ) -> tuple[ServerState, tuple[RoundRecord, ...]] | None:
     """State and history of the newest checkpoint, with the clients brought back to it; None where there is none."""
-    rounds = sorted(folder.glob("round-*"))
+    rounds = sorted(folder.glob(ROUND))
     if not rounds:
         return None
     path = rounds[-1] / "server.safetensors"
     arrays, about = read_tensors(path)
     check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
+    try:
+        _check_same_run(folder, about, hyper, transport, weights)
+        transport.load_clients(rounds[-1] / CLIENTS)
+        server = ServerState(
+            client_ids=tuple(about["client_ids"]),
+            rotations={name.partition(":")[2]: R for name, R in arrays.items() if name.startswith("rotation:")},
+            rho=about["rho"],
+            beta=about["beta"],
+            scale=about["scale"],
+            round_no=about["round_no"],
+            **{name: arrays[name] for name in _ARRAYS},
+        )
+        return server, tuple(RoundRecord.from_dict(line) for line in about["history"])
+    except KeyError as error:
+        raise FileError(f"{path} is damaged: it lacks {error}") from None
+
+
+def _check_same_run(
+    folder: Path,
+    about: Mapping[str, Any],
+    hyper: Hyper,
+    transport: Transport,
+    weights: Mapping[str, float] | None,
+) -> None:
+    """Refuse to go on with other settings, clients or weights."""
     now, then = asdict(hyper), about["hyper"]
     changed = [f"{name}={then.get(name)!r} then, {now[name]!r} now"
                for name in now if name not in _FREE_TO_CHANGE and now[name] != then.get(name)]  # fmt: skip
@@ -275,20 +338,8 @@ def _load(
         raise FileError(
             f"the checkpoint in {folder} is of clients {about['client_ids']}, this run has {list(transport.client_ids)}"
         )
-    if (arrays["omega"] != client_weights(transport.client_ids, weights)).any():
+    if about["weights"] != jsonable(weights):
         raise FileError(f"the checkpoint in {folder} was made with other client_weights; resume with the same ones")
-    transport.load_clients(rounds[-1])
-    rotations = {name.partition(":")[2]: R for name, R in arrays.items() if name.startswith("rotation:")}
-    server = ServerState(
-        client_ids=tuple(about["client_ids"]),
-        rotations=rotations,
-        rho=about["rho"],
-        beta=about["beta"],
-        scale=about["scale"],
-        round_no=about["round_no"],
-        **{name: arrays[name] for name in _ARRAYS},
-    )
-    return server, tuple(RoundRecord.from_dict(line) for line in about["history"])
 
 
 __all__ = ["Callback", "ClientError", "Replies", "Result", "RoundRecord", "Transport", "run"]

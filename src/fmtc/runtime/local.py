@@ -15,7 +15,7 @@ from joblib import effective_n_jobs
 
 from ..steps import ClientState, Downlink, Hyper, Uplink, client_reply, open_client
 from .driver import Replies, one_thread
-from .wire import FileError, check_schema, file_name, nbytes, read_tensors, write_tensors
+from .wire import FileError, check_schema, file_names, nbytes, read_tensors, write_tensors
 
 CHECKPOINT_FORMAT = 1
 
@@ -32,6 +32,15 @@ class LocalTransport:
     hyper : Hyper
     n_jobs : int, optional
         As in scikit-learn: None is 1, -1 all cores.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import Hyper, LocalTransport
+    >>> rng = np.random.default_rng(0)
+    >>> data = {"a": rng.normal(size=(30, 3)), "b": rng.normal(size=(40, 3))}
+    >>> LocalTransport(data, Hyper(n_clusters=2)).client_ids
+    ('a', 'b')
     """
 
     def __init__(self, data: Mapping[str, Any], hyper: Hyper, n_jobs: int | None = None):
@@ -74,8 +83,10 @@ class LocalTransport:
 
     def save_clients(self, folder: Path) -> None:
         """What each client needs to go on from its last round, in one file per client."""
+        names = file_names(self.clients)
         for cid, client in self.clients.items():
-            assert client.F is not None and client.W is not None
+            if client.F is None or client.W is None:  # left out before its first model
+                continue
             about = {
                 "kind": "client checkpoint",
                 "schema": CHECKPOINT_FORMAT,
@@ -83,15 +94,19 @@ class LocalTransport:
                 "round_no": client.round_no,
                 "data": _fingerprint(client),
             }
-            write_tensors(folder / f"{file_name(cid)}.safetensors", {"F": client.F, "W": client.W}, about)
+            write_tensors(folder / f"{names[cid]}.safetensors", {"F": client.F, "W": client.W}, about)
 
     def load_clients(self, folder: Path) -> None:
         """Bring every client back to the round of the checkpoint; refuses other data."""
+        names = file_names(self.clients)
         for cid, client in self.clients.items():
-            path = folder / f"{file_name(cid)}.safetensors"
+            path = folder / f"{names[cid]}.safetensors"
             arrays, about = read_tensors(path)
             check_schema(path, about, "client checkpoint", CHECKPOINT_FORMAT)
-            if about["data"] != _fingerprint(client):
+            missing = {"F", "W"} - set(arrays) | {"client_id", "round_no", "data"} - set(about)
+            if missing:
+                raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}")
+            if about["client_id"] != cid or about["data"] != _fingerprint(client):
                 raise FileError(
                     f"the rows of client {cid!r} are not those of the checkpoint in {folder}; a run can only "
                     "be resumed on the same data. Start afresh, or bring the old file back."

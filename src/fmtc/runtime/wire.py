@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -51,10 +53,19 @@ def file_name(client_id: str) -> str:
     """A client's id as a file name that is safe on every system, short, and different for different ids."""
     name = quote(client_id, safe="")
     if len(name) > 100:
-        import hashlib
-
-        name = name[:80] + "-" + hashlib.sha256(client_id.encode()).hexdigest()[:16]
+        name = name[:80] + _short_hash(client_id)
     return name.replace(".", "%2E") if set(name) == {"."} else name
+
+
+def file_names(client_ids: Iterable[str]) -> dict[str, str]:
+    """`file_name` of each id; two that differ in capitals alone are told apart for file systems that do not."""
+    names = {cid: file_name(cid) for cid in client_ids}
+    count = Counter(name.casefold() for name in names.values())
+    return {cid: name + _short_hash(cid) if count[name.casefold()] > 1 else name for cid, name in names.items()}
+
+
+def _short_hash(client_id: str) -> str:
+    return "-" + hashlib.sha256(client_id.encode()).hexdigest()[:16]
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -127,14 +138,24 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileError(f"{path} is missing") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FileError(f"{path} is damaged: {error}") from None
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
     """Arrays and a small JSON-able description in one safetensors file."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_file(path, tensors_to_bytes(whole, metadata={"fmtc": json.dumps(jsonable(about))}))
+    described: dict[str, Any] = jsonable(about)
+    words = json.dumps(described | {"sha256": _digest(whole, described)})
+    write_file(path, tensors_to_bytes(whole, metadata={"fmtc": words}))
+
+
+def _digest(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(about).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(repr((name, str(array.dtype), array.shape)).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
@@ -149,6 +170,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
         raise FileError(f"{path} is damaged or cut short: {error}") from None
     if not isinstance(about, dict):
         raise FileError(f"{path} is a safetensors file, but not one of fmtc")
+    if about.pop("sha256", None) != _digest(arrays, about):
+        raise FileError(f"{path} is damaged: its checksum differs")
     return arrays, about
 
 

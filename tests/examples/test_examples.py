@@ -1,0 +1,91 @@
+"""Every example runs as a reader would run it: the gallery's scripts, and the code on the pages from top to bottom."""
+
+import doctest
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fmtc
+from fmtc.cli import main_group
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCRIPTS = sorted((DOCS / "examples").glob("**/*.py"))
+PAGES = sorted(page for page in [*DOCS.glob("*.md"), DOCS.parent / "README.md"] if "```py" in page.read_text("utf-8"))
+
+
+def test_there_are_examples():
+    assert {script.name for script in SCRIPTS} >= {"plot_two_silos.py", "plot_as_published.py"}
+    assert {page.name for page in PAGES} >= {"index.md", "user_guide.md", "cli.md"}
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_script_runs(script, tmp_path):
+    """In a process of its own, a warning is an error, nothing is left beside the script."""
+    before = sorted(script.parent.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        env=os.environ | {"MPLBACKEND": "agg", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert sorted(script.parent.iterdir()) == before
+
+
+def reader():
+    """The rows that README.md speaks of without making them."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(240, 6)) + 4 * np.eye(6)[rng.integers(4, size=240)]
+    return {"X": X[:200], "hospital": np.repeat(["north", "south"], 100), "X_new": X[200:]}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_code_on_the_page_runs(page, tmp_path, monkeypatch, capsys):
+    """Blocks marked python are run, pycon are doctests; all of a page share their names and their folder.
+
+    On the page of the command line, toml blocks are the file study.toml, and console blocks hold commands that succeed.
+    """
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    names = {"__name__": page.stem} | (reader() if page.name == "README.md" else {})
+    for block in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        kind, code = block.groups()
+        line = text.count("\n", 0, block.start(2))
+        if kind == "python":
+            exec(compile("\n" * line + code, page, "exec"), names)
+        elif kind == "pycon":
+            test = doctest.DocTestParser().get_doctest(code, names, page.name, str(page), line)
+            outcome = doctest.DocTestRunner(optionflags=doctest.FAIL_FAST).run(test, clear_globs=False)
+            assert outcome.attempted and not outcome.failed, capsys.readouterr().out
+            names |= test.globs
+        elif kind == "toml" and page.stem == "cli":
+            Path("study.toml").write_text(code, encoding="utf-8")
+        elif kind == "console" and page.stem == "cli":
+            for command in re.findall(r"^\$ fmtc (.*)$", code, re.MULTILINE):
+                done = CliRunner().invoke(main_group, shlex.split(command))
+                assert done.exit_code == 0, f"fmtc {command}: {done.output}"
+
+
+def test_the_page_of_the_command_line_lists_all_commands_and_exit_codes():
+    page = (DOCS / "cli.md").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"^\| `fmtc (\w+)` \|", page, re.MULTILINE)) == sorted(main_group.commands)
+    codes = re.findall(r"^  (\d+) ", main_group.epilog, re.MULTILINE)
+    assert re.findall(r"^\| (\d+) \|", page, re.MULTILINE) == codes
+
+
+def test_every_public_name_has_a_page():
+    listed = re.findall(r"^   ([\w.]+)$", (DOCS / "api" / "index.rst").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(fmtc.__all__) <= set(listed)
+    rooms = Path(fmtc.__file__).parent
+    parts = {f"{room}.{file.stem}" for room in ("kernels", "runtime") for file in (rooms / room).glob("[!_]*.py")}
+    assert parts | {"steps"} <= set(listed)

@@ -1,0 +1,341 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse.linalg import ArpackNoConvergence
+from sklearn.exceptions import ConvergenceWarning
+
+from fmtc.kernels import embedding
+from fmtc.kernels.embedding import DENSE_BELOW, nearest_orthonormal, spectral_start, update_embedding
+from fmtc.kernels.graph import build_graph
+
+ABOVE = DENSE_BELOW + 150
+
+
+def orthonormal(rng, n, k):
+    return np.linalg.qr(rng.normal(size=(n, k)))[0]
+
+
+def polar(M):
+    U, _, Vh = np.linalg.svd(M, full_matrices=False)
+    return U @ Vh
+
+
+# ---------------------------------------------------------------------------------- nearest orthonormal matrix
+
+
+@pytest.mark.parametrize(("n", "k"), [(40, 5), (40, 1), (5, 5)])
+def test_polar_by_gram_equals_polar_by_svd(rng, n, k):
+    for condition in (1.0, 30.0, 1e3, 1e7):  # on both sides of where the Gram route is left
+        M = orthonormal(rng, n, k) * np.geomspace(1, 1 / condition, k) @ orthonormal(rng, k, k)
+        F = nearest_orthonormal(M)
+        assert_allclose(F.T @ F, np.eye(k), atol=1e-10)
+        if condition < 1e7:  # beyond, the polar factor itself is known to eps * condition only
+            assert_allclose(F, polar(M), atol=1e-10)
+
+
+def test_nearest_orthonormal_is_the_nearest(rng):
+    M = rng.normal(size=(20, 4))
+    best = np.linalg.norm(M - nearest_orthonormal(M))
+    for size in (1e-3, 1e-1, 10.0):
+        for _ in range(20):
+            assert best <= np.linalg.norm(M - polar(nearest_orthonormal(M) + size * rng.normal(size=M.shape)))
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rank_deficient_input_still_gives_orthonormal_columns(rng, rank, dtype):
+    M = (rng.normal(size=(30, rank)) @ rng.normal(size=(rank, 4))).astype(dtype)
+    F = nearest_orthonormal(M)
+    assert F.dtype == dtype
+    assert_allclose(F.T @ F, np.eye(4), atol=1e-10 if dtype == np.float64 else 1e-5)
+    # and it still is a nearest one: <F, M> reaches the sum of singular values
+    assert_allclose(np.sum(F * M), np.linalg.svd(M, compute_uv=False).sum(), rtol=1e-5, atol=1e-12)
+
+
+def test_polar_of_single_precision(rng):
+    M = rng.normal(size=(60, 5)).astype(np.float32)
+    F = nearest_orthonormal(M)
+    assert F.dtype == np.float32
+    assert_allclose(F.T @ F, np.eye(5), atol=1e-5)
+    assert_allclose(F, polar(M.astype(float)), atol=1e-5)
+
+
+def test_polar_carries_rotations_along_and_ignores_scale(rng):
+    M, Q = rng.normal(size=(20, 4)), orthonormal(rng, 4, 4)
+    assert_allclose(nearest_orthonormal(M @ Q), nearest_orthonormal(M) @ Q, atol=1e-12)
+    assert_allclose(nearest_orthonormal(1e-9 * M), nearest_orthonormal(M), atol=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------- the F-step
+
+
+@pytest.fixture
+def problem(rng):
+    graph = build_graph(rng.normal(size=(60, 3)), 6)
+    return graph.laplacian, orthonormal(rng, 60, 4), 0.3 * rng.normal(size=(60, 4))
+
+
+def value(L, F, target, alpha):
+    return np.trace(F.T @ (L @ F)) + alpha * np.square(F - target).sum()
+
+
+@pytest.mark.parametrize("alpha", [0, 0.1, 1, 100])
+def test_f_step_never_raises_its_objective(problem, alpha):
+    L, F, target = problem
+    values = [value(L, F, target, alpha)]
+    for _ in range(60):
+        F = update_embedding(L, F, target, alpha=alpha, eta=None, n_inner=1)
+        assert_allclose(F.T @ F, np.eye(4), atol=1e-10)
+        values.append(value(L, F, target, alpha))
+    assert (np.diff(values) <= 1e-12 * max(values)).all()
+    assert values[-1] < values[0] * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1, 100])
+def test_f_step_is_monotone_at_the_largest_safe_step(problem, alpha):
+    L, F, target = problem
+    eta = 1 / (np.linalg.eigvalsh(L.toarray())[-1] + alpha)
+    values = [value(L, F, target, alpha)]
+    for _ in range(40):
+        F = update_embedding(L, F, target, alpha=alpha, eta=eta, n_inner=1)
+        values.append(value(L, F, target, alpha))
+    assert (np.diff(values) <= 1e-12 * max(values)).all()
+
+
+def test_a_step_beyond_the_bound_can_raise_the_objective(problem):
+    L, F, target = problem
+    best = update_embedding(L, F, 0.1 * target, alpha=1, eta=None, n_inner=300)
+    after = update_embedding(L, best, 0.1 * target, alpha=1, eta=2.0, n_inner=5)
+    assert value(L, after, 0.1 * target, 1) > value(L, best, 0.1 * target, 1) + 0.1
+
+
+@pytest.mark.parametrize("alpha", [0, 0.1, 1, 100])
+def test_default_step_is_generalised_power_iteration(problem, alpha):
+    L, F, target = problem
+    expected = F
+    for _ in range(5):
+        expected = polar(2 * expected - L @ expected + alpha * target)
+    assert_allclose(update_embedding(L, F, target, alpha=alpha, eta=None, n_inner=5), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("eta", [0.05, 0.3])
+def test_a_given_step_is_eq_14_to_16(problem, eta):
+    L, F, target = problem
+    alpha = 0.7
+    gradient = (L + alpha * np.eye(60)) @ F - alpha * target
+    expected = polar(F - eta * gradient)
+    assert_allclose(update_embedding(L, F, target, alpha=alpha, eta=eta, n_inner=1), expected, atol=1e-12)
+
+
+def test_without_a_target_it_finds_the_bottom_eigenspace(rng):
+    X = np.repeat([[0.0], [3.0], [6.0]], 20, axis=0) + rng.normal(size=(60, 2))
+    L = build_graph(X, 10).laplacian
+    E = np.linalg.eigh(L.toarray())[1][:, :3]
+    F = update_embedding(L, orthonormal(rng, 60, 3), np.zeros((60, 3)), alpha=0, eta=None, n_inner=500)
+    assert_allclose(F @ F.T, E @ E.T, atol=1e-8)
+    assert_allclose(update_embedding(L, E, np.zeros((60, 3)), alpha=0, eta=None, n_inner=10), E, atol=1e-10)
+
+
+def test_a_strong_target_is_reached_at_once(problem):
+    L, F, target = problem
+    assert_allclose(update_embedding(L, F, target, alpha=1e10, eta=None, n_inner=1), polar(target), atol=1e-8)
+
+
+def test_f_step_carries_rotations_along(problem, rng):
+    L, F, target = problem
+    Q = orthonormal(rng, 4, 4)
+    turned = update_embedding(L, F @ Q, target @ Q, alpha=1, eta=None, n_inner=5)
+    assert_allclose(turned, update_embedding(L, F, target, alpha=1, eta=None, n_inner=5) @ Q, atol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1])
+def test_f_step_ends_where_the_gradient_vanishes_on_the_manifold(problem, alpha):
+    L, F, target = problem
+    F = update_embedding(L, F, target, alpha=alpha, eta=None, n_inner=5000)
+    gradient = 2 * (L @ F - alpha * target)
+    along = F.T @ gradient
+    assert_allclose(along, along.T, atol=1e-7)
+    assert_allclose(gradient - F @ along, 0, atol=1e-7)
+
+
+def test_f_step_without_steps_or_in_single_precision(problem):
+    L, F, target = problem
+    assert update_embedding(L, F, target, alpha=1, eta=None, n_inner=0) is F
+    single = update_embedding(
+        L.astype(np.float32), F.astype(np.float32), target.astype(np.float32), alpha=1.0, eta=None, n_inner=5
+    )
+    assert single.dtype == np.float32
+    assert_allclose(single, update_embedding(L, F, target, alpha=1, eta=None, n_inner=5), atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------ the spectral start
+
+
+def chain(rng, sizes, *, apart, groups=1, d=3):
+    """One graph per entry of sizes: `apart` decides whether the parts are linked; each has `groups` lumps."""
+    rows = []
+    for i, size in enumerate(sizes):
+        lump = np.arange(size) % groups
+        X = rng.normal(size=(size, d))
+        X[:, 0] += apart * i
+        X[:, 1] += 4 * lump
+        rows.append(X)
+    return build_graph(np.vstack(rows)[rng.permutation(sum(sizes))], 10)
+
+
+def check_start(graph, F, atol=1e-6):
+    """Orthonormal, signed, and the bottom eigenspace of a dense decomposition."""
+    k = F.shape[1]
+    assert_allclose(F.T @ F, np.eye(k), atol=1e-10)
+    assert (F[np.abs(F).argmax(axis=0), np.arange(k)] > 0).all()
+    lam, V = np.linalg.eigh(graph.laplacian.toarray().astype(float))
+    assert lam[k] - lam[k - 1] > 1e-3, "these data do not define the eigenspace"
+    assert_allclose(F @ F.T, V[:, :k] @ V[:, :k].T, atol=atol)
+    assert_allclose(np.diag(F.T @ (graph.laplacian @ F)), lam[:k], atol=1e-9)  # in the order of the spectrum
+
+
+@pytest.mark.parametrize("n", [60, DENSE_BELOW, DENSE_BELOW + 1, ABOVE])
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_start_of_a_connected_graph(rng, n, k):
+    graph = chain(rng, [n], apart=0, groups=4)
+    assert len(graph.component_sizes) == 1
+    F = spectral_start(graph, k, np.random.default_rng(0))
+    check_start(graph, F)
+    assert_allclose(F[:, 0], np.sqrt(graph.degree / graph.degree.sum()), atol=1e-10)
+
+
+@pytest.mark.parametrize("parts", range(2, 7))
+@pytest.mark.parametrize("n", [240, ABOVE])
+def test_start_of_a_graph_in_parts(rng, parts, n):
+    sizes = np.full(parts, n // parts) + 3 * np.arange(parts)
+    graph = chain(rng, sizes, apart=1000, groups=2)
+    assert len(graph.component_sizes) == parts
+    F = spectral_start(graph, 2 * parts, np.random.default_rng(0))  # every part is then cut in two
+    check_start(graph, F)
+    assert_allclose(graph.laplacian @ F[:, :parts], 0, atol=1e-10)
+    F = spectral_start(graph, parts, np.random.default_rng(0))
+    check_start(graph, F)
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+@pytest.mark.parametrize("n", [240, ABOVE])
+def test_with_more_parts_than_clusters_the_largest_count(rng, k, n):
+    sizes = np.full(6, n // 6) + 5 * np.arange(6)
+    graph = chain(rng, sizes, apart=1000)
+    F = spectral_start(graph, k, np.random.default_rng(0))
+    assert_allclose(F.T @ F, np.eye(k), atol=1e-12)
+    assert_allclose(graph.laplacian @ F, 0, atol=1e-12)
+    for j in range(k):
+        inside = graph.component == j
+        assert inside.sum() == sizes[::-1][j]
+        assert_array_equal(F[~inside, j], 0)
+        assert (F[inside, j] > 0).all()
+
+
+@pytest.mark.parametrize("n", [60, ABOVE])
+def test_start_is_deterministic_for_a_generator(rng, n):
+    graph = chain(rng, [n], apart=0, groups=4)
+    first, again, other = (spectral_start(graph, 4, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert first.tobytes() == again.tobytes()
+    assert_allclose(other, first, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [60, ABOVE])
+def test_start_in_single_precision(rng, n):
+    X = (4 * (np.arange(n) % 3)[:, None] + rng.normal(size=(n, 3))).astype(np.float32)
+    graph = build_graph(X, 10)
+    F = spectral_start(graph, 3, np.random.default_rng(0))
+    assert F.dtype == np.float32
+    E = np.linalg.eigh(graph.laplacian.toarray().astype(float))[1][:, :3]
+    assert_allclose(F @ F.T, E @ E.T, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [10, 12, 200])
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.parametrize("rows", ["equal", "equidistant"])
+def test_start_of_a_complete_graph(n, k, rows):
+    """All eigenvalues but one are equal: any orthonormal completion will do, but there must be one."""
+    graph = build_graph(np.full((n, 3), 0.1) if rows == "equal" else np.eye(n), n - 1)
+    F = spectral_start(graph, k, np.random.default_rng(0))
+    assert_allclose(F.T @ F, np.eye(k), atol=1e-10)
+    assert_allclose(np.trace(F.T @ (graph.laplacian @ F)), (k - 1) * n / (n - 1), rtol=1e-10)
+
+
+@pytest.mark.parametrize("pairs", [1, 2, 3, 5, 8])
+def test_start_of_separate_pairs(pairs):
+    """Spectrum 0 and 2 only: the completion must not fall back on the vectors known already."""
+    X = np.repeat(100.0 * np.arange(pairs), 2)[:, None] + np.tile([0.0, 1.0], pairs)[:, None]
+    graph = build_graph(X, 1)
+    for k in range(1, 2 * pairs):
+        F = spectral_start(graph, k, np.random.default_rng(0))
+        assert_allclose(F.T @ F, np.eye(k), atol=1e-10)
+        assert_allclose(np.trace(F.T @ (graph.laplacian @ F)), 2 * max(0, k - pairs), atol=1e-10)
+
+
+def counted(monkeypatch, name, answer=None):
+    """Count the calls of a solver, answering in its place where an answer is given."""
+    calls = []
+    real = getattr(embedding, name)
+
+    def solver(*args, **kwargs):
+        calls.append(name)
+        return (answer or real)(*args, **kwargs)
+
+    monkeypatch.setattr(embedding, name, solver)
+    return calls
+
+
+def fails(*args, **kwargs):
+    raise ArpackNoConvergence("no convergence", np.array([]), np.array([]))
+
+
+def answers_noise(operator, *args, k=3, **kwargs):
+    noise = np.random.default_rng(5).normal(size=(operator.shape[0], k))
+    return np.zeros(k), np.linalg.qr(noise)[0]
+
+
+def test_lanczos_answers_first(rng, monkeypatch):
+    graph = chain(rng, [ABOVE], apart=0, groups=4)
+    lanczos, block = counted(monkeypatch, "eigsh"), counted(monkeypatch, "lobpcg")
+    check_start(graph, spectral_start(graph, 4, np.random.default_rng(0)))
+    assert (len(lanczos), len(block)) == (1, 0)
+
+
+@pytest.mark.parametrize("answer", [fails, answers_noise])
+def test_block_iteration_answers_when_lanczos_does_not(rng, monkeypatch, answer):
+    """Whether it gives up or returns something that is no eigenvector."""
+    graph = chain(rng, [ABOVE], apart=0, groups=4)
+    lanczos, block = counted(monkeypatch, "eigsh", answer), counted(monkeypatch, "lobpcg")
+    check_start(graph, spectral_start(graph, 4, np.random.default_rng(0)))
+    assert (len(lanczos), len(block)) == (1, 1)
+
+
+def test_when_no_solver_answers_it_says_so_and_goes_on(rng, monkeypatch):
+    graph = chain(rng, [ABOVE], apart=0, groups=4)
+    counted(monkeypatch, "eigsh", fails)
+    counted(monkeypatch, "lobpcg", fails)
+    with pytest.warns(ConvergenceWarning, match=rf"{ABOVE} rows .*n_neighbors"):
+        F = spectral_start(graph, 4, np.random.default_rng(0))
+    assert_allclose(F.T @ F, np.eye(4), atol=1e-10)
+
+
+def test_of_two_poor_answers_the_better_is_kept(rng, monkeypatch):
+    graph = chain(rng, [ABOVE], apart=0, groups=4)
+    good = spectral_start(graph, 4, np.random.default_rng(0))[:, 1:]
+
+    def nearly(*args, **kwargs):
+        return np.zeros(3), good + 1e-3 * np.random.default_rng(1).normal(size=good.shape) / np.sqrt(ABOVE)
+
+    counted(monkeypatch, "eigsh", nearly)
+    counted(monkeypatch, "lobpcg", answers_noise)
+    with pytest.warns(ConvergenceWarning, match=r"best: [\d.]+e-0[34]"):
+        F = spectral_start(graph, 4, np.random.default_rng(0))
+    assert_allclose(F[:, 1:] @ F[:, 1:].T, good @ good.T, atol=1e-3)
+
+
+@pytest.mark.parametrize("n", [60, ABOVE])
+def test_start_follows_a_permutation_of_rows(rng, n):
+    X = 4.0 * (np.arange(n) % 3)[:, None] + rng.normal(size=(n, 3))
+    order = rng.permutation(n)
+    F = spectral_start(build_graph(X), 3, np.random.default_rng(0))
+    assert_allclose(spectral_start(build_graph(X[order]), 3, np.random.default_rng(0)), F[order], atol=1e-6)

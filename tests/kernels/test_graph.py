@@ -1,0 +1,179 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fmtc.kernels.graph import (
+    MIN_WEIGHT,
+    association,
+    build_graph,
+    knn_affinity,
+    normalized_laplacian,
+    resolve_neighbors,
+)
+
+
+def brute_affinity(X, k, bandwidth=None):
+    """Eq. 1 by double loop, for rows without equal distances."""
+    n = len(X)
+    D = np.array([[np.sqrt(((X[i] - X[j]) ** 2).sum()) for j in range(n)] for i in range(n)])
+    near = [[j for j in np.argsort(D[i]) if j != i][:k] for i in range(n)]
+    if bandwidth is None:
+        bandwidth = np.mean([D[i, j] for i in range(n) for j in near[i]])
+    A = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            if j in near[i] or i in near[j]:
+                A[i, j] = np.exp(-(D[i, j] ** 2) / (2 * bandwidth**2))
+    return A
+
+
+@pytest.mark.parametrize("n_neighbors", [1, 4, 11])
+@pytest.mark.parametrize("bandwidth", [None, 0.8])
+@pytest.mark.parametrize("d", [2, 30])  # a tree and brute force inside scikit-learn
+def test_affinity_is_eq_1(rng, n_neighbors, bandwidth, d):
+    X = rng.normal(size=(25, d))
+    A = knn_affinity(X, n_neighbors, bandwidth).toarray()
+    expected = np.maximum(brute_affinity(X, n_neighbors, bandwidth), MIN_WEIGHT * (A > 0))
+    assert_allclose(A, expected, rtol=1e-10, atol=1e-300)
+
+
+def test_affinity_is_symmetric_without_loops_and_within_its_bounds(rng):
+    A = knn_affinity(rng.normal(size=(80, 5)), 7)
+    assert_array_equal(A.toarray(), A.T.toarray())
+    assert_array_equal(A.diagonal(), 0)
+    assert A.data.min() >= MIN_WEIGHT
+    assert A.data.max() <= 1
+    assert (np.diff(A.indptr) >= 7).all()  # every row keeps its own choices: OR, not AND
+    assert np.diff(A.indptr).max() > 7
+
+
+def test_a_wider_kernel_raises_every_weight(rng):
+    X = rng.normal(size=(40, 3))
+    narrow, wide = (knn_affinity(X, 5, bandwidth).data for bandwidth in (0.5, 1.0))
+    assert (wide > narrow).all()
+
+
+def test_automatic_bandwidth_follows_the_units_and_a_given_one_does_not(rng):
+    X = rng.normal(size=(40, 3))
+    assert_allclose(knn_affinity(1000 * X, 5).data, knn_affinity(X, 5).data, rtol=1e-10)
+    assert_allclose(knn_affinity(1000 * X, 5, 700.0).data, knn_affinity(X, 5, 0.7).data, rtol=1e-10)
+    assert knn_affinity(10 * X, 5, 0.7).data.mean() < 0.5 * knn_affinity(X, 5, 0.7).data.mean()
+
+
+@pytest.mark.parametrize(
+    ("n_neighbors", "n", "expected"),
+    [("auto", 50, 10), ("auto", 400, 10), ("auto", 441, 11), ("auto", 2900, 27), ("auto", 6, 5), (3, 50, 3), (9, 5, 4)],
+)
+def test_number_of_neighbours(n_neighbors, n, expected):
+    assert resolve_neighbors(n_neighbors, n) == expected
+
+
+def test_automatic_neighbours_are_used(rng):
+    X = rng.normal(size=(450, 3))
+    assert np.diff(knn_affinity(X).indptr).min() == 11
+    assert_array_equal(knn_affinity(X).toarray(), knn_affinity(X, 11).toarray())
+
+
+@pytest.mark.parametrize("center", [0.0, 50.0])
+def test_sparse_rows_give_the_graph_of_the_same_rows_dense(rng, center):
+    X = rng.normal(size=(60, 40)) * (rng.random((60, 40)) < 0.3)
+    X[:, 0] += center
+    for kind in (sp.csr_array, sp.csr_matrix):
+        assert_allclose(knn_affinity(kind(X), 6).toarray(), knn_affinity(X, 6).toarray(), rtol=1e-8, atol=1e-12)
+
+
+def test_sparse_rows_are_never_made_dense(rng):
+    n, d = 200, 100_000  # dense: 160 MB
+    X = sp.random_array((n, d), density=2e-3, format="csr", rng=rng)
+    tracemalloc.start()
+    build_graph(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20e6
+
+
+def test_duplicate_rows(rng):
+    X = np.repeat(rng.normal(size=(4, 3)), 8, axis=0)  # more copies than neighbours
+    graph = build_graph(X, 5)
+    assert np.isfinite(graph.laplacian.data).all()
+    assert_array_equal(graph.component_sizes, [8, 8, 8, 8])
+    A = knn_affinity(X, 5)
+    assert_array_equal(A.diagonal(), 0)
+    assert_array_equal(A.data, 1)  # no distance between neighbours at all: any width gives weight 1
+    A = knn_affinity(X, 10)  # copies weigh 1, others less
+    assert_array_equal(np.sort(A.data)[-1], 1)
+    assert A.data.min() < 1
+
+
+def test_an_outlier_keeps_its_edges(rng):
+    X = np.vstack([rng.normal(size=(40, 2)), [[1e6, 0.0]]])
+    A = knn_affinity(X, 5, bandwidth=1.0)
+    row = A[[40]].data
+    assert_array_equal(row, MIN_WEIGHT)
+    assert len(row) == 5
+    graph = build_graph(X, 5, bandwidth=1.0)
+    assert np.isfinite(graph.laplacian.data).all()
+    assert_array_equal(graph.component_sizes, [41])
+
+
+def test_laplacian_is_eq_2(rng):
+    A = knn_affinity(rng.normal(size=(30, 4)), 5)
+    D = np.diag(A.toarray().sum(axis=1) ** -0.5)
+    assert_allclose(normalized_laplacian(A).toarray(), np.eye(30) - D @ A.toarray() @ D, atol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_laplacian_spectrum_and_null_vector(rng, dtype):
+    X = rng.normal(size=(70, 3)).astype(dtype)
+    graph = build_graph(X, 6)
+    L = graph.laplacian
+    eps = np.finfo(dtype).eps
+    assert L.dtype == graph.degree.dtype == dtype
+    assert_allclose(L.toarray(), L.T.toarray(), rtol=4 * eps)
+    spectrum = np.linalg.eigvalsh(L.toarray().astype(float))
+    assert spectrum.min() > -20 * eps
+    assert spectrum.max() < 2 + 20 * eps
+    assert_allclose(L @ np.sqrt(graph.degree), 0, atol=50 * eps)
+    assert_allclose(graph.degree, knn_affinity(X, 6).sum(axis=1), rtol=10 * eps)
+
+
+def test_an_even_cycle_reaches_eigenvalue_two():
+    X = np.array([[0.0], [1.0]])  # one edge: bipartite
+    assert_allclose(np.linalg.eigvalsh(build_graph(X).laplacian.toarray()), [0, 2], atol=1e-12)
+
+
+def test_components_are_numbered_by_size(rng):
+    place = np.array([0, 1, 1, 1, 2, 2] * 10)  # met in this order: 10, 30 and 20 rows
+    X = 1000 * place[:, None] + rng.normal(size=(60, 2))
+    graph = build_graph(X, 8)
+    assert_array_equal(graph.component_sizes, [30, 20, 10])
+    assert_array_equal(graph.component, np.array([2, 0, 1])[place])
+
+
+def test_equal_components_are_numbered_as_they_come(rng):
+    place = np.repeat([2, 0, 1], 12)
+    graph = build_graph(1000 * place[:, None] + rng.normal(size=(36, 2)), 4)
+    assert_array_equal(graph.component, np.repeat([0, 1, 2], 12))
+
+
+def test_association_is_one_minus_the_normalised_cut(rng):
+    A = knn_affinity(rng.normal(size=(30, 3)), 5)
+    labels = rng.integers(3, size=30)
+    dense = A.toarray()
+    ncut = 0.0
+    for c in range(3):
+        inside = labels == c
+        ncut += dense[np.ix_(inside, ~inside)].sum() / dense[inside].sum()
+    assert_allclose(association(A, labels, 3), 1 - ncut / 3, rtol=1e-12)
+    assert_allclose(association(A, labels, 4), (3 - ncut) / 4, rtol=1e-12)  # an empty cluster counts as 0
+    assert_allclose(association(A, np.zeros(30, dtype=int), 1), 1, rtol=1e-12)
+
+
+def test_association_of_components_is_one(rng):
+    place = np.repeat([0, 1], 15)
+    A = knn_affinity(1000 * place[:, None] + rng.normal(size=(30, 2)), 4)
+    assert_allclose(association(A, place, 2), 1, rtol=1e-12)
+    assert association(A, np.arange(30) % 2, 2) < 0.8

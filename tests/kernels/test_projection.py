@@ -1,0 +1,194 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fmtc.kernels import projection
+from fmtc.kernels.projection import RidgeFactors, Rows, column_means, update_projection
+
+KINDS = ["dense", "dense centred", "sparse", "sparse centred"]
+
+
+def make_rows(rng, n, d, kind, gamma=1.0, mean=2.0):
+    """The same matrix as `Rows` and, literally, as a dense array."""
+    X = rng.normal(size=(n, d)) + mean
+    if "sparse" in kind:
+        X *= rng.random((n, d)) < 0.4
+    centre = X.mean(axis=0) if "centred" in kind else None
+    literal = gamma * (X if centre is None else X - centre)
+    return Rows(sp.csr_array(X) if "sparse" in kind else X, centre, gamma), literal
+
+
+# ------------------------------------------------------------------------------------------------- the rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gamma", [1.0, 0.3])
+def test_rows_behave_as_the_matrix_they_stand_for(rng, kind, gamma):
+    rows, M = make_rows(rng, 30, 7, kind, gamma)
+    W, F = rng.normal(size=(7, 3)), rng.normal(size=(30, 3))
+    assert rows.shape == M.shape
+    assert_allclose(rows @ W, M @ W, atol=1e-12)
+    assert_allclose(rows.T @ F, M.T @ F, atol=1e-12)
+    assert_allclose(rows.gram("d"), M.T @ M, atol=1e-11)
+    assert_allclose(rows.gram("n"), M @ M.T, atol=1e-11)
+    assert_allclose(rows.energy(), np.square(M / gamma).sum(), rtol=1e-12)  # in the units of X
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_using_rows_does_not_change_the_data(rng, kind):
+    rows, _ = make_rows(rng, 12, 5, kind, 0.5)
+    before = rows.X.copy()
+    rows @ np.ones((5, 2))
+    rows.T @ np.ones((12, 2))
+    rows.gram("d")
+    rows.gram("n")
+    rows.energy()
+    difference = rows.X - before
+    assert_array_equal(difference.toarray() if sp.issparse(difference) else difference, 0)
+
+
+def test_rows_of_many_blocks(rng, monkeypatch):
+    rows, M = make_rows(rng, 50, 4, "dense centred", 0.7)
+    monkeypatch.setattr(projection, "BLOCK", 16)  # three full blocks and a rest
+    assert_allclose(rows.gram("d"), M.T @ M, atol=1e-12)
+    assert_allclose(rows.energy(), np.square(M / 0.7).sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csr_matrix])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_column_means(rng, kind, dtype):
+    X = (rng.normal(size=(40, 5)) + 3).astype(dtype)
+    means = column_means(kind(X))
+    assert means.shape == (5,)
+    assert means.dtype == dtype
+    assert_allclose(means, X.astype(float).mean(axis=0), rtol=2 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, sp.csr_matrix])
+def test_means_of_many_single_precision_rows_are_summed_in_double(kind):
+    X = np.full((300_000, 1), 0.1, dtype=np.float32)
+    assert_array_equal(column_means(kind(X)), X[0])
+
+
+def test_a_large_mean_costs_no_precision(rng):
+    spread = rng.normal(size=(200, 6))
+    X = spread + 1e6
+    rows = Rows(X, column_means(X))
+    M = spread - spread.mean(axis=0)
+    W, F = rng.normal(size=(6, 3)), np.linalg.qr(rng.normal(size=(200, 3)))[0]
+    # X itself is rounded at 1e-10
+    assert_allclose(rows.gram("d"), M.T @ M, atol=1e-7)
+    assert_allclose(rows.gram("n"), M @ M.T, atol=1e-7)
+    assert_allclose(rows.energy(), np.square(M).sum(), rtol=1e-9)
+    assert_allclose(rows @ W, M @ W, atol=1e-8)
+    assert_allclose(rows.T @ F, M.T @ F, atol=1e-7)
+    guide = rng.normal(size=(6, 3))
+    expected = np.linalg.solve(M.T @ M + 0.1 * np.eye(6), M.T @ F + 0.1 * guide)
+    assert_allclose(RidgeFactors(rows, 0.1).solve(F, guide), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(40, 60_000), (60_000, 40)])
+@pytest.mark.parametrize("centred", [False, True])
+def test_sparse_rows_are_never_made_dense(rng, shape, centred):
+    X = sp.random_array(shape, density=5e-3, format="csr", rng=rng)  # dense: 19 MB
+    F, guide = rng.normal(size=(shape[0], 2)), np.zeros((shape[1], 2))
+    tracemalloc.start()
+    rows = Rows(X, column_means(X) if centred else None)
+    rows.energy()
+    RidgeFactors(rows, 1.0).solve(F, guide)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8e6
+
+
+# ------------------------------------------------------------------------------------------------- the W-step
+
+
+def literal_eq_12(X, F, Z, Y, omega, alpha, rho):
+    c = 2 * omega * alpha
+    return np.linalg.inv(c * X.T @ X + rho * np.eye(X.shape[1])) @ (c * X.T @ F + rho * Z - Y)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("gamma", [1.0, 0.3])
+@pytest.mark.parametrize("route", ["d", "n", "iterative tall", "iterative wide"])
+def test_every_route_is_the_inverse_of_eq_12(rng, monkeypatch, kind, gamma, route):
+    n, d = (40, 9) if route in ("d", "iterative tall") else (9, 40)
+    if "iterative" in route:
+        monkeypatch.setattr(projection, "DIRECT_UP_TO", 5)
+    rows, M = make_rows(rng, n, d, kind, gamma)
+    F, Z, Y = rng.normal(size=(n, 3)), rng.normal(size=(d, 3)), rng.normal(size=(d, 3))
+    omega, alpha, rho = 0.25, 1.7, 0.4
+    factors = RidgeFactors(rows, rho / (2 * omega * alpha))
+    assert factors.side == route.split()[0]
+    W = update_projection(factors, F, Z - Y / rho)
+    assert_allclose(W, literal_eq_12(M, F, Z, Y, omega, alpha, rho), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 9), (9, 40), (12, 12)])
+@pytest.mark.parametrize("ridge", [1e-6, 1.0, 1e6])
+def test_gradient_is_zero_at_the_solution(rng, n, d, ridge):
+    X, F, guide = rng.normal(size=(n, d)), rng.normal(size=(n, 3)), rng.normal(size=(d, 3))
+    W = RidgeFactors(X, ridge).solve(F, guide)
+    gradient = X.T @ (X @ W - F) + ridge * (W - guide)
+    assert np.abs(gradient).max() < 1e-8 * max(1, ridge)
+
+
+def test_solution_beats_its_neighbours(rng):
+    X, F, guide = rng.normal(size=(20, 5)), rng.normal(size=(20, 3)), rng.normal(size=(5, 3))
+
+    def cost(W):
+        return np.square(F - X @ W).sum() + 0.3 * np.square(W - guide).sum()
+
+    W = RidgeFactors(X, 0.3).solve(F, guide)
+    for size in (1e-4, 1e-2, 1.0):
+        for _ in range(20):
+            assert cost(W) < cost(W + size * rng.normal(size=W.shape))
+
+
+def test_extreme_ridges(rng):
+    X, F, guide = rng.normal(size=(20, 5)), rng.normal(size=(20, 3)), rng.normal(size=(5, 3))
+    assert_allclose(RidgeFactors(X, 1e12).solve(F, guide), guide, atol=1e-9)
+    assert_allclose(RidgeFactors(X, 1e-12).solve(F, guide), np.linalg.lstsq(X, F)[0], atol=1e-9)
+
+
+def test_a_guide_that_fits_is_kept(rng):
+    for n, d in ((20, 5), (5, 20)):
+        X, guide = rng.normal(size=(n, d)), rng.normal(size=(d, 3))
+        assert_allclose(RidgeFactors(X, 0.5).solve(X @ guide, guide), guide, atol=1e-11)
+
+
+def test_solutions_follow_rotations_of_features_and_columns(rng):
+    X, F, guide = rng.normal(size=(20, 5)), rng.normal(size=(20, 3)), rng.normal(size=(5, 3))
+    Q, R = np.linalg.qr(rng.normal(size=(5, 5)))[0], np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    W = RidgeFactors(X, 0.5).solve(F, guide)
+    assert_allclose(RidgeFactors(X @ Q, 0.5).solve(F, Q.T @ guide), Q.T @ W, atol=1e-12)
+    assert_allclose(RidgeFactors(X, 0.5).solve(F @ R, guide @ R), W @ R, atol=1e-12)
+
+
+@pytest.mark.parametrize("limit", [6000, 3])
+@pytest.mark.parametrize(("n", "d"), [(40, 9), (9, 40)])
+def test_single_precision_stays(rng, monkeypatch, limit, n, d):
+    monkeypatch.setattr(projection, "DIRECT_UP_TO", limit)
+    X, F, guide = (rng.normal(size=size) for size in ((n, d), (n, 3), (d, 3)))
+    mean = X.mean(axis=0)
+    W = RidgeFactors(Rows(*(a.astype(np.float32) for a in (X, mean)), 0.5), 0.5).solve(
+        F.astype(np.float32), guide.astype(np.float32)
+    )
+    assert W.dtype == np.float32
+    assert_allclose(W, RidgeFactors(Rows(X, mean, 0.5), 0.5).solve(F, guide), atol=2e-3)
+
+
+def test_data_are_factored_once_and_only_when_needed(rng, monkeypatch):
+    calls = []
+    real = projection.cho_factor
+    monkeypatch.setattr(projection, "cho_factor", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs))
+    X = rng.normal(size=(20, 5))
+    factors = RidgeFactors(X, 0.5)
+    assert not calls
+    for _ in range(4):
+        factors.solve(rng.normal(size=(20, 3)), rng.normal(size=(5, 3)))
+    assert len(calls) == 1

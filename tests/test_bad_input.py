@@ -1,0 +1,298 @@
+"""Input that cannot be clustered: refused in one sentence that says what came in and what would work."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from sklearn.exceptions import ConvergenceWarning
+
+from fmtc import FMTC
+
+X = np.random.default_rng(0).normal(size=(30, 4))
+OTHER = np.random.default_rng(1).normal(size=(25, 4))
+
+# scikit-learn's k-means says it in its own words; ours, which name the client, are tested
+pytestmark = pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+
+
+def with_entry(value):
+    spoilt = X.copy()
+    spoilt[3, 2] = value
+    return spoilt
+
+
+def quick(n_clusters=3, **params):
+    return FMTC(n_clusters, **{"random_state": 0, "max_iter": 2, "n_init": 1} | params)
+
+
+# ---------------------------------------------------------------------------------------------------- the rows
+
+ROWS = {
+    "NaN": (with_entry(np.nan), "contains NaN"),
+    "infinity": (with_entry(np.inf), "contains infinity"),
+    "minus infinity": (with_entry(-np.inf), "contains infinity"),
+    "sparse NaN": (sp.csr_array(with_entry(np.nan)), "contains NaN"),
+    "pandas NA": (pd.DataFrame(X).astype("Float64").mask(X > 2), "NaN|NA"),
+    "polars null": (pl.DataFrame({"a": [1.0, None, 2.0, 3.0, 4.0], "b": [1.0, 2, 3, 4, 5]}), "contains NaN"),
+    "words": (np.full((30, 4), "abc"), "could not convert string to float|dtype='numeric' is not compatible"),
+    "a column of words": (
+        pd.DataFrame(X, columns=list("abcd")).assign(city="Bonn"),
+        "could not convert string to float",
+    ),
+    "complex numbers": (X + 1j, "Complex data not supported"),
+    "one dimension": (X[:, 0], "Expected 2D array, got 1D array instead"),
+    "three dimensions": (np.ones((5, 4, 3)), "dim 3|expected <= 2"),
+    "a number": (3.0, "Expected 2D array, got scalar array instead"),
+    "nothing": (None, "Expected 2D array, got scalar array instead|NoneType"),
+    "ragged": ([[1.0, 2.0], [3.0]], "inhomogeneous|sequence"),
+    "no rows": (np.empty((0, 4)), r"Found array with 0 sample\(s\)|minimum of"),
+    "no columns": (np.empty((30, 0)), r"0 feature\(s\)"),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("in_mapping", [False, True])
+def test_rows_that_are_no_numbers(rows, in_mapping):
+    bad, message = ROWS[rows]
+    with pytest.raises((ValueError, TypeError), match=message) as caught:
+        quick().fit({"bad": bad, "good": X} if in_mapping else bad)
+    if in_mapping:
+        assert str(caught.value).startswith("client 'bad': ")
+
+
+@pytest.mark.parametrize("bad", [with_entry(np.nan), with_entry(np.inf), X[:, :3], X[:, 0], np.full((3, 4), "a")])
+@pytest.mark.parametrize("call", ["predict", "predict_proba", "transform", "score"])
+def test_new_rows_are_checked_as_well(call, bad):
+    model = quick().fit({"a": X, "b": OTHER})
+    for question in ({"X": bad, "clients": "a"}, {"X": {"b": OTHER, "a": bad}}):
+        with pytest.raises(ValueError, match=r"NaN|infinity|expecting 4 features|2D array|convert string|dtype"):
+            getattr(model, call)(**question)
+
+
+def test_clients_with_other_columns_are_named():
+    with pytest.raises(ValueError, match="client 'b': X has 3 features, but FMTC is expecting 4 features"):
+        quick().fit({"a": X, "b": OTHER[:, :3]})
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 3), (2, 2), (3, 3), (3, 4), (2, 8)])
+def test_too_few_rows_name_the_client(n, k):
+    words = rf"client 'small' has {n} sample{'s' * (n > 1)} .*n_clusters={k} needs at least {max(2, k + 1)} rows"
+    for question in ({"X": {"big": X, "small": X[:n]}},
+                     {"X": np.vstack([X, X[:n]]), "clients": ["big"] * 30 + ["small"] * n}):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            quick(k).fit(**question)
+
+
+def test_one_row_more_than_clusters_is_enough():
+    assert quick(3).fit(X[:4]).labels_.shape == (4,)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1e6 / 3, -0.7])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_constant_columns(value, dtype):
+    """One does no harm; nothing but constants is refused, though their mean is not exact in floating point."""
+    some = X.astype(dtype)
+    some[:, 1] = value
+    assert np.bincount(quick().fit(some).labels_).min() > 0
+    flat = np.full((2000, 4), value, dtype=dtype) * np.array([1, 2, 3, 7], dtype=dtype)
+    with pytest.raises(ValueError, match="every feature is constant in client 'flat': there is nothing to cluster"):
+        quick().fit({"lively": X.astype(dtype), "flat": flat})
+    with pytest.raises(ValueError, match="every feature is constant in client 'all'"):
+        quick().fit(flat)
+
+
+def test_rows_of_zeros_are_refused_where_sparse_and_fine_among_others():
+    with pytest.raises(ValueError, match="every feature is constant in client 'void'"):
+        quick().fit({"a": sp.csr_array(X), "void": sp.csr_array((30, 4))})
+    positive = np.random.default_rng(42).uniform(size=(60, 3))
+    holes = np.where(positive > 0.6, positive, 0)
+    nothing = ~holes.any(axis=1)
+    assert nothing.sum() > 10
+    model = quick(4).fit(sp.csr_array(holes))
+    assert np.bincount(model.labels_[~nothing], minlength=4).min() > 0  # no cluster is spent on them
+    assert (model.predict(sp.csr_array(holes)) == model.labels_).all()
+    assert (model.transform(holes)[nothing] == 0).all()
+
+
+@pytest.mark.parametrize(("exponent", "dtype"), [(150, float), (-150, float), (15, np.float32), (-15, np.float32)])
+def test_units_do_not_matter(exponent, dtype):
+    scaled = (X * 10.0**exponent).astype(dtype)
+    assert (quick().fit(scaled).labels_ == quick().fit(X.astype(dtype)).labels_).all()
+
+
+@pytest.mark.parametrize(("exponent", "dtype"), [(200, float), (-200, float), (30, np.float32), (-30, np.float32)])
+def test_numbers_whose_squares_do_not_fit_are_refused(exponent, dtype):
+    with pytest.raises(ValueError, match=r"client 'far'.*(too large|too small|constant)"):
+        quick().fit({"near": X.astype(dtype), "far": (X * 10.0**exponent).astype(dtype)})
+
+
+def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
+    assert np.bincount(quick().fit(np.repeat(X, 3, axis=0)).labels_).min() > 0
+    with pytest.warns(ConvergenceWarning, match="client 'all' fills only 2 of 3 clusters: .* look for duplicate rows"):
+        quick().fit(np.repeat(X[:2], 10, axis=0))
+
+
+# ------------------------------------------------------------------------------------------------------- the clients
+
+
+@pytest.mark.parametrize("clients", [["a"], ["a"] * 29, ["a"] * 31, [], [["a"] * 30], np.full((30, 2), "a"), 3, None])
+def test_one_name_per_row(clients):
+    if clients is None:
+        clients = np.array("a")  # no dimension at all
+    with pytest.raises(ValueError, match="clients must hold one name per row: X has 30 rows, clients has shape"):
+        quick().fit(X, clients=clients)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA, pd.NaT])
+def test_every_row_needs_a_name(missing):
+    names = np.array(["a", "b"] * 15, dtype=object)
+    names[4] = missing
+    for clients in (names, list(names), pd.Series(names)):
+        with pytest.raises(ValueError, match=r"clients has 1 rows? without a name"):
+            quick().fit(X, clients=clients)
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
+def test_every_client_needs_a_name(missing):
+    with pytest.raises(ValueError, match="without a name"):
+        quick().fit({missing: X, "b": OTHER})
+
+
+def test_the_only_client_needs_a_name_as_well():
+    with pytest.raises(ValueError, match="without a name"):
+        quick().fit(X, clients="")
+
+
+def test_mappings_that_make_no_sense():
+    with pytest.raises(ValueError, match="two clients are called '1'; names must differ when written out"):
+        quick().fit({1: X, "1": OTHER})
+    with pytest.raises(ValueError, match="empty mapping; give at least one client"):
+        quick().fit({})
+    with pytest.raises(TypeError, match="a mapping of clients already; leave clients= out"):
+        quick().fit({"a": X}, clients=["a"] * 30)
+    model = quick().fit({"a": X, "b": OTHER})
+    with pytest.raises(ValueError, match="empty mapping"):
+        model.predict({})
+    with pytest.raises(ValueError, match=r"client 'b' has 1 row; score needs at least 2"):
+        model.score({"a": X, "b": OTHER[:1]})
+
+
+def test_a_graph_in_parts_is_reported_with_what_it_means():
+    rng = np.random.default_rng(0)
+    islands = np.vstack(
+        [100 * np.eye(4)[j % 4] * (1 + j // 4) + rng.normal(size=(n, 4)) for j, n in enumerate((30, 20, 15))]
+    )
+    with pytest.warns(UserWarning, match="the neighbour graph of client") as caught:
+        model = quick(3).fit({"sea": islands, "land": X})
+    assert [str(w.message) for w in caught] == [
+        "the neighbour graph of client 'sea' falls into 3 parts without a link, of 30, 20, 15 rows. Each part gets a "
+        "direction of its own before any is divided: 3 of the 3 clusters start as parts. If that is not what the data "
+        "mean, raise n_neighbors."
+    ]
+    assert sorted(np.bincount(model.labels_[:65])) == [15, 20, 30]
+    with pytest.warns(UserWarning, match="With more parts than clusters .2., only the 2 largest parts shape") as caught:
+        model = quick(2).fit(islands)
+    assert np.bincount(model.labels_, minlength=2).min() > 0
+    many = np.vstack([1000 * j + rng.normal(size=(3, 4)) for j in range(11)])
+    with pytest.warns(UserWarning, match=r"into 11 parts without a link, of 3, 3, 3, 3, 3, 3, 3, 3, \.\.\. rows"):
+        quick(2, n_neighbors=2).fit(many)
+
+
+# ---------------------------------------------------------------------------------------------------- the parameters
+
+
+@pytest.mark.parametrize("name", ["n_clusters", "n_inner", "max_iter", "n_init"])
+def test_counts_are_whole_numbers_of_at_least_one(name):
+    for value, kind in ((0, ValueError), (-1, ValueError), (2.0, TypeError), ("2", TypeError), (True, TypeError),
+                        (None, TypeError)):  # fmt: skip
+        with pytest.raises(kind, match=f"^{name} must be a whole number of at least 1, got {re.escape(repr(value))}"):
+            quick().set_params(**{name: value}).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "refused"),
+    [
+        ("alpha", "a finite number above 0", [0, -1.0, np.nan, np.inf, "1", None, 1j]),
+        ("ridge", "a finite number above 0", [0.0, np.nan]),
+        ("beta", "a finite number of at least 0", [-0.1, np.nan, np.inf, "x", None]),
+        ("tol", "a finite number of at least 0", [-1e-9, np.nan]),
+        ("rho", "None or a finite number above 0", [0, -1, np.inf, "auto"]),
+        ("bandwidth", "None or a finite number above 0", [0, -2.0, np.nan, "auto"]),
+        ("step_size", "None or a finite number above 0", [0, np.nan]),
+        ("schatten_p", "a number with 0 < p <= 1", [0, -0.5, 1.5, np.nan, "1"]),
+        ("n_neighbors", '"auto" or a whole number of at least 1', [0, -3, 2.5, "all", None]),
+        ("center", 'True, False or "auto"', [None, "yes", 1, 0]),
+        ("coupling", "one of 'tensor', 'subspace'", ["tsvd", None, 3, ["tensor"]]),
+        ("align", "one of 'loop', 'init', 'none'", ["always", None, False]),
+        ("labels_from", "one of 'projection', 'embedding'", ["F", None]),
+    ],
+)
+def test_parameters_say_what_they_want(name, wanted, refused):
+    for value in refused:
+        with pytest.raises((ValueError, TypeError)) as caught:
+            quick().set_params(**{name: value}).fit(X)
+        assert str(caught.value).startswith(f"{name} must be {wanted}, got {value!r}")
+
+
+def test_more_clusters_than_features_and_one_cluster_are_fine():
+    assert np.bincount(quick(6).fit({"a": X[:, :2], "b": OTHER[:, :2]}).labels_).min() > 0
+    assert (quick(1).fit(X).labels_ == 0).all()
+
+
+def test_one_feature_has_two_directions():
+    """Normalised rows of one centred column are +1 or -1: a third cluster has nothing to hold, and that is said."""
+    assert np.bincount(quick(2).fit(X[:, :1]).labels_).min() > 0
+    with pytest.warns(ConvergenceWarning, match="client 'all' fills only 2 of 3 clusters"):
+        quick(3).fit(X[:, :1])
+
+
+# -------------------------------------------------------------------------------------------------------------- junk
+
+
+def test_new_rows_too_large_to_project_are_refused():
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    model = quick(2).fit(X)
+    with pytest.raises(ValueError, match="values too large for their number format"):
+        model.predict(np.full((1, 3), 1.7e308) * np.sign(model.projections_["all"][:, 0]))
+
+
+def test_rows_whose_projection_is_nothing_are_one_cluster():
+    model = quick(1).fit(np.array([[1.0], [-1.0], [1.0], [-1.0]]))
+    assert model.labels_.tolist() == [0, 0, 0, 0]
+
+
+JUNK = st.one_of(
+    arrays(
+        st.sampled_from([np.float64, np.float32, np.int64, np.bool_, np.complex128, np.dtype("U3"), np.dtype("S3")]),
+        array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=9),
+    ),
+    arrays(np.float64, st.tuples(st.integers(2, 12), st.integers(1, 4)), elements=st.floats(-1e6, 1e6)),
+    st.lists(st.lists(st.one_of(st.none(), st.floats(), st.text(max_size=2), st.booleans()), max_size=4), max_size=6),
+    st.dictionaries(
+        st.text(max_size=2), arrays(np.float64, st.tuples(st.integers(0, 7), st.integers(0, 3))), max_size=3
+    ),
+    st.none() | st.text(max_size=3) | st.integers(),
+)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(junk=JUNK, clients=st.one_of(st.none(), st.lists(st.sampled_from(["a", "b"]), max_size=9)))
+def test_junk_is_clustered_or_refused_in_words(junk, clients):
+    model = quick(2)
+    try:
+        model.fit(junk, clients=clients)
+    except (ValueError, TypeError) as error:
+        message = str(error)
+        assert len(message) > 10
+        assert "Traceback" not in message
+    else:
+        assert set(model.labels_) <= {0, 1}
+        for W in model.projections_.values():
+            assert np.isfinite(W).all()

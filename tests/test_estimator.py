@@ -1,0 +1,591 @@
+"""FMTC as scikit-learn's users meet it."""
+
+import copy
+import inspect
+import pickle
+import sys
+import warnings
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.datasets import make_circles, make_moons
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.kernel_approximation import Nystroem
+from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fmtc import FMTC, clustering_accuracy
+from fmtc.kernels.graph import knn_affinity
+
+# well-separated groups are parts of the graph without a link: the warning is right, and tested in test_bad_input.py
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+
+COUPLINGS = ("tensor", "subspace")
+CENTERS = 6 * np.eye(6)[:3]  # three concepts that all silos share
+SIZES = {"north": (40, 25, 12), "south": (28, 40, 14), "west": (45, 20, 16)}  # concept 0 is large in most, 2 in none
+
+
+def silo(sizes, seed, shift=0.0):
+    """Rows of the three concepts in random order, and the concept of each."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
+    return CENTERS[y] + shift + rng.normal(size=(len(y), 6)), y
+
+
+SILOS = {name: silo(sizes, seed, shift=3.0 * seed) for seed, (name, sizes) in enumerate(SIZES.items())}
+DATA = {name: X for name, (X, _) in SILOS.items()}
+TRUTH = {name: y for name, (_, y) in SILOS.items()}
+MIX = np.random.default_rng(9).permutation(sum(map(len, DATA.values())))  # all silos in one array, rows mixed
+X_ALL = np.vstack(list(DATA.values()))[MIX]
+CLIENTS = np.repeat(list(DATA), [len(X) for X in DATA.values()])[MIX]
+NAMES = [f"word{j}" for j in range(6)]
+
+
+def short(n_clusters=3, **params):
+    return FMTC(n_clusters, **{"random_state": 0, "max_iter": 5, "n_init": 3} | params)
+
+
+@pytest.fixture(scope="module")
+def model():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return short().fit(DATA)
+
+
+def assert_same_bytes(one, other):
+    assert one.client_ids_ == other.client_ids_
+    pairs = [(one.labels_, other.labels_), (one.embedding_, other.embedding_), (one.consensus_, other.consensus_)]
+    for cid in one.client_ids_:
+        pairs += [
+            (one.projections_[cid], other.projections_[cid]),
+            (one.cluster_centers_[cid], other.cluster_centers_[cid]),
+        ]
+    for a, b in pairs:
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
+
+
+# ----------------------------------------------------------------------------------------- scikit-learn's own word
+
+
+# Four clusters because scikit-learn's sparse check reads `multi_class` from the classifier tags, which we set so that
+# predict_proba is looked at at all, and then expects one column for each of its four classes.
+@parametrize_with_checks([FMTC(n_clusters=4), FMTC(n_clusters=4, coupling="subspace")])
+def test_scikit_learn_has_no_complaint(estimator, check):
+    check(estimator)
+
+
+def test_parameters_and_defaults():
+    found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
+    assert found == {
+        "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
+        "align": "loop", "n_neighbors": "auto", "bandwidth": None, "n_inner": 5, "max_iter": 50, "tol": 1e-3,
+        "center": "auto", "client_weights": None, "labels_from": "projection", "n_init": 10, "rho": None,
+        "step_size": None, "random_state": None, "n_jobs": None, "verbose": 0,
+    }  # fmt: skip
+    kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
+    assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    assert set(kinds[1:]) == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        FMTC(5, beta=0.4, coupling="subspace", client_weights={"a": 1.0}, random_state=3),
+        FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5, schatten_p=0.5, n_neighbors=7),
+    ],
+)
+def test_clone_keeps_every_parameter(estimator):
+    params = estimator.get_params()
+    assert clone(estimator).get_params() == params
+    assert FMTC(**params).get_params() == params
+    assert FMTC().set_params(**params).get_params() == params
+
+
+def test_as_published_is_a_set_of_parameters():
+    params = FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5).get_params()
+    printed = {"n_clusters": 4, "alpha": 10.0, "beta": 0.2, "rho": 0.5, "align": "none", "center": False,
+               "labels_from": "embedding", "n_neighbors": 10}  # fmt: skip
+    assert params == FMTC().get_params() | printed
+
+
+@pytest.mark.parametrize("call", ["predict", "predict_proba", "transform", "score"])
+def test_nothing_works_before_fit(call):
+    with pytest.raises(NotFittedError):
+        getattr(FMTC(), call)(X_ALL)
+
+
+def test_nothing_fitted_shows_before_fit_and_all_of_it_after(model, tmp_path):
+    fitted = ["labels_", "client_ids_", "projections_", "cluster_centers_", "n_iter_", "converged_", "history_",
+              "n_features_in_", "embedding_", "consensus_", "stopped_because_"]  # fmt: skip
+    fresh = FMTC()
+    assert [name for name in [*fitted, "feature_names_in_"] if hasattr(fresh, name)] == []
+    assert [name for name in fitted if not hasattr(model, name)] == []
+    for call in (lambda: fresh.save(tmp_path / "m"), lambda: fresh.export_onnx("a", tmp_path / "a.onnx")):
+        with pytest.raises(NotFittedError):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+def test_copies_of_a_fitted_model(model, again):
+    twin = again(model)
+    assert_same_bytes(model, twin)
+    assert twin.predict_proba(X_ALL, clients=CLIENTS).tobytes() == model.predict_proba(X_ALL, clients=CLIENTS).tobytes()
+
+
+# ------------------------------------------------------------------------------------------------------ containers
+
+DENSE = {
+    "array": np.asarray,
+    "fortran": np.asfortranarray,
+    "list": lambda X: X.tolist(),
+    "pandas": lambda X: pd.DataFrame(X, columns=NAMES),
+    "polars": lambda X: pl.DataFrame(X, schema=NAMES),
+}
+SPARSE = {
+    f"{form}_{kind}": getattr(sp, f"{form}_{kind}")
+    for form in ("csr", "csc", "coo", "lil", "dok", "bsr")
+    for kind in ("array", "matrix")
+}
+
+
+@pytest.mark.parametrize("container", [*DENSE, *SPARSE])
+def test_the_container_does_not_matter(container):
+    wrap, same = (DENSE[container], np.asarray) if container in DENSE else (SPARSE[container], sp.csr_array)
+    X = X_ALL if container in DENSE else np.where(X_ALL > 4, X_ALL, 0)
+    reference = short().fit(same(X), clients=CLIENTS)
+    found = short().fit(wrap(X), clients=CLIENTS)
+    assert_same_bytes(found, reference)
+    assert_array_equal(found.predict(wrap(X), clients=CLIENTS), reference.labels_)
+
+
+def test_sparse_rows_are_not_centred_and_else_like_dense_ones():
+    X = np.where(X_ALL > 4, X_ALL, 0)
+    sparse = short().fit(sp.csr_array(X), clients=CLIENTS)
+    for params in ({}, {"center": True}):
+        dense = short(**{"center": False} | params).fit(X, clients=CLIENTS)
+        other = short(**params).fit(sp.csr_array(X), clients=CLIENTS)
+        assert_array_equal(other.labels_, dense.labels_)
+        for cid in dense.client_ids_:
+            assert_allclose(other.projections_[cid], dense.projections_[cid], rtol=1e-7, atol=1e-9)
+    assert abs(sparse.projections_["north"] - dense.projections_["north"]).max() > 1e-3  # centring is not idle
+
+
+@pytest.mark.parametrize(
+    ("container", "name_of"),
+    [("array", list), ("csr_array", np.array), ("csc_matrix", pd.Series), ("pandas", pd.Categorical),
+     ("polars", pl.Series), ("list", lambda names: np.array(names, dtype=object))],
+)  # fmt: skip
+def test_a_mapping_is_the_same_as_one_name_per_row(container, name_of):
+    wrap = (DENSE | SPARSE)[container]
+    one = short(max_iter=2).fit(wrap(X_ALL), clients=name_of(CLIENTS.tolist()))
+    parts = {cid: wrap(X_ALL[cid == CLIENTS]) for cid in ("west", "north", "south")}  # in another order
+    many = short(max_iter=2).fit(parts)
+    back = np.concatenate([np.flatnonzero(cid == CLIENTS) for cid in parts])
+    assert one.client_ids_ == many.client_ids_ == ["north", "south", "west"]
+    assert_array_equal(one.labels_[back], many.labels_)
+    assert one.embedding_[back].tobytes() == many.embedding_.tobytes()
+    for cid in one.client_ids_:
+        assert one.projections_[cid].tobytes() == many.projections_[cid].tobytes()
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("params", [{}, {"coupling": "subspace", "schatten_p": 0.5}], ids=["defaults", "subspace"])
+def test_float32_stays_float32(wrap, params):
+    X = wrap(X_ALL.astype(np.float32))
+    model = short(**params).fit(X, clients=CLIENTS)
+    one = {"clients": CLIENTS[0]}
+    found = [model.embedding_, model.consensus_, *model.projections_.values(), *model.cluster_centers_.values()]
+    found += [call(X, clients=CLIENTS) for call in (model.transform, model.predict_proba)]
+    found += [call(X[:5], **one) for call in (model.transform, model.predict_proba)]
+    assert {array.dtype for array in found} == {np.dtype(np.float32)}
+    assert model.labels_.dtype == model.predict(X, clients=CLIENTS).dtype == model.predict(X, **one).dtype == np.int64
+    double = short(**params).fit(X.astype(np.float64), clients=CLIENTS)
+    assert_array_equal(model.labels_, double.labels_)
+
+
+@pytest.mark.parametrize("call", ["transform", "predict_proba"])
+def test_the_precision_of_an_answer_does_not_depend_on_how_rows_are_handed_in(model, call):
+    X = DATA["north"].astype(np.float32)
+    alone = getattr(model, call)(X, clients="north")
+    assert getattr(model, call)({"north": X})["north"].dtype == alone.dtype
+    assert getattr(model, call)(X_ALL.astype(np.float32), clients=CLIENTS).dtype == alone.dtype
+
+
+def test_one_silo_in_double_precision_takes_the_others_along():
+    model = short().fit(DATA | {"north": DATA["north"].astype(np.float32)})
+    assert {W.dtype for W in model.projections_.values()} == {np.dtype(np.float64)}
+
+
+@pytest.mark.parametrize("frame", [DENSE["pandas"], DENSE["polars"]], ids=["pandas", "polars"])
+def test_feature_names(frame):
+    model = short().fit({cid: frame(X) for cid, X in DATA.items()})
+    assert model.feature_names_in_.tolist() == NAMES
+    X = frame(DATA["north"])
+    assert_array_equal(model.predict(X, clients="north"), model.predict({"north": X})["north"])
+    swapped = X[[*NAMES[1:], NAMES[0]]]
+    renamed = X.rename(columns={"word0": "other"}) if isinstance(X, pd.DataFrame) else X.rename({"word0": "other"})
+    for wrong, message in ((swapped, "must be in the same order"), (renamed, "unseen at fit time:\n- other")):
+        with pytest.raises(ValueError, match=message):
+            model.predict(wrong, clients="north")
+        with pytest.raises(ValueError, match=f"(?s)client 'south'.*{message}"):
+            short().fit({"north": X, "south": wrong})
+
+
+def test_no_feature_names_without_column_names(model):
+    assert not hasattr(model, "feature_names_in_")
+
+
+# -------------------------------------------------------------------------------------------------------- new rows
+
+
+def test_answers_have_the_shape_of_the_question(model):
+    n = len(X_ALL)
+    shapes = {"predict": (n,), "predict_proba": (n, 3), "transform": (n, 3)}
+    for call, shape in shapes.items():
+        answer = getattr(model, call)(X_ALL, clients=CLIENTS)
+        assert answer.shape == shape
+        by_client = getattr(model, call)({"west": DATA["west"], "north": DATA["north"]})
+        assert list(by_client) == ["west", "north"]
+        for cid, part in by_client.items():
+            assert_array_equal(part, getattr(model, call)(DATA[cid], clients=cid))
+            assert_array_equal(
+                part, answer[np.argsort(MIX)][np.repeat(list(DATA), list(map(len, DATA.values()))) == cid]
+            )
+
+
+def test_fit_predict_and_fit_transform_are_shorthands(model):
+    assert_array_equal(short().fit_predict(X_ALL, clients=CLIENTS), model.labels_[MIX])
+    assert_allclose(
+        short().fit_transform(X_ALL, clients=CLIENTS), model.transform(X_ALL, clients=CLIENTS), rtol=0, atol=1e-12
+    )
+    labels, moved = short().fit_predict(DATA), short().fit_transform(DATA)
+    assert list(labels) == list(moved) == list(DATA)
+    for cid, X in DATA.items():
+        assert_array_equal(labels[cid], model.predict(X, clients=cid))
+        assert_array_equal(moved[cid], model.transform(X, clients=cid))
+
+
+def test_transform_is_the_normalised_projection(model):
+    X = DATA["south"]
+    E = (X - X.mean(axis=0)) @ model.projections_["south"]
+    E /= np.linalg.norm(E, axis=1, keepdims=True)
+    assert_allclose(model.transform(X, clients="south"), E, rtol=1e-10, atol=1e-12)
+    distance = np.linalg.norm(E[:, None] - model.cluster_centers_["south"], axis=2)
+    assert_array_equal(model.predict(X, clients="south"), distance.argmin(axis=1))
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_predict_on_the_training_rows_is_labels(coupling, wrap):
+    noise = np.random.default_rng(1).normal(size=(200, 8))  # no groups: many rows close to a border
+    X = np.where(noise > 0, noise, 0)
+    names = np.arange(200) % 3
+    model = short(4, coupling=coupling).fit(wrap(X), clients=names)
+    assert_array_equal(model.predict(wrap(X), clients=names), model.labels_)
+    assert np.bincount(model.labels_, minlength=4).min() > 0
+
+
+@pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+def test_predict_is_labels_where_rows_repeat_and_clusters_stay_empty():
+    rng = np.random.default_rng(4)
+    data = {cid: np.repeat(rng.normal(size=(4, 5)), rng.integers(3, 9, 4), axis=0) for cid in "abc"}
+    with pytest.warns(ConvergenceWarning, match="fills only 4 of 6 clusters"):
+        model = short(6).fit(data)
+    found = model.predict(data)
+    assert_array_equal(np.concatenate(list(found.values())), model.labels_)
+
+
+def test_labels_from_the_embedding_are_the_only_ones_predict_may_miss():
+    model = FMTC.as_published(3, alpha=1.0, beta=0.1, rho=0.1, random_state=0, max_iter=5).fit(DATA)
+    assert [clustering_accuracy(TRUTH[cid], labels) for cid, labels in model.predict(DATA).items()] == [1.0] * 3
+    sizes = [np.bincount(labels).tolist() for labels in model._as_given(DATA, model.labels_).values()]
+    assert sizes == [sorted(s, reverse=True) for s in SIZES.values()]  # unaligned: each client's own order, by size
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_row_does_not_care_about_its_batch(wrap, dtype):
+    rng = np.random.default_rng(3)
+    X = wrap(rng.normal(size=(120, 30)).astype(dtype))
+    names = rng.permutation(np.arange(120) % 2).astype(str)
+    model = short(5).fit(X, clients=names)
+    whole = {call: getattr(model, call)(X, clients=names) for call in ("predict", "transform", "predict_proba")}
+    batches = [[i] for i in range(0, 120, 7)] + [rng.permutation(120), np.arange(50), np.arange(50, 120), [3, 3, 3]]
+    for call, expected in whole.items():
+        close = {"rtol": 0, "atol": 1e-12 if dtype == np.float64 else 1e-4} if call != "predict" else {"rtol": 0}
+        for rows in batches:
+            assert_allclose(getattr(model, call)(X[rows], clients=names[rows]), expected[rows], **close)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(exponent=st.floats(-15, 15), offset=st.floats(-3, 3), seed=st.integers(0, 2**20))
+def test_probabilities_sum_to_one_and_agree_with_predict(model, dtype, exponent, offset, seed):
+    rng = np.random.default_rng(seed)
+    X = (10.0**exponent * (offset + rng.normal(size=(20, 6)) * 10.0 ** rng.uniform(-3, 3, size=(20, 1)))).astype(dtype)
+    P = model.predict_proba(X, clients="north")
+    assert (P >= 0).all()
+    assert_allclose(P.sum(axis=1), 1, rtol=0, atol=4 * np.finfo(P.dtype).eps)
+    assert_array_equal(P.argmax(axis=1), model.predict(X, clients="north"))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_probabilities_agree_with_predict_up_to_the_border(dtype):
+    """Halve the way between two rows of different clusters until no number lies between."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)).astype(dtype)
+    model = short(4).fit(X)
+    a, b = X[:150].copy(), X[150:].copy()
+    label = model.predict(a)
+    for _ in range(60):
+        middle = (a + b) / 2
+        same = (model.predict(middle) == label)[:, None]
+        a, b = np.where(same, middle, a), np.where(same, b, middle)
+    for rows in (a, b):
+        assert_array_equal(model.predict_proba(rows).argmax(axis=1), model.predict(rows))
+
+
+def test_probabilities_are_those_of_equal_round_gaussians(model):
+    E, C = model.transform(DATA["west"], clients="west"), model.cluster_centers_["west"]
+    square = np.square(E[:, None] - C).sum(axis=2)
+    labels = model.predict(DATA["west"], clients="west")
+    variance = square[np.arange(len(E)), labels].mean() / 3
+    density = np.exp(-0.5 * square / variance)
+    expected = density / density.sum(axis=1, keepdims=True)
+    assert_allclose(model.predict_proba(DATA["west"], clients="west"), expected, rtol=1e-6, atol=1e-12)
+
+
+# ----------------------------------------------------------------------------------------------------- client names
+
+
+def test_whole_numbers_are_names_too():
+    numbers = {7: DATA["north"], 10: DATA["south"]}
+    model = short().fit(numbers)
+    assert model.client_ids_ == ["10", "7"]
+    X, names = np.vstack(list(numbers.values())), np.repeat([7, 10], [len(X) for X in numbers.values()])
+    for spelled in (names, names.astype(str), names.astype(object), pd.Series(names), pl.Series(names)):
+        assert_array_equal(model.predict(X, clients=spelled), model.labels_)
+    assert list(model.predict(numbers)) == [7, 10]
+    assert_same_bytes(short().fit(X, clients=names), model)
+
+
+def test_unknown_clients_are_told_who_is_known(model):
+    known = r"unknown client 'east'; this model knows 'north', 'south', 'west'"
+    X = DATA["north"]
+    for call in (model.predict, model.predict_proba, model.transform, model.score):
+        for question in ({"X": X, "clients": "east"}, {"X": {"north": X, "east": X}},
+                         {"X": X, "clients": ["north"] * (len(X) - 1) + ["east"]}):  # fmt: skip
+            with pytest.raises(ValueError, match=known):
+                call(**question)
+    with pytest.raises(ValueError, match=known):
+        model.export_onnx("east", "nowhere.onnx")
+
+
+def test_a_model_of_many_must_be_told_whose_rows_these_are(model):
+    for call in (model.predict, model.predict_proba, model.transform, model.score):
+        with pytest.raises(ValueError, match=r"which client .* clients=; this model knows 'north', 'south', 'west'"):
+            call(DATA["north"])
+    alone = short().fit(DATA["north"], clients="north")
+    assert alone.client_ids_ == ["north"]
+    assert_array_equal(alone.predict(DATA["north"]), alone.labels_)
+
+
+# ------------------------------------------------------------------------------------------------------- numbering
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("align", ["loop", "init"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_numbers_are_canonical(coupling, align, seed):
+    """Whatever the seed, the order of rows and of clients: a concept has its number, 0 the largest on the whole."""
+    rng = np.random.default_rng(seed)
+    order = {cid: rng.permutation(len(X)) for cid, X in DATA.items()}
+    names = rng.permutation(list(DATA))
+    model = short(coupling=coupling, align=align, random_state=seed).fit({cid: DATA[cid][order[cid]] for cid in names})
+    assert_array_equal(model.labels_, np.concatenate([TRUTH[cid][order[cid]] for cid in names]))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_one_client_numbers_its_clusters_by_size(seed):
+    X, y = SILOS["south"]
+    model = short(random_state=seed).fit(X)
+    assert_array_equal(model.labels_, np.array([1, 0, 2])[y])  # concept 1 is the largest here
+    assert np.bincount(model.labels_).tolist() == [40, 28, 14]
+
+
+@pytest.mark.parametrize(("coupling", "wrap"), [("tensor", np.asarray), ("subspace", sp.csr_array)])
+def test_same_seed_same_bytes_whatever_n_jobs(coupling, wrap):
+    noise = np.random.default_rng(2).normal(size=(700, 20))
+    X = wrap(np.where(noise > 0.5, noise, 0))
+    names = np.repeat(list("abcd"), (550, 50, 50, 50))  # above 500 rows the spectral start is iterative
+    fits = [short(5, coupling=coupling, n_jobs=jobs, max_iter=3).fit(X, clients=names) for jobs in (1, 2, 3)]
+    for other in fits[1:]:
+        assert_same_bytes(fits[0], other)
+    other_seed = short(5, coupling=coupling, max_iter=3, random_state=1).fit(X, clients=names)
+    assert other_seed.labels_.tobytes() != fits[0].labels_.tobytes()  # noise has no one answer
+
+
+def test_random_state_may_be_a_generator_of_the_old_kind():
+    X = np.random.default_rng(2).normal(size=(120, 8))
+
+    def fit(state):
+        return short(6, n_init=1, random_state=state).fit(X)
+
+    assert_same_bytes(fit(np.random.RandomState(5)), fit(np.random.RandomState(5)))
+    state = np.random.RandomState(5)
+    assert fit(state).labels_.tobytes() != fit(state).labels_.tobytes()  # a generator moves on
+
+
+def test_threads_leave_the_warning_filters_alone():
+    X = np.random.default_rng(0).normal(size=(400, 5))
+    before = list(warnings.filters)
+    for _ in range(5):
+        short(4, n_jobs=8, max_iter=1, n_init=1).fit(X, clients=np.arange(400) % 8)
+    assert list(warnings.filters) == before
+
+
+# ------------------------------------------------------------------------------------------- the rest of scikit-learn
+
+
+@pytest.mark.parametrize(("kind", "frame"), [("pandas", pd.DataFrame), ("polars", pl.DataFrame)])
+def test_set_output(model, kind, frame):
+    columns = ["fmtc0", "fmtc1", "fmtc2"]
+    assert model.get_feature_names_out().tolist() == columns
+    framed = clone(model).set_output(transform=kind)
+    fitted = framed.fit_transform(X_ALL, clients=CLIENTS)
+    table = framed.transform(X_ALL, clients=CLIENTS)
+    assert isinstance(fitted, frame)
+    assert isinstance(table, frame)
+    assert list(table.columns) == columns
+    assert_allclose(table.to_numpy(), model.transform(X_ALL, clients=CLIENTS), rtol=0, atol=1e-12)
+    with pytest.raises(TypeError, match="set_output frames the rows of one client; call transform for each"):
+        framed.transform(DATA)
+    if kind == "pandas":
+        rows = pd.DataFrame(DATA["north"], index=[f"row{i}" for i in range(len(DATA["north"]))])
+        assert framed.transform(rows, clients="north").index.tolist() == rows.index.tolist()
+
+
+def test_metadata_is_routed_through_a_pipeline():
+    with config_context(enable_metadata_routing=True):
+        step = short().set_fit_request(clients=True)
+        for ask in ("predict", "predict_proba", "transform"):
+            getattr(step, f"set_{ask}_request")(clients=True)
+        pipe = make_pipeline(FunctionTransformer(lambda X: 2 * X), step)
+        labels = pipe.fit(X_ALL, clients=CLIENTS).predict(X_ALL, clients=CLIENTS)
+        bare = short().fit(2 * X_ALL, clients=CLIENTS)
+        assert_array_equal(labels, bare.labels_)
+        assert_array_equal(pipe.fit_predict(X_ALL, clients=CLIENTS), bare.labels_)
+        assert_array_equal(pipe.predict_proba(X_ALL, clients=CLIENTS), bare.predict_proba(2 * X_ALL, clients=CLIENTS))
+        assert_array_equal(pipe.fit_transform(X_ALL, clients=CLIENTS), bare.transform(2 * X_ALL, clients=CLIENTS))
+
+
+def test_grid_search_needs_no_labels():
+    X, grid = DATA["north"], [2, 3, 4]
+    search = GridSearchCV(short(), {"n_clusters": grid}, cv=3).fit(X)
+    scores = [[short(k).fit(X[train]).score(X[test]) for train, test in KFold(3).split(X)] for k in grid]
+    assert_array_equal(search.cv_results_["mean_test_score"], np.mean(scores, axis=1))
+    assert search.best_params_ == {"n_clusters": grid[np.argmax(np.mean(scores, axis=1))]}
+    assert_array_equal(search.predict(X), search.best_estimator_.labels_)
+
+
+def test_score_prefers_the_true_partition(model):
+    best = model.score(DATA)
+    assert 0.99 < best <= 1
+    assert max(short(k).fit(DATA).score(DATA) for k in (4, 5)) < best - 0.05  # concepts cut in two
+    lost = short().fit({cid: np.random.default_rng(0).normal(size=X.shape) for cid, X in DATA.items()})
+    assert lost.score(DATA) < best - 0.05  # fitted on noise
+
+
+def test_score_is_one_minus_ncut_over_k(model):
+    shares = []
+    for cid, X in DATA.items():
+        A, labels = knn_affinity(X).toarray(), model.predict(X, clients=cid)
+        shares += [A[labels == j][:, labels == j].sum() / A[labels == j].sum() for j in range(3)]
+    assert_allclose(model.score(DATA), np.mean(shares), rtol=1e-12)
+
+
+def test_client_weights_are_relative_and_decide_the_ridge():
+    names = list(DATA)
+    equal = short().fit(DATA)
+    assert_same_bytes(short(client_weights=dict.fromkeys(names, 2)).fit(DATA), equal)
+    # In the first round the guide is zero: (XᵀX + ridge I) W = XᵀF with ridge = 0.03/(m omega), and F does not know it.
+    X = DATA["north"] - DATA["north"].mean(axis=0)
+    energy = sum(np.square(Xt - Xt.mean(axis=0)).sum() for Xt in DATA.values())
+    gram = X.T @ X * len(X_ALL) / energy / len(X)
+    right_side = []
+    for weight in (0.1, 1, 10):
+        weights = {"north": weight, "south": 1, "west": 1}
+        W = short(client_weights=weights, max_iter=1, align="none").fit(DATA).projections_["north"]
+        right_side.append(gram @ W + 0.03 / 3 * (weight + 2) / weight * W)
+    assert_allclose(right_side[1:], [right_side[0]] * 2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"north": 1, "south": 1}, r"missing: \['west'\], unknown: none"),
+        ({"north": 1, "south": 1, "west": 1, "east": 1}, r"missing: none, unknown: \['east'\]"),
+        ({"north": 1, "south": 1, "west": 0}, "finite numbers above 0"),
+        ({"north": 1, "south": 1, "west": -1}, "finite numbers above 0"),
+        ({"north": 1, "south": 1, "west": np.nan}, "finite numbers above 0"),
+        ({"north": 1, "south": 1, "west": np.inf}, "finite numbers above 0"),
+        ({"north": 1, "south": 1, "west": "heavy"}, "finite numbers above 0|could not convert"),
+    ],
+)
+def test_client_weights_that_make_no_sense(weights, message):
+    with pytest.raises(ValueError, match=message):
+        short(client_weights=weights).fit(DATA)
+
+
+def test_verbose_speaks_on_standard_error_and_else_nobody(capsys):
+    short(max_iter=2, tol=0).fit(DATA)
+    assert capsys.readouterr() == ("", "")
+    short(max_iter=2, tol=0, verbose=1).fit(DATA)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert [line.split(":")[0] for line in err.splitlines()] == ["[FMTC] round 1", "[FMTC] round 2"]
+
+
+def test_callbacks_and_checkpoints_reach_the_driver(tmp_path):
+    seen = []
+    undisturbed = short(max_iter=4, tol=0).fit(DATA, callbacks=[seen.append])
+    assert seen == undisturbed.history_
+    assert [record.round_no for record in seen] == [1, 2, 3, 4]
+
+    def stumble(record):
+        if record.round_no == 2:
+            sys.exit("power cut")
+
+    with pytest.raises(SystemExit):
+        short(max_iter=4, tol=0).fit(DATA, callbacks=[stumble], checkpoint=tmp_path)
+    resumed = short(max_iter=4, tol=0).fit(DATA, checkpoint=tmp_path, resume=True)
+    assert_same_bytes(resumed, undisturbed)
+    assert resumed.n_iter_ == 4
+    assert not resumed.converged_
+
+
+@pytest.mark.filterwarnings("ignore:Graph is not fully connected")
+@pytest.mark.parametrize(("make", "shape", "least"), [(make_circles, {"factor": 0.4}, 1.0), (make_moons, {}, 0.98)])
+def test_one_silo_is_spectral_clustering_with_predict(make, shape, least):
+    """Rings and moons seen through a kernel map, where a linear projection can tell them apart."""
+    raw, y = make(600, noise=0.05, random_state=0, **shape)
+    X = Nystroem(gamma=10, n_components=100, random_state=0).fit_transform(raw)
+    train, test = np.arange(0, 600, 2), np.arange(1, 600, 2)
+    spectral = SpectralClustering(2, affinity="nearest_neighbors", n_neighbors=10, random_state=0).fit_predict(X[train])
+    model = FMTC(2, n_neighbors=10, random_state=0).fit(X[train])
+    assert clustering_accuracy(spectral, model.labels_) >= least
+    assert clustering_accuracy(y[train], model.labels_) >= least
+    assert clustering_accuracy(y[test], model.predict(X[test])) >= least
+    assert clustering_accuracy(y, KMeans(2, n_init=10, random_state=0).fit_predict(X)) < 0.9  # not for everyone

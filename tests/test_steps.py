@@ -1,0 +1,634 @@
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
+from fmtc.kernels.consensus import singular_values
+from fmtc.steps import (
+    ClientModel,
+    Downlink,
+    Hyper,
+    Uplink,
+    assign,
+    client_reply,
+    client_step,
+    downlinks,
+    finish_client,
+    finishes,
+    memberships,
+    numbering,
+    open_client,
+    open_server,
+    preparations,
+    project,
+    server_step,
+    without_clients,
+)
+
+
+def orthogonal(rng, k):
+    return np.linalg.qr(rng.normal(size=(k, k)))[0]
+
+
+def exchange(clients, messages, hyper):
+    answers = {cid: client_reply(clients[cid], message, hyper) for cid, message in messages.items()}
+    clients.update({cid: client for cid, (client, _) in answers.items()})
+    return {cid: uplink for cid, (_, uplink) in answers.items()}
+
+
+def open_all(data, hyper, weights=None):
+    """Clients and server ready for the first round."""
+    clients = {cid: open_client(cid, X, hyper) for cid, X in data.items()}
+    server = open_server(exchange(clients, {cid: Downlink("hello") for cid in clients}, hyper), hyper, weights)
+    exchange(clients, preparations(server, hyper), hyper)
+    return clients, server
+
+
+def rounds(clients, server, hyper, n):
+    for _ in range(n):
+        server, _ = server_step(server, exchange(clients, downlinks(server), hyper), hyper)
+    return server
+
+
+# -------------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize("name", ["n_clusters", "n_inner", "max_iter", "n_init", "n_neighbors"])
+def test_whole_numbers_of_at_least_one(name):
+    for value in (1, np.int32(3)):
+        assert getattr(Hyper(**{name: value}), name) == value
+    for value in (0, -2):
+        with pytest.raises(ValueError, match=rf"^{name} must be .*at least 1, got {value}$"):
+            Hyper(**{name: value})
+    for value in (2.0, "2", None, True, [3]):
+        with pytest.raises(TypeError, match=f"^{name} must be .*at least 1, got "):
+            Hyper(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["alpha", "ridge", "rho", "bandwidth", "step_size"])
+def test_numbers_above_zero(name):
+    for value in (1, 1e-9, np.float32(2.5)):
+        assert getattr(Hyper(**{name: value}), name) == value
+    for value in (0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"^{name} must be .*above 0, got "):
+            Hyper(**{name: value})
+    for value in ("1", False, [1.0], 1j):
+        with pytest.raises(TypeError, match=f"^{name} must be .*above 0, got "):
+            Hyper(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["rho", "bandwidth", "step_size"])
+def test_numbers_that_may_be_left_out(name):
+    assert getattr(Hyper(**{name: None}), name) is None
+
+
+@pytest.mark.parametrize("name", ["alpha", "ridge", "beta", "tol", "schatten_p"])
+def test_numbers_that_may_not_be_left_out(name):
+    with pytest.raises(TypeError, match=f"^{name} must be .* of type NoneType"):
+        Hyper(**{name: None})
+
+
+@pytest.mark.parametrize("name", ["beta", "tol"])
+def test_numbers_from_zero(name):
+    assert getattr(Hyper(**{name: 0}), name) == 0
+    for value in (-1e-9, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"^{name} must be a finite number of at least 0, got "):
+            Hyper(**{name: value})
+    with pytest.raises(TypeError, match=f"^{name} must be .* of type str"):
+        Hyper(**{name: "0"})
+
+
+def test_schatten_p_lies_in_its_interval():
+    assert Hyper(schatten_p=0.01).schatten_p == 0.01
+    for value in (0, -0.5, 1.001, np.nan):
+        with pytest.raises(ValueError, match=r"^schatten_p must be a number with 0 < p <= 1"):
+            Hyper(schatten_p=value)
+    with pytest.raises(TypeError, match=r"^schatten_p must be a number with 0 < p <= 1, got 'half' of type str"):
+        Hyper(schatten_p="half")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("coupling", ("tensor", "subspace")),
+        ("align", ("loop", "init", "none")),
+        ("labels_from", ("projection", "embedding")),
+    ],
+)
+def test_choices_are_listed(name, options):
+    for option in options:
+        assert getattr(Hyper(**{name: option}), name) == option
+    for value in ("other", None, True):
+        with pytest.raises(ValueError, match=f"^{name} must be one of {', '.join(map(repr, options))}, got "):
+            Hyper(**{name: value})
+
+
+def test_center_and_neighbours_choices():
+    for value in (True, False, "auto", np.bool_(True)):
+        assert Hyper(center=value).center == value
+    for value in ("yes", None, 1.5):
+        with pytest.raises(ValueError, match=r'^center must be True, False or "auto", got '):
+            Hyper(center=value)
+    assert Hyper(n_neighbors="auto").n_neighbors == "auto"
+    with pytest.raises(TypeError, match=r'^n_neighbors must be "auto" or a whole number'):
+        Hyper(n_neighbors="all")
+
+
+# ---------------------------------------------------------------------------------------------------- client
+
+
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (3, 3), (5, 8)])
+def test_too_few_rows_are_refused(rng, n, k):
+    with pytest.raises(ValueError, match=rf"client 'x' has {n} sample.*n_clusters={k} needs at least {max(2, k + 1)}"):
+        open_client("x", rng.normal(size=(n, 4)), Hyper(n_clusters=k))
+
+
+def test_centring_follows_the_setting(rng):
+    X = rng.normal(size=(20, 4)) + 5
+    for given, center, centred in [
+        (X, "auto", True),
+        (sp.csr_array(X), "auto", False),
+        (X, False, False),
+        (sp.csr_array(X), True, True),
+    ]:
+        mean = open_client("x", given, Hyper(n_clusters=2, center=center)).rows.mean
+        if centred:
+            assert_allclose(mean, X.mean(axis=0), rtol=1e-12)
+        else:
+            assert mean is None
+
+
+def test_an_unknown_phase_is_refused(rng):
+    hyper = Hyper(n_clusters=2)
+    client = open_client("x", rng.normal(size=(20, 4)), hyper)
+    with pytest.raises(ValueError, match="unknown phase 'dump'; this client knows hello, prepare, round, finish"):
+        client_reply(client, Downlink("dump"), hyper)
+
+
+def test_what_leaves_a_client_in_each_phase(make_federation):
+    hyper = Hyper(n_clusters=3)
+    data = make_federation(m=2, n=(50, 70), d=5)
+    clients = {cid: open_client(cid, X, hyper) for cid, X in data.items()}
+
+    def filled(uplinks):
+        assert all(type(uplink) is Uplink for uplink in uplinks.values())
+        return [{f.name for f in fields(u) if getattr(u, f.name) is not None} for u in uplinks.values()]
+
+    hellos = exchange(clients, {cid: Downlink("hello") for cid in clients}, hyper)
+    assert filled(hellos) == 2 * [{"n_samples", "n_features", "energy"}]
+    assert (hellos["b"].n_samples, hellos["b"].n_features) == (70, 5)
+    assert_allclose(hellos["b"].energy, np.square(data["b"] - data["b"].mean(axis=0)).sum(), rtol=1e-12)
+    server = open_server(hellos, hyper)
+    assert filled(exchange(clients, preparations(server, hyper), hyper)) == 2 * [set()]
+    uplinks = exchange(clients, downlinks(server), hyper)
+    assert filled(uplinks) == 2 * [{"W", "cut", "misfit"}]
+    assert uplinks["a"].W.shape == (5, 3)
+    server, _ = server_step(server, uplinks, hyper)
+    finished = exchange(clients, finishes(server), hyper)
+    assert filled(finished) == 2 * [{"centers"}]
+    assert finished["a"].centers.shape == (3, 3)
+    assert filled(exchange(clients, numbering(server, finished, hyper), hyper)) == 2 * [set()]
+    assert {f.name for f in fields(Uplink)} == {
+        "n_samples", "n_features", "energy", "W", "cut", "misfit", "centers",
+    }  # fmt: skip
+
+
+def test_rows_get_mean_squared_norm_one_over_the_federation(make_federation):
+    data = make_federation(m=3, n=(30, 60, 90))
+    clients, server = open_all(data, Hyper(n_clusters=3))
+    total = sum(np.square(c.rows @ np.eye(6)).sum() * len(c.rows.X) for c in clients.values())
+    assert_allclose(total, sum(map(len, data.values())), rtol=1e-12)
+    for c in clients.values():
+        assert_allclose(c.rows.gamma, server.scale / np.sqrt(len(c.rows.X)), rtol=1e-12)
+
+
+def test_in_absolute_units_rows_are_left_alone(make_federation):
+    clients, server = open_all(make_federation(), Hyper(n_clusters=3, rho=0.5, beta=2.0, center=False))
+    assert all(c.rows.gamma == 1 and c.rows.mean is None for c in clients.values())
+    assert (server.rho, server.beta) == (0.5, 2.0)
+    assert all(c.factors.ridge == pytest.approx(0.5 * 3 / 2) for c in clients.values())
+
+
+def test_the_local_objective_falls_within_a_client_step(make_federation):
+    """Its share of the Lagrangian, cut + alpha misfit + alpha ridge ||W - guide||², after W and after F."""
+    for alpha, n_inner in ((0.1, 1), (1.0, 5), (30.0, 3)):
+        hyper = Hyper(n_clusters=3, alpha=alpha, n_inner=n_inner)
+        clients, server = open_all(make_federation(), hyper)
+
+        def value(client, F, W, guide, alpha=alpha):
+            L, X, ridge = client.graph.laplacian, client.rows, client.factors.ridge
+            return (
+                np.trace(F.T @ (L @ F))
+                + alpha * np.square(F - X @ W).sum()
+                + alpha * ridge * np.square(W - guide).sum()
+            )
+
+        server = rounds(clients, server, hyper, 1)
+        for _ in range(6):
+            messages = downlinks(server)
+            before = dict(clients)
+            uplinks = exchange(clients, messages, hyper)
+            for cid, message in messages.items():
+                R, guide = message.rotation, message.guide
+                F0, W0 = before[cid].F @ R, before[cid].W @ R
+                F1, W1 = clients[cid].F, clients[cid].W
+                steps = [value(clients[cid], F, W, guide) for F, W in ((F0, W0), (F0, W1), (F1, W1))]
+                assert steps[0] > steps[1] - 1e-13
+                assert steps[1] > steps[2] - 1e-13
+                own = uplinks[cid].cut + alpha * uplinks[cid].misfit
+                ridge = clients[cid].factors.ridge
+                assert_allclose(own + alpha * ridge * np.square(W1 - guide).sum(), steps[2], rtol=1e-12)
+            server, _ = server_step(server, uplinks, hyper)
+
+
+def test_a_rotation_with_a_message_is_a_client_turned_beforehand(make_federation, rng):
+    hyper = Hyper(n_clusters=3)
+    clients, server = open_all(make_federation(), hyper)
+    server = rounds(clients, server, hyper, 2)
+    client, R = clients["a"], orthogonal(rng, 3)
+    guide = rng.normal(size=client.W.shape)
+    turned = replace(client, F=client.F @ R, W=client.W @ R)
+    told, up = client_step(client, Downlink("round", 3, guide=guide, rotation=R), hyper)
+    did, same = client_step(turned, Downlink("round", 3, guide=guide), hyper)
+    assert_array_equal(told.F, did.F)
+    assert_array_equal(told.W, did.W)
+    assert_array_equal(up.W, same.W)
+    assert told.round_no == 3
+    # and rotating everything, the guide too, only rotates the answer
+    both, turned_up = client_step(turned, Downlink("round", 3, guide=guide @ R), hyper)
+    plain, plain_up = client_step(client, Downlink("round", 3, guide=guide), hyper)
+    assert_allclose(both.F, plain.F @ R, atol=1e-10)
+    assert_allclose(both.W, plain.W @ R, atol=1e-10)
+    assert_allclose([turned_up.cut, turned_up.misfit], [plain_up.cut, plain_up.misfit], rtol=1e-9)
+
+
+def test_the_last_rotation_reaches_the_client_at_the_end(make_federation):
+    hyper = Hyper(n_clusters=3)
+    clients, server = open_all(make_federation(), hyper)
+    server = rounds(clients, server, hyper, 3)
+    before = clients["b"]
+    exchange(clients, finishes(server), hyper)
+    assert_array_equal(clients["b"].W, before.W @ server.rotations["b"])
+    assert_allclose(clients["b"].W, server.W[:, :, 1], atol=1e-12)
+    assert_array_equal(clients["b"].F, before.F @ server.rotations["b"])
+    assert clients["b"].model.W is clients["b"].W
+
+
+def test_a_graph_in_parts_is_reported_with_its_meaning(rng):
+    place = np.repeat([0, 1, 2], [25, 20, 15])
+    X = 1000.0 * place[:, None] + rng.normal(size=(60, 3))
+    for k, words in ((4, "3 of the 4 clusters start as parts"), (2, "only the 2 largest parts shape the embedding")):
+        hyper = Hyper(n_clusters=k, n_neighbors=5)
+        client = open_client("north", X, hyper)
+        with pytest.warns(UserWarning, match=rf"client 'north' falls into 3 parts.* 25, 20, 15 rows.*{words}"):
+            client_reply(client, Downlink("prepare", scale=1.0, ridge=0.1), hyper)
+
+
+def test_many_parts_are_not_all_listed(rng):
+    X = 1000.0 * np.repeat(np.arange(10), 4)[:, None] + rng.normal(size=(40, 3))
+    hyper = Hyper(n_clusters=2, n_neighbors=3)
+    with pytest.warns(UserWarning, match=r"into 10 parts without a link, of 4, 4, 4, 4, 4, 4, 4, 4, \.\.\. rows"):
+        client_reply(open_client("x", X, hyper), Downlink("prepare", scale=1.0, ridge=0.1), hyper)
+
+
+def test_unfilled_clusters_are_reported(rng):
+    two_rows = np.repeat(rng.normal(size=(2, 4)), 6, axis=0)
+    hyper = Hyper(n_clusters=4, center=False)
+    client = replace(open_client("south", two_rows, hyper), F=orthogonal(rng, 12)[:, :4], W=rng.normal(size=(4, 4)))
+    with pytest.warns(ConvergenceWarning) as record:  # k-means has its own word on it
+        client, _ = finish_client(client, hyper)
+    assert any("client 'south' fills only 2 of 4 clusters" in str(each.message) for each in record)
+    assert_array_equal(np.bincount(client.labels, minlength=4), [6, 6, 0, 0])
+    assert_array_equal(assign(two_rows, client.model), client.labels)
+
+
+@pytest.fixture
+def fitted(make_federation):
+    """Clients after a short run, numbered, with the data they were fitted on."""
+
+    def fit(**settings):
+        hyper = Hyper(n_clusters=3, n_neighbors=20, **settings)
+        data = make_federation(n=(50, 70, 90), distance=4.0)
+        clients, server = open_all(data, hyper)
+        server = rounds(clients, server, hyper, 4)
+        finished = exchange(clients, finishes(server), hyper)
+        before = dict(clients)
+        messages = numbering(server, finished, hyper)
+        exchange(clients, messages, hyper)
+        return clients, data, before, messages
+
+    return fit
+
+
+def test_assigning_training_rows_gives_their_labels(fitted):
+    clients, data, _, _ = fitted()
+    for cid, X in data.items():
+        assert_array_equal(assign(X, clients[cid].model), clients[cid].labels)
+        assert_array_equal(np.unique(clients[cid].labels), [0, 1, 2])
+
+
+def test_labels_are_of_the_nearest_centre_and_centres_those_of_k_means(fitted):
+    for labels_from in ("projection", "embedding"):
+        clients, data, _, _ = fitted(labels_from=labels_from)
+        for cid, X in data.items():
+            model, labels = clients[cid].model, clients[cid].labels
+            E = clients[cid].F if labels_from == "embedding" else (X - X.mean(axis=0)) @ model.W
+            E = E / np.linalg.norm(E, axis=1, keepdims=True)
+            distance = np.linalg.norm(E[:, None, :] - model.centers, axis=2)
+            assert_array_equal(distance.argmin(axis=1), labels)
+            assert_allclose(model.spread, np.mean(distance.min(axis=1) ** 2), rtol=1e-10)
+            means = KMeans(3, n_init=10, random_state=5).fit(E).cluster_centers_
+            means /= np.linalg.norm(means, axis=1, keepdims=True)
+            match = (model.centers @ means.T).argmax(axis=1)
+            assert_allclose(model.centers, means[match], atol=1e-8)
+
+
+def test_clusters_of_a_client_come_largest_first(fitted):
+    _, _, before, _ = fitted()
+    for client in before.values():
+        assert (np.diff(np.bincount(client.labels, minlength=3)) <= 0).all()
+
+
+@pytest.mark.parametrize("labels_from", ["projection", "embedding"])
+def test_numbering_renames_labels_and_centres_together(fitted, labels_from):
+    _, _, before, _ = fitted(labels_from=labels_from)
+    hyper = Hyper(n_clusters=3, labels_from=labels_from)
+    order = np.array([1, 2, 0])
+    for client in before.values():
+        after, _ = client_reply(client, Downlink("number", order=order), hyper)
+        assert_array_equal(after.model.centers, client.model.centers[order])
+        assert_array_equal(order[after.labels], client.labels)
+
+
+def test_the_same_group_has_the_same_number_everywhere(fitted):
+    clients, data, _, _ = fitted()
+    group = {cid: np.arange(len(X)) % 3 for cid, X in data.items()}  # how the fixture makes them
+    number = {cid: [int(np.bincount(clients[cid].labels[group[cid] == g]).argmax()) for g in range(3)] for cid in data}
+    assert sorted(number["a"]) == [0, 1, 2]
+    assert number["a"] == number["b"] == number["c"]
+
+
+def test_without_alignment_every_client_keeps_its_own_order(fitted):
+    clients, _, before, messages = fitted(align="none")
+    for cid in clients:
+        assert_array_equal(messages[cid].order, [0, 1, 2])
+        assert_array_equal(clients[cid].labels, before[cid].labels)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_memberships_sum_to_one_and_agree_with_the_labels(fitted, rng, dtype):
+    clients, data, _, _ = fitted()
+    model = clients["a"].model
+    model = ClientModel(model.W.astype(dtype), model.centers.astype(dtype), model.spread, model.mean.astype(dtype))
+    X = np.vstack([data["a"], 10 * rng.normal(size=(300, 6)), model.mean[None]]).astype(dtype)
+    P = memberships(X, model)
+    assert P.dtype == dtype
+    assert (P >= 0).all()
+    assert_allclose(P.sum(axis=1), 1, rtol=10 * np.finfo(dtype).eps)
+    assert_array_equal(P.argmax(axis=1), assign(X, model))
+
+
+def test_memberships_are_those_of_round_gaussians(fitted):
+    clients, data, _, _ = fitted()
+    model = clients["b"].model
+    E = project(data["b"], model.W, model.mean)
+    variance = model.spread / 3  # per coordinate
+    density = np.exp(-np.square(E[:, None] - model.centers).sum(axis=2) / (2 * variance))
+    assert_allclose(memberships(data["b"], model), density / density.sum(axis=1, keepdims=True), atol=1e-12)
+
+
+def test_memberships_of_a_client_without_spread(rng):
+    model = ClientModel(np.eye(2), np.array([[1.0, 0.0], [0.0, 1.0]]), 0.0, None)
+    P = memberships(np.array([[2.0, 0.0], [0.1, 0.3], [1.0, 1.0]]), model)
+    assert_allclose(P, [[1, 0], [0, 1], [0.5, 0.5]], atol=1e-12)
+
+
+def test_new_rows_are_projected_row_by_row(rng):
+    W, mean = rng.normal(size=(5, 3)), rng.normal(size=5)
+    X = rng.normal(size=(20, 5))
+    E = project(X, W, mean)
+    assert_allclose(np.linalg.norm(E, axis=1), 1, rtol=1e-12)
+    assert_allclose(project(mean + 7 * (X - mean), W, mean), E, atol=1e-12)  # only the direction counts
+    assert_allclose(project(sp.csr_array(X), W, mean), E, atol=1e-12)
+    assert_array_equal(project(mean[None], W, mean), np.zeros((1, 3)))  # a row at the mean has none
+    assert_allclose(np.vstack([project(X[[i]], W, mean) for i in range(20)]), E, atol=1e-13)
+
+
+# ---------------------------------------------------------------------------------------------------- server
+
+
+HELLO = Uplink(n_samples=10, n_features=4, energy=40.0)
+
+
+def test_clients_with_other_features_are_refused():
+    with pytest.raises(ValueError, match=r"'a' has 4, 'b' has 5.*one shared feature space"):
+        open_server({"a": HELLO, "b": replace(HELLO, n_features=5)}, Hyper())
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 0.3, 1e6 + 0.1])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("n", [15, 1000])
+def test_a_constant_client_is_refused(rng, value, kind, n):
+    """Also where the mean of equal numbers is not quite that number."""
+    hyper = Hyper(n_clusters=2, center=True)
+    data = {"a": kind(np.full((n, 3), value)), "b": kind(rng.normal(size=(20, 3)))}
+    clients = {cid: open_client(cid, X, hyper) for cid, X in data.items()}
+    hellos = exchange(clients, {cid: Downlink("hello") for cid in clients}, hyper)
+    with pytest.raises(ValueError, match="every feature is constant in client 'a': there is nothing to cluster"):
+        open_server(hellos, hyper)
+
+
+def test_a_small_spread_about_a_large_mean_is_not_constant(rng):
+    hyper = Hyper(n_clusters=2)
+    client = open_client("a", 1e6 + rng.normal(size=(20, 3)), hyper)
+    open_server({"a": client_reply(client, Downlink("hello"), hyper)[1]}, hyper)
+
+
+def test_scale_rho_and_weights_agreed_at_the_start():
+    hellos = {"b": Uplink(30, 4, 60.0), "a": Uplink(10, 4, 100.0)}
+    server = open_server(hellos, Hyper(n_clusters=3, alpha=2.0, ridge=0.1))
+    assert server.client_ids == ("a", "b")
+    assert_allclose(server.scale, np.sqrt(40 / 160))
+    assert_allclose(server.omega, [0.5, 0.5])
+    assert_allclose(server.rho / (2 * server.omega * 2.0), 0.1)  # the ridge that was asked for
+    assert server.beta is None
+    assert server.W.shape == server.Z.shape == server.Y.shape == (4, 3, 2)
+    assert not server.Z.any()
+    assert not server.Y.any()
+
+
+def test_weights_are_normalised_and_decide_the_ridge():
+    hellos = {"a": HELLO, "b": HELLO}
+    hyper = Hyper(ridge=0.1)
+    server = open_server(hellos, hyper, {"b": 3, "a": 1})
+    assert_allclose(server.omega, [0.25, 0.75])
+    ridges = {cid: message.ridge for cid, message in preparations(server, hyper).items()}
+    assert_allclose([ridges["a"], ridges["b"]], [0.2, 0.1 / 1.5])  # rho/(2 omega alpha): twice and 2/3 of the average
+
+
+@pytest.mark.parametrize("weights", [{"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "c": 1}, {}])
+def test_weights_name_each_client_once(weights):
+    with pytest.raises(ValueError, match=r"client_weights must name each client once; missing: .*unknown: "):
+        open_server({"a": HELLO, "b": HELLO}, Hyper(), weights)
+
+
+@pytest.mark.parametrize("bad", [0, -1, np.nan, np.inf])
+def test_weights_are_above_zero(bad):
+    with pytest.raises(ValueError, match="client_weights must be finite numbers above 0"):
+        open_server({"a": HELLO, "b": HELLO}, Hyper(), {"a": 1.0, "b": bad})
+
+
+def test_without_clients(rng):
+    weights = {"a": 1, "b": 2, "c": 5}
+    server = open_server(dict.fromkeys("abc", HELLO), Hyper(), weights)
+    server = replace(server, W=rng.normal(size=server.W.shape), losses=np.arange(3.0))
+    rest = without_clients(server, {"b"})
+    assert rest.client_ids == ("a", "c")
+    assert_array_equal(rest.W, server.W[:, :, [0, 2]])
+    assert rest.Z.shape == rest.Y.shape == rest.W.shape
+    assert_array_equal(rest.losses, [0, 2])
+    assert_array_equal(rest.omega, [1 / 8, 5 / 8])
+    same = without_clients(server, set())
+    assert same.client_ids == server.client_ids
+    assert_array_equal(same.W, server.W)
+
+
+@pytest.fixture
+def running(make_federation):
+    """Clients and server in the middle of a run, and the answers of one more round."""
+    hyper = Hyper(n_clusters=3)
+    clients, server = open_all(make_federation(), hyper)
+    server = rounds(clients, server, hyper, 2)
+    return server, exchange(clients, downlinks(server), hyper), hyper
+
+
+def test_the_guide_is_the_only_combination_a_client_needs(running):
+    server, _, _ = running
+    for t, (cid, message) in enumerate(downlinks(server).items()):
+        assert_allclose(message.guide, server.Z[:, :, t] - server.Y[:, :, t] / server.rho, atol=1e-14)
+        assert_array_equal(message.rotation, server.rotations[cid])
+        assert message.round_no == server.round_no + 1
+
+
+def test_first_round_aligns_all_and_fixes_beta(make_federation):
+    for coupling in ("tensor", "subspace"):
+        hyper = Hyper(n_clusters=3, beta=0.2, coupling=coupling)
+        clients, server = open_all(make_federation(), hyper)
+        uplinks = exchange(clients, downlinks(server), hyper)
+        W = np.stack([uplinks[cid].W for cid in "abc"], axis=2)
+        R = generalized_procrustes(W)
+        after, _ = server_step(server, uplinks, hyper)
+        assert_allclose(after.W, rotate(W, R), atol=1e-12)
+        for t, cid in enumerate("abc"):
+            assert_allclose(after.rotations[cid], R[:, :, t], atol=1e-12)
+        assert_allclose(after.beta, 0.2 * server.rho * singular_values(rotate(W, R), coupling)[0].max(), rtol=1e-10)
+        assert rounds(clients, after, hyper, 1).beta == after.beta
+
+
+def test_later_rounds_turn_each_client_towards_its_consensus(running):
+    server, uplinks, hyper = running
+    after, _ = server_step(server, uplinks, hyper)
+    for t, cid in enumerate(server.client_ids):
+        R = turn_towards(uplinks[cid].W, server.Z[:, :, t])
+        assert_allclose(after.rotations[cid], R, atol=1e-12)
+        assert_allclose(after.W[:, :, t], uplinks[cid].W @ R, atol=1e-12)
+
+
+def test_alignment_at_the_start_only_or_never(make_federation):
+    for align in ("init", "none"):
+        hyper = Hyper(n_clusters=3, align=align)
+        clients, server = open_all(make_federation(), hyper)
+        server = rounds(clients, server, hyper, 1)
+        assert bool(server.rotations) == (align == "init")
+        uplinks = exchange(clients, downlinks(server), hyper)
+        server, _ = server_step(server, uplinks, hyper)
+        assert not server.rotations
+        assert_array_equal(server.W, np.stack([uplinks[cid].W for cid in "abc"], axis=2))
+
+
+def test_beta_one_leaves_nothing_of_the_first_consensus(make_federation):
+    for coupling in ("tensor", "subspace"):
+        for beta, nothing in ((1.0, True), (0.99, False)):
+            hyper = Hyper(n_clusters=3, beta=beta, coupling=coupling)
+            clients, server = open_all(make_federation(), hyper)
+            server = rounds(clients, server, hyper, 1)
+            assert (np.abs(server.Z).max() < 1e-14) == nothing
+
+
+def test_an_absent_client_keeps_its_slice_loss_and_rotation(running):
+    server, uplinks, hyper = running
+    after, _ = server_step(server, {cid: uplinks[cid] for cid in "ac"}, hyper)
+    assert_array_equal(after.W[:, :, 1], server.W[:, :, 1])
+    assert after.losses[1] == server.losses[1]
+    assert after.losses[0] == uplinks["a"].cut + hyper.alpha * uplinks["a"].misfit
+    assert_array_equal(after.rotations["b"], server.rotations["b"])
+    assert after.round_no == server.round_no + 1
+    assert set(after.rotations) == {"a", "b", "c"}
+    assert_array_equal(downlinks(after)["b"].rotation, server.rotations["b"])
+    # it still takes part in the consensus, with what it sent last
+    rho = server.rho
+    assert_allclose(after.Y - server.Y, rho * (after.W - after.Z), atol=1e-14)
+    assert np.abs(after.Z[:, :, 1] - server.Z[:, :, 1]).max() > 0
+
+
+def test_absence_and_return_equal_the_turn_the_client_missed(make_federation):
+    """The rotation it gets late is the one its slice on the server has had."""
+    hyper = Hyper(n_clusters=3)
+    clients, server = open_all(make_federation(), hyper)
+    server = rounds(clients, server, hyper, 2)
+    held = clients["b"]
+    messages = downlinks(server)
+    uplinks = exchange(clients, {cid: messages[cid] for cid in "ac"}, hyper)
+    server, _ = server_step(server, uplinks, hyper)
+    assert clients["b"] is held
+    assert_allclose(held.W @ downlinks(server)["b"].rotation, server.W[:, :, 1], atol=1e-12)
+
+
+def test_a_client_may_keep_its_losses_to_itself(running):
+    server, uplinks, hyper = running
+    silent = {cid: replace(u, cut=None, misfit=None) if cid == "b" else u for cid, u in uplinks.items()}
+    after, report = server_step(server, silent, hyper)
+    same, _ = server_step(server, uplinks, hyper)
+    assert np.isnan(after.losses[1])
+    assert np.isnan(report.objective)
+    assert_array_equal(after.Z, same.Z)
+
+
+def test_a_step_leaves_the_state_before_it_alone(running):
+    server, uplinks, hyper = running
+    before = {name: getattr(server, name).copy() for name in ("W", "Z", "Y", "losses", "omega")}
+    sent = {cid: uplink.W.copy() for cid, uplink in uplinks.items()}
+    once, _ = server_step(server, uplinks, hyper)
+    twice, _ = server_step(server, uplinks, hyper)
+    assert_array_equal(once.Z, twice.Z)
+    for name, value in before.items():
+        assert_array_equal(getattr(server, name), value)
+    for cid, W in sent.items():
+        assert_array_equal(uplinks[cid].W, W)
+
+
+@pytest.mark.parametrize(("coupling", "largest"), [("tensor", 3), ("subspace", 6)])
+def test_reported_rank(make_federation, coupling, largest):
+    ranks = []
+    for beta in (0.0, 0.6, 0.999):
+        hyper = Hyper(n_clusters=3, beta=beta, coupling=coupling)
+        clients, server = open_all(make_federation(), hyper)
+        ranks.append(server_step(server, exchange(clients, downlinks(server), hyper), hyper)[1].rank)
+    assert ranks[0] == largest  # k columns in a slice; d = 6 rows of the matrix of all
+    assert ranks[0] > ranks[1] >= ranks[2] == 1
+
+
+def test_numbering_leaves_out_a_client_that_did_not_finish(make_federation):
+    hyper = Hyper(n_clusters=3)
+    clients, server = open_all(make_federation(), hyper)
+    server = rounds(clients, server, hyper, 2)
+    finished = exchange(clients, finishes(server), hyper)
+    messages = numbering(server, {cid: finished[cid] for cid in "bc"}, hyper)
+    assert set(messages) == {"b", "c"}
+    for message in messages.values():
+        assert_array_equal(np.sort(message.order), [0, 1, 2])
