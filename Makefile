@@ -34,9 +34,11 @@ lint: $(VENV)/dev.stamp ## style and types
 docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: $(VENV)/dev.stamp ## the README's tables (needs FMTC_DATA)
+bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; about ten minutes)
 	$(BIN)/python benchmarks/real_data.py
+	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/readme.py
 
 clean: ## everything these commands made
 	rm -rf $(VENV) build dist demo docs/_build docs/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -85,7 +86,7 @@ def digits_silos(random_state: int = 0) -> Silos:
     return Silos(X / 16, y, clients, train, test)
 
 
-def alone(X: Any, X_new: Any, n_clusters: int, random_state: int = 0) -> dict[str, tuple[Array, Array]]:
+def alone(X: Any, X_new: Any, n_clusters: int, *, random_state: int = 0) -> dict[str, tuple[Array, Array]]:
     """The two rivals on one silo by itself, k-means and spectral clustering: labels of its rows and of new rows.
 
     Spectral clustering cannot predict; its new rows take the vote of their five nearest training rows.
@@ -95,7 +96,8 @@ def alone(X: Any, X_new: Any, n_clusters: int, random_state: int = 0) -> dict[st
     spectral = SpectralClustering(
         n_clusters, affinity="nearest_neighbors", n_neighbors=neighbors, random_state=random_state
     ).fit(X)
-    vote = KNeighborsClassifier(5).fit(X, spectral.labels_)
+    metric = "cosine" if sp.issparse(X) else "euclidean"  # an empty document is near to all others, but for its angle
+    vote = KNeighborsClassifier(5, metric=metric).fit(X, spectral.labels_)
     return {
         "kmeans": (kmeans.labels_, kmeans.predict(X_new)),
         "spectral": (spectral.labels_, vote.predict(X_new)),
@@ -122,7 +124,7 @@ def run_demo(*, random_state: int = 0, n_jobs: int | None = None, callbacks: Ite
     rows: list[dict[str, Any]] = []
     for cid in model.client_ids_:
         mine, new = clients[train] == cid, clients[test] == cid
-        found = alone(X[train][mine], X[test][new], 10, random_state)
+        found = alone(X[train][mine], X[test][new], 10, random_state=random_state)
         found["fmtc"] = (model.labels_[mine], predicted[new])
         row: dict[str, Any] = {"silo": cid, "n_train": int(mine.sum()), "n_test": int(new.sum())}
         for method in METHODS:

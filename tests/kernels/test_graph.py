@@ -177,3 +177,32 @@ def test_association_of_components_is_one(rng):
     A = knn_affinity(1000 * place[:, None] + rng.normal(size=(30, 2)), 4)
     assert_allclose(association(A, place, 2), 1, rtol=1e-12)
     assert association(A, np.arange(30) % 2, 2) < 0.8
+
+
+# ------------------------------------------------------------------------------------------------- empty sparse rows
+
+
+def documents_with_empty_ones(rng, n=40, empty=(3, 17, 30)):
+    X = np.where(rng.random((n, 25)) < 0.2, rng.random((n, 25)), 0.0)
+    X[:, 0] += 0.01  # no other row is empty
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X[list(empty)] = 0
+    return sp.csr_array(X), np.array(empty)
+
+
+def test_an_empty_sparse_row_is_nobodys_neighbour(rng):
+    """Unlike as a point in space, where it is nearer to unit rows than they are to each other."""
+    X, empty = documents_with_empty_ones(rng)
+    full = np.setdiff1d(np.arange(X.shape[0]), empty)
+    A = knn_affinity(X, 4, bandwidth=1.0)
+    assert_array_equal(np.diff(A.indptr)[empty], 4)  # the neighbours it has itself, and no row that counts it
+    assert A[empty][:, empty].nnz == 0
+    assert_allclose(A[full][:, full].toarray(), knn_affinity(X[full], 4, bandwidth=1.0).toarray(), rtol=0, atol=1e-15)
+    as_points = knn_affinity(X.toarray(), 4, bandwidth=1.0)
+    assert np.diff(as_points.indptr)[empty].max() > 30
+
+
+def test_mostly_empty_sparse_rows_still_give_a_graph(rng):
+    X, _ = documents_with_empty_ones(rng, empty=range(37))
+    A = knn_affinity(X, 4)
+    assert (np.diff(A.indptr) >= 4).all()

@@ -56,13 +56,31 @@ def knn_affinity(X: Any, n_neighbors: int | str = "auto", bandwidth: float | Non
     """
     n = X.shape[0]
     k = resolve_neighbors(n_neighbors, n)
-    distance, neighbor = NearestNeighbors(n_neighbors=k).fit(X).kneighbors()
+    distance, neighbor = _neighbors(X, k)
     if bandwidth is None:
         bandwidth = float(distance.mean(dtype=np.float64)) or 1.0  # all rows equal: any width gives weight 1
     weight = np.maximum(np.exp(-0.5 * (distance / bandwidth) ** 2), MIN_WEIGHT).astype(X.dtype, copy=False)
     indptr = np.arange(0, n * k + 1, k)
     directed = sp.csr_array((weight.ravel(), neighbor.ravel(), indptr), shape=(n, n))
     return sp.csr_array(directed.maximum(directed.T))
+
+
+def _neighbors(X: Any, k: int) -> tuple[Array, Array]:
+    """Distances to the k nearest other rows and their numbers, (n, k) each.
+
+    A sparse row without entries is nobody's neighbour: it is nearer to all documents than they are to each other, and
+    would join them all (docs/paper.md#graph). It still has neighbours itself.
+    """
+    if sp.issparse(X):
+        empty = np.diff(X.indptr) == 0
+        full = np.flatnonzero(~empty)
+        if empty.any() and len(full) > k:
+            distance, neighbor = np.empty((len(empty), k), dtype=X.dtype), np.empty((len(empty), k), dtype=np.int64)
+            search = NearestNeighbors(n_neighbors=k).fit(X[full])
+            distance[full], neighbor[full] = search.kneighbors()
+            distance[empty], neighbor[empty] = search.kneighbors(X[np.flatnonzero(empty)])
+            return distance, full[neighbor]
+    return NearestNeighbors(n_neighbors=k).fit(X).kneighbors()
 
 
 def normalized_laplacian(affinity: sp.csr_array) -> sp.csr_array:
