@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
+from fmtc import FMTC, steps
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.consensus import singular_values
 from fmtc.steps import (
@@ -632,3 +633,12 @@ def test_numbering_leaves_out_a_client_that_did_not_finish(make_federation):
     assert set(messages) == {"b", "c"}
     for message in messages.values():
         assert_array_equal(np.sort(message.order), [0, 1, 2])
+
+
+@pytest.mark.parametrize("answer", [assign, memberships, lambda X, model: project(X, model.W, model.mean)])
+def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch, rng, answer):
+    X = rng.normal(size=(53, 4))
+    model = FMTC(3, random_state=0, max_iter=3).fit(X)._models["all"]
+    whole = answer(X, model)
+    monkeypatch.setattr(steps, "BLOCK", 7)
+    assert_allclose(answer(X, model), whole, rtol=0, atol=1e-13)
