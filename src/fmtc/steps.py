@@ -242,6 +242,8 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     target = rows @ W
     F = update_embedding(graph.laplacian, F, target, alpha=hyper.alpha, eta=hyper.step_size, n_inner=hyper.n_inner)
     cut, misfit = local_terms(graph.laplacian, F, target)
+    # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
+    F, W = np.ascontiguousarray(F), np.ascontiguousarray(W)
     client = replace(client, F=F, W=W, round_no=message.round_no)
     return client, Uplink(W=W, cut=cut, misfit=misfit)
 
@@ -269,9 +271,8 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
             ConvergenceWarning,
             stacklevel=2,
         )
-    first = np.full(k, len(labels))
-    np.minimum.at(first, labels, np.arange(len(labels)))
-    order = np.lexsort((first, -sizes))  # largest first; equal sizes by the row seen first
+    # largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes
+    order = np.lexsort((-np.linalg.norm(centers @ W.T, axis=1), -sizes))
     centers = centers[order]
     labels = np.argsort(order)[labels]
     spread = float(np.square(E - centers[labels], dtype=np.float64).sum(axis=1).mean())
@@ -507,7 +508,8 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
     R = _rotations(server, W, answered, hyper)
     if R is not None:
         W[:, :, answered] = rotate(W[:, :, answered], R)
-        rotations = {**rotations, **{server.client_ids[t]: R[:, :, i] for i, t in enumerate(answered)}}
+        turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(answered)}
+        rotations = {**rotations, **turned}
     beta, rho = server.beta, server.rho
     if beta is None:
         largest = float(singular_values(W, hyper.coupling)[0].max())
@@ -515,7 +517,7 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
     p, coupling = hyper.schatten_p, hyper.coupling
     Y0 = server.Y.astype(W.dtype, copy=False)
     Z0 = server.Z.astype(W.dtype, copy=False)
-    Z = prox(W + Y0 / rho, beta / rho, p, coupling)
+    Z = np.ascontiguousarray(prox(W + Y0 / rho, beta / rho, p, coupling))
     Y = update_dual(Y0, W, Z, rho)
     primal, dual = residuals(W, Z, Z0, Y, rho)
     s, _ = singular_values(Z, coupling)
