@@ -1,7 +1,7 @@
 """The first thing a newcomer runs: handwritten digits in eight silos, each alone and then together.
 
-The data ship with scikit-learn. Labels are used to deal out the silos and to score, never to fit. The number of silos and
-how uneven they are was one of eleven dealings tried: where silos hardly share classes there is no gain to show.
+The data ship with scikit-learn. Labels are used to deal out the silos and to score, never to fit. The number of silos
+and how uneven they are was one of eleven dealings tried: where silos hardly share classes there is no gain to show.
 """
 
 from __future__ import annotations
