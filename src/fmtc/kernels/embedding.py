@@ -70,7 +70,7 @@ def update_embedding(
 
 
 def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> Array:
-    """K bottom eigenvectors of the normalised Laplacian, columns signed, deterministic for a generator.
+    """Bottom k eigenvectors of the normalised Laplacian, columns signed, deterministic for a generator.
 
     The null vectors are known from the connected components (sqrt(degree) on each, the k largest components
     where there are more) and are not searched for; the others come from a ladder of solvers, each answer checked by
