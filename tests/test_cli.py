@@ -24,22 +24,37 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fmtc
-from fmtc import FMTC, cli
+from fmtc import FMTC
+from fmtc.cli import main_group
+from fmtc.cli.program import (
+    EXIT_CODES,
+    MODEL_OPTIONS,
+    Command,
+    Group,
+    Program,
+    config_keys,
+    judge,
+    leaves,
+    n_clusters_option,
+    quiet_option,
+)
+from fmtc.cli.words import Words
 from fmtc.metrics import score_clients
+from fmtc.runs import EXTRAS
 from fmtc.runtime.driver import ClientError
 from fmtc.tables import DataError
 
 FEATURES = ("height", "weight", "age", "dose")
 
 
-def fmtc_run(*args, **env):
+def fmtc_run(*args, program=main_group, **env):
     """Run a command in this process: exit code, standard output and standard error apart."""
     plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "FORCE_COLOR": None, "COLUMNS": "120"}
-    return CliRunner().invoke(cli.main_group, [str(a) for a in args], prog_name="fmtc", env=plain | env)
+    return CliRunner().invoke(program, [str(a) for a in args], prog_name="fmtc", env=plain | env)
 
 
-def fmtc_ok(*args, **env):
-    done = fmtc_run(*args, **env)
+def fmtc_ok(*args, **options):
+    done = fmtc_run(*args, **options)
     assert done.exit_code == 0, done.output
     return done
 
@@ -301,7 +316,7 @@ def test_every_parameter_of_the_estimator_has_its_flag(home, tmp_path):
 def test_help_shows_the_default_of_the_estimator():
     text = " ".join(fmtc_ok("fit", "--help").stdout.split())
     for name, parameter in inspect.signature(FMTC).parameters.items():
-        if name in cli.MODEL_OPTIONS and parameter.default is not None:
+        if name in MODEL_OPTIONS and parameter.default is not None:
             assert re.search(rf"--{name.replace('_', '-')} .*?\[default: {re.escape(str(parameter.default))}\]", text)
 
 
@@ -416,7 +431,7 @@ def test_warnings_become_notes_on_stderr_and_in_the_json(tmp_path):
 
 
 def test_a_note_is_made_once_and_programmers_are_not_addressed(capsys):
-    words = cli.Words()
+    words = Words()
     with words.warnings_as_notes():
         for category in (UserWarning, RuntimeWarning, DeprecationWarning, FutureWarning):
             warnings.warn("twice is\n  enough", category, stacklevel=1)
@@ -697,6 +712,21 @@ def test_inspect_without_names(tmp_path, silos):
     assert "column 3" in text
 
 
+def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
+    """As a silo keeps its own model after a federation."""
+    model = fmtc.load(home / "run" / "model")
+    model.history_ = []
+    model.save(tmp_path / "model")
+    about = json.loads(fmtc_ok("inspect", tmp_path / "model", "--json").stdout)
+    assert (about["last_round"], about["bytes_up"], about["bytes_down"]) == (None, None, None)
+    assert about["n_iter"] == model.n_iter_
+    text = fmtc_ok("inspect", tmp_path / "model").stdout
+    assert re.search(rf"^rounds     {model.n_iter_}, (not )?converged$", text, re.MULTILINE)
+    assert f"stopped    {model.stopped_because_}\n" in text
+    assert "residuals  not kept with this model\ntraffic    not kept with this model\n" in text
+    assert re.search(r"north +north\.safetensors", text)
+
+
 @pytest.mark.parametrize("double", [False, True])
 def test_export_predicts_as_the_model(home, tmp_path, silos, double):
     import onnxruntime
@@ -734,19 +764,19 @@ def test_version(monkeypatch):
     assert versions["fmtc"] == fmtc.__version__
     assert versions["numpy"] == np.__version__
     assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
-    assert set(versions["extras"]) == {"plot", "onnx"}
+    assert set(versions["extras"]) == {"plot", "onnx", "federation"}
     text = fmtc_ok("version").stdout
     assert f"numpy         {np.__version__}\n" in text
     assert f"[onnx]        onnx {versions['extras']['onnx']}\n" in text
     assert fmtc_ok("--version").stdout == f"fmtc {fmtc.__version__}\n"
-    monkeypatch.setitem(cli.EXTRAS, "plot", "a-package-nobody-has")
+    monkeypatch.setitem(EXTRAS, "plot", "a-package-nobody-has")
     assert json.loads(fmtc_ok("version", "--json").stdout)["extras"]["plot"] is None
     assert "[plot]        not installed: pip install 'fmtc[plot]'\n" in fmtc_ok("version").stdout
 
 
 def test_extras_are_those_of_the_package():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    for extra, package in cli.EXTRAS.items():
+    for extra, package in EXTRAS.items():
         assert project["optional-dependencies"][extra][0].startswith(package)
 
 
@@ -784,7 +814,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     params = [fmtc.load(tmp_path / which / "model").get_params() for which in ("config", "flags")]
     assert params[0] == params[1]
 
-    known = cli._config_keys(cli.main_group.commands["fit"])
+    known = config_keys(main_group.commands["fit"])
     untouched = {"id_column", "client_column", "resume", "verbose"}
     assert set(settings) | untouched == set(known)
 
@@ -843,6 +873,94 @@ def test_config_files_that_cannot_be_used(home, tmp_path, text, expected):
     assert expected in words_of(fmtc_run("fit", *flags), 2)
 
 
+# ----------------------------------------------------------------------------------------------- nested groups
+
+
+@pytest.fixture
+def nested():
+    """A copy of the program with a group of commands in it."""
+    program = Program("fmtc", commands=dict(main_group.commands), context_settings=main_group.context_settings)
+
+    @program.group(short_help="Commands that belong together.")
+    def federate():
+        """Commands that belong together."""
+
+    @federate.command(short_help="Say what was given.")
+    @n_clusters_option
+    @quiet_option
+    @click.option("--say", default="hello")
+    @click.pass_context
+    def local(ctx, n_clusters, quiet, say, as_json):
+        if say == "interrupt":
+            ctx.meta["fmtc.interrupted"] = "; go on with it"
+            raise KeyboardInterrupt
+        if n_clusters < 1:
+            raise DataError("too few")
+        click.echo(json.dumps([n_clusters, quiet, say, as_json]))
+
+    @federate.command()
+    def far(as_json):
+        pass
+
+    assert isinstance(federate, Group)
+    assert isinstance(local, Command)
+    return program
+
+
+def test_commands_in_groups(nested):
+    assert fmtc_ok("federate", "local", "-k", 3, program=nested).stdout == '[3, false, "hello", false]\n'
+    assert [words for words, _ in leaves(nested)][-2:] == [("federate", "local"), ("federate", "far")]
+    assert re.search(
+        r"^  federate +Commands that belong together\.$", fmtc_ok("-h", program=nested).stdout, re.MULTILINE
+    )
+    page = fmtc_ok("federate", "-h", program=nested).stdout
+    assert re.search(r"^  local +Say what was given\.$", page, re.MULTILINE)
+    page = fmtc_ok("federate", "local", "-h", program=nested).stdout
+    assert page.startswith("Usage: fmtc federate local [OPTIONS]")
+    assert "TOML file with a table [federate.local];" in " ".join(page.split())
+    assert "federate" not in main_group.commands
+
+
+def test_a_command_in_a_group_ends_as_any_other(nested):
+    few = ("federate", "local", "-k", 0)
+    assert words_of(fmtc_run(*few, program=nested), 3) == "Error: too few"
+    assert fmtc_run(*few, "-v", program=nested).stderr.startswith("Traceback")
+    interrupt = ("federate", "local", "-k", 1, "--say", "interrupt")
+    assert words_of(fmtc_run(*interrupt, program=nested), 130) == "interrupted; go on with it"
+    assert "No such command 'locl'" in words_of(fmtc_run("federate", "locl", program=nested), 2)
+
+
+def test_a_config_file_has_tables_in_tables_for_commands_in_groups(nested, tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text(
+        "[version]\njson = true\n[federate]\n[federate.local]\nn_clusters = 4\nquiet = true\njson = true\n"
+    )
+    local = ("federate", "local", "--config", config)
+    assert fmtc_ok(*local, program=nested).stdout == '[4, true, "hello", true]\n'
+    assert fmtc_ok(*local, "-k", 5, "--say", "x", program=nested).stdout == '[5, true, "x", true]\n'
+    assert json.loads(fmtc_ok("version", "--config", config, program=nested).stdout)["fmtc"] == fmtc.__version__
+    assert fmtc_ok("federate", "far", "--config", config, program=nested).stdout == ""
+
+
+@pytest.mark.parametrize("command", [("federate", "local", "-k", 3), ("version",)])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[federate.local]\nquit = 1\n", "[federate.local] has no setting 'quit'; did you mean 'quiet'?"),
+        ("[federate.locl]\nquiet = true\n", "[federate.locl] is no command; did you mean 'local'?"),
+        ("[federat.local]\nquiet = true\n", "[federat] is no command; did you mean 'federate'?"),
+        ("[federate.local.deep]\nquiet = true\n", "[federate.local] has no setting 'deep'"),
+        ("[federate]\nquiet = 1\n", "[federate] is a group of commands; put 'quiet' under [federate.local] or"),
+        ("quiet = 1\n", "'quiet' stands outside a table; put it under [{table}]"),
+    ],
+)
+def test_config_files_with_wrong_tables_in_tables(nested, tmp_path, command, text, expected):
+    (tmp_path / "c.toml").write_text(text)
+    table = ".".join(word for word in command if word not in ("-k", 3))
+    done = fmtc_run(*command, "--config", tmp_path / "c.toml", program=nested)
+    assert expected.format(table=table) in words_of(done, 2)
+
+
 # ---------------------------------------------------------------------------------------- exit codes and words
 
 
@@ -870,7 +988,9 @@ def test_how_a_command_ends_decides_the_exit_code(error, code, sentence):
     def fail():
         raise error
 
-    group = cli.Program("fmtc", commands={"fail": cli.Command("fail", callback=lambda as_json: fail())})
+    if isinstance(error, Exception) and code != 2:
+        assert judge(error) == (code, sentence.removeprefix("Error: "))
+    group = Program("fmtc", commands={"fail": Command("fail", callback=lambda as_json: fail())})
     done = CliRunner().invoke(group, ["fail"], env={"FMTC_DEBUG": "0", "COLUMNS": "200"})
     assert done.exit_code == code
     assert done.stdout == ""
@@ -894,22 +1014,23 @@ def test_help_has_examples_and_exit_codes():
     text = fmtc_ok("--help").stdout
     for code in ("0", "1", "2", "3", "5", "130"):
         assert re.search(rf"^    {code} +\w", text, re.MULTILINE)
-    for name, command in cli.main_group.commands.items():
-        page = fmtc_ok(name, "--help").stdout
-        assert f"Examples:\n    fmtc {name}" in page
+    assert main_group.epilog == EXIT_CODES
+    for words, command in leaves(main_group):
+        page = fmtc_ok(*words, "--help").stdout
+        assert f"Examples:\n    fmtc {' '.join(words)}" in page
         assert "--json" in page
-        assert "--config" in page
-        assert command.short_help in text
+        assert f"TOML file with a table [{'.'.join(words)}];" in " ".join(page.split())
+        assert command.short_help in fmtc_ok(*words[:-1], "--help").stdout
         for param in command.params:
             assert isinstance(param, click.Argument) or param.help, param
 
 
 def test_examples_use_flags_that_exist():
     """Every flag in an example is one of its command."""
-    for name, command in cli.main_group.commands.items():
+    for words, command in leaves(main_group):
         known = {opt for param in command.params for opt in param.opts}
         for line in command.epilog.splitlines():
-            if line.strip().startswith(f"fmtc {name}"):
+            if line.strip().startswith(f"fmtc {' '.join(words)}"):
                 used = re.findall(r"(?<= )--?[a-z][\w-]*", line.split("|")[0].split("(")[0])
                 assert set(used) <= known, line
 

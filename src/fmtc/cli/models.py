@@ -1,0 +1,327 @@
+"""Commands about models: fit, predict, inspect and export."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.filesize import decimal
+from rich.text import Text
+
+from .. import runs
+from ..estimator import FMTC
+from ..runtime.wire import file_names, write_file
+from ..tables import DataError, read_silos
+from .program import (
+    Option,
+    build_model,
+    data_options,
+    free_path,
+    main_group,
+    model_options,
+    n_clusters_option,
+    out_option,
+    quiet_option,
+    random_state_option,
+)
+from .words import Rounds, Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+
+# ------------------------------------------------------------------------------------------------------------ fit
+
+
+@main_group.command(
+    short_help="Cluster silos, one file each.",
+    epilog="""\b
+Examples:
+  fmtc fit north.csv south.csv west.csv -k 4 --out run
+  fmtc fit all.parquet --client-column site --label-column class --drop zip -k 4 --out run
+  fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
+  fmtc fit *.csv -k 4 --out run --resume        (go on after an interrupt)
+  fmtc fit --config study.toml                  (with a table [fit])""",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@n_clusters_option
+@out_option
+@random_state_option
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
+@click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
+@quiet_option
+@data_options
+@model_options
+@click.pass_context
+def fit(
+    ctx: click.Context,
+    /,
+    files: tuple[Path, ...],
+    out: Path,
+    force: bool,
+    resume: bool,
+    quiet: bool,
+    client_column: str | None,
+    label_column: str | None,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    as_published: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Cluster silos: one file each, or one file with --client-column.
+
+    FILES are tables with a header (.csv, .tsv, .parquet) or matrices (.npy, .npz, dense or SciPy sparse). A silo is
+    named after its file. Writes to --out: labels/SILO.csv, model/, history.json and report.json.
+    """
+    started = time.perf_counter()
+    words = Words(quiet)
+    model = build_model(settings, as_published)
+    out = free_path(out, force, runs.is_run)
+    checkpoint = out.parent / f".{out.name}.checkpoint"
+    _check_resume(words, checkpoint, resume, force)
+    try:
+        with words.warnings_as_notes():
+            silos = read_silos(
+                files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop
+            )
+            note_constants(words, silos)
+            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: building graphs") as rounds:
+                rows = {silo.name: silo.X for silo in silos}
+                model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
+                results = runs.results(model, silos)
+        seconds = time.perf_counter() - started
+        report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+        runs.write_run(out, force, model, results, report)
+    except KeyboardInterrupt:
+        if checkpoint.exists():
+            ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+        raise
+    shutil.rmtree(checkpoint, ignore_errors=True)
+
+    show_run(words, report, out)
+    if as_json:
+        print_json({"out": str(out), **report})
+
+
+def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> None:
+    """An interrupted run is gone on with or, only when told so, thrown away."""
+    if resume and not checkpoint.exists():
+        words.note("there is no interrupted run to resume; starting afresh")
+    if checkpoint.exists() and not resume:
+        if not force:
+            raise click.UsageError(
+                f"{checkpoint} holds an interrupted run; go on with it with --resume, or start afresh with --force"
+            )
+        shutil.rmtree(checkpoint)
+
+
+# -------------------------------------------------------------------------------------------------------- predict
+
+
+@main_group.command(
+    short_help="Cluster new rows with a model.",
+    epilog="""\b
+Examples:
+  fmtc predict run new.csv --client north > labels.csv
+  fmtc predict run new.csv --client north --id-column patient --proba --out labels.csv
+  fmtc predict run all.parquet --client-column site --json""",
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--client", metavar="SILO", cls=Option, help="The silo whose model is used; needed where there are many.")
+@click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
+@click.option("--proba", is_flag=True, cls=Option, help="Add the probability of every cluster.")
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+@data_options
+def predict(
+    run: Path,
+    file: Path,
+    client: str | None,
+    out: Path | None,
+    proba: bool,
+    force: bool,
+    client_column: str | None,
+    label_column: str | None,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
+
+    RUN is the --out folder of `fmtc fit`, or a model folder. The columns must be those of the model; their order is
+    free. --label-column only says that a column is no feature.
+    """
+    if client is not None and client_column is not None:
+        raise click.UsageError("give --client for all rows or --client-column for each, not both")
+    words = Words()
+    if out is not None:
+        out = free_path(out, force)
+    model, _ = runs.load_run(run)
+    name = None if client_column is not None else _one_client(model, client)
+    known = getattr(model, "feature_names_in_", None)
+    with words.warnings_as_notes():
+        silos = read_silos(
+            [file], client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
+            features=None if known is None else known.tolist(),
+        )  # fmt: skip
+        width, named = silos[0].X.shape[1], silos[0].feature_names is not None
+        if width != model.n_features_in_:
+            raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
+        if named != (known is not None):
+            words.note(f"{'the model' if named else file.name} has no column names; columns are taken in their order")
+        if known is not None:
+            del model.feature_names_in_  # names have been compared
+        labels, P = [], []
+        for silo in silos:
+            labels.append(model.predict(silo.X, clients=name or silo.name))
+            P.append(model.predict_proba(silo.X, clients=name or silo.name))
+    table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_file(out, runs.as_csv(table))
+        words.say(f"wrote {out}: {plural(table.height, 'row')}")
+    if as_json:
+        print_json({"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)})
+    elif out is None:
+        click.echo(runs.as_csv(table), nl=False)
+
+
+def _one_client(model: FMTC, client: str | None) -> str:
+    if client is None and len(model.client_ids_) == 1:
+        return model.client_ids_[0]
+    if client is None or client not in model.client_ids_:
+        wanted = "give --client" if client is None else f"it has no {client!r}"
+        raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.client_ids_))}; {wanted}")
+    return client
+
+
+# -------------------------------------------------------------------------------------------------------- inspect
+
+
+@main_group.command(
+    "inspect",
+    short_help="Tell what a model is.",
+    epilog="""\b
+Examples:
+  fmtc inspect run
+  fmtc inspect run --top 8
+  fmtc inspect run --json | python -m json.tool""",
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
+              help="Features to show for each cluster.")  # fmt: skip
+def inspect_run(run: Path, top: int, as_json: bool) -> None:
+    """Tell what a model is: silos, features, clusters, how its rounds ended, file sizes.
+
+    RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
+    (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
+    of the feature.
+    """
+    model, folder = runs.load_run(run)
+    history = model.history_  # empty where a model was kept without its rounds
+    about: dict[str, Any] = {
+        "model": str(folder),
+        "bytes": sum(file.stat().st_size for file in folder.iterdir()),
+        "n_clusters": model.n_clusters,
+        "n_features": model.n_features_in_,
+        "feature_names": getattr(model, "feature_names_in_", None),
+        "settings": model.get_params(),
+        "n_iter": model.n_iter_,
+        "converged": model.converged_,
+        "stopped_because": model.stopped_because_,
+        "last_round": asdict(history[-1]) if history else None,
+        "bytes_up": sum(record.bytes_up for record in history) if history else None,
+        "bytes_down": sum(record.bytes_down for record in history) if history else None,
+        "clients": {cid: _about_client(model, folder, cid, top) for cid in model.client_ids_},
+    }
+    if as_json:
+        print_json(about)
+    else:
+        _show_model(about)
+
+
+def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
+    file = f"{file_names(model.client_ids_)[cid]}.safetensors"
+    names = getattr(model, "feature_names_in_", [f"column {j}" for j in range(model.n_features_in_)])
+    signatures = model.cluster_centers_[cid] @ model.projections_[cid].T  # k x d
+    return {
+        "file": file,
+        "bytes": (folder / file).stat().st_size,
+        "dtype": str(model.projections_[cid].dtype),
+        "top_features": [
+            [{"feature": str(names[j]), "weight": float(signature[j])} for j in np.argsort(-np.abs(signature))[:top]]
+            for signature in signatures
+        ],
+    }
+
+
+def _show_model(about: Mapping[str, Any]) -> None:
+    console = Console(highlight=False)
+    last, clients = about["last_round"], about["clients"]
+    features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
+    facts = {
+        "model": f"{about['model']} ({decimal(about['bytes'])})",
+        "holds": f"{plural(len(clients), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
+        "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'not converged'}",
+        "stopped": about["stopped_because"],
+    }
+    if last is None:
+        facts["residuals"] = facts["traffic"] = "not kept with this model"
+    else:
+        facts["residuals"] = (
+            f"{last['primal_residual']:.1e} (primal), {last['dual_residual']:.1e} (dual) in the last round"
+        )
+        facts["traffic"] = f"{decimal(about['bytes_up'])} from the silos, {decimal(about['bytes_down'])} to them"
+    for name, fact in facts.items():
+        show(console, Text.assemble((f"{name:<11}", "bold"), fact))
+    console.print()
+    table = new_table()
+    for title in ("silo", "file", "cluster", "features that mark it"):
+        table.add_column(title, justify="right" if title == "cluster" else "left")
+    for cid, client in clients.items():
+        for j, marks in enumerate(client["top_features"]):
+            shown = "  ".join(f"{'-' if mark['weight'] < 0 else '+'}{mark['feature']}" for mark in marks)
+            first = (Text(cid), Text(f"{client['file']} ({decimal(client['bytes'])})")) if j == 0 else ("", "")
+            table.add_row(*first, str(j), Text(shown))
+        table.add_section()
+    console.print(table)
+
+
+# --------------------------------------------------------------------------------------------------------- export
+
+
+@main_group.command(
+    short_help="Write one silo's model as an ONNX file.",
+    epilog="""\b
+Examples:
+  fmtc export run --client north --onnx north.onnx
+  fmtc export run --client north --onnx north.onnx --float64 --force""",
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--client", metavar="SILO", cls=Option, help="The silo whose model is written; needed where there are many."
+)
+@click.option("--onnx", type=click.Path(path_type=Path), required=True, cls=Option, help="File to write.")
+@click.option("--float64", is_flag=True, cls=Option, help="Double precision; otherwise single.")
+@click.option("--force", is_flag=True, cls=Option, help="Replace the file.")
+def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool, as_json: bool) -> None:
+    """Write one silo's model as an ONNX file: from X (rows x features) to label and probability.
+
+    RUN is the --out folder of `fmtc fit`, or a model folder.
+    """
+    words = Words()
+    onnx = free_path(onnx, force)
+    model, _ = runs.load_run(run)
+    client = _one_client(model, client)
+    onnx.parent.mkdir(parents=True, exist_ok=True)
+    model.export_onnx(client, onnx, dtype=np.float64 if float64 else np.float32)
+    words.say(
+        f"wrote {onnx}: silo {client!r}, {plural(model.n_features_in_, 'feature')}, {decimal(onnx.stat().st_size)}"
+    )
+    if as_json:
+        print_json({"onnx": str(onnx), "client": client, "bytes": onnx.stat().st_size,
+                    "dtype": "float64" if float64 else "float32"})  # fmt: skip

@@ -1,0 +1,367 @@
+"""The program: its commands' classes, settings from files, exit codes, and parameters that commands share."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import tomllib
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from .. import __version__
+from ..estimator import FMTC
+from ..kernels.consensus import COUPLINGS
+from ..runtime.driver import ClientError
+from ..steps import ALIGNMENTS, LABEL_SOURCES, Hyper
+from ..tables import nearest_names
+from .words import show
+
+EXIT_CODES = """\b
+Exit codes:
+  0    done
+  1    something failed that should not (FMTC_DEBUG=1 or -v shows where)
+  2    the command was not understood, or would overwrite something
+  3    data refused: a file or a value that cannot be used
+  5    a client is missing
+  130  interrupted"""
+
+
+# ----------------------------------------------------------------------------------------- options and commands
+
+
+class Option(click.Option):
+    """An option that knows the section of the help page it belongs to."""
+
+    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class _ConfigOption(Option):
+    """The option --config, whose help names the table of the command it belongs to."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        return record and (record[0], record[1].replace("[COMMAND]", f"[{_table_of(ctx)}]"))
+
+
+class Command(click.Command):
+    """A command with the options all commands share, and a help page in sections."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.params += [
+            Option(["--json", "as_json"], is_flag=True, help="One JSON document on standard output."),
+            _ConfigOption(["--config"], type=click.Path(path_type=Path), metavar="FILE", is_eager=True,
+                          expose_value=False, callback=_read_config,
+                          help="TOML file with a table [COMMAND]; keys are the flags with underscores; flags win."),
+            Option(["-v", "--verbose"], is_flag=True, expose_value=False, callback=_be_verbose,
+                   help="Show where an error happened."),
+        ]  # fmt: skip
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Options under the heading of their section, in the order they were declared."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and isinstance(param, click.Option):
+                sections.setdefault(getattr(param, "section", "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+class Group(click.Group):
+    """A group of commands inside the program, such as `fmtc federate`; its commands are of the class `Command`.
+
+    Exceptions pass through to the `Program` at the top.
+    """
+
+    command_class = Command
+    group_class: type[click.Group] | type[type] | None = type  # a group inside is of the same class
+
+
+def _be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    ctx.meta["fmtc.verbose"] = ctx.meta.get("fmtc.verbose", False) or value
+
+
+def leaves(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All commands of a group and of the groups inside it, each with the words that call it."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from leaves(command, (*above, name))
+        else:
+            yield (*above, name), command
+
+
+# --------------------------------------------------------------------------------------------- settings from files
+
+
+def _table_of(ctx: click.Context) -> str:
+    """The table of a config file that belongs to a command: its words after `fmtc`, with dots."""
+    words: list[str] = []
+    while ctx.parent is not None:
+        words.insert(0, ctx.info_name or "")
+        ctx = ctx.parent
+    return ".".join(words)
+
+
+def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Values of a TOML file as defaults of this command's parameters; every name in the file must be known."""
+    if path is None:
+        return
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise click.BadParameter(f"{path} is not TOML: {error}") from None
+    program = ctx.find_root().command
+    assert isinstance(program, click.Group)
+    for key, value in document.items():
+        if not isinstance(value, dict):
+            raise click.BadParameter(f"{path}: {key!r} stands outside a table; put it under [{_table_of(ctx)}]")
+    defaults: dict[str, Any] = {}
+    for where, command, table in _tables(path, program, document):
+        known = config_keys(command)
+        for key, value in table.items():
+            if key not in known:
+                raise click.BadParameter(f"{path}: [{where}] has no setting {key!r}; {nearest_names(key, known)}")
+            if command is ctx.command:
+                defaults[known[key].name or key] = _as_typed(known[key], value)
+    ctx.default_map = defaults
+
+
+def _tables(
+    path: Path, group: click.Group, document: Mapping[str, Any], above: str = ""
+) -> Iterator[tuple[str, click.Command, Mapping[str, Any]]]:
+    """Name, command and content of each table of a config file; those of commands in a group are nested."""
+    for name, table in document.items():
+        where = above + name
+        if not isinstance(table, dict):
+            inside = " or ".join(f"[{above}{command}]" for command in group.commands)
+            raise click.BadParameter(f"{path}: [{above[:-1]}] is a group of commands; put {name!r} under {inside}")
+        if name not in group.commands:
+            raise click.BadParameter(f"{path}: [{where}] is no command; {nearest_names(name, group.commands)}")
+        command = group.commands[name]
+        if isinstance(command, click.Group):
+            yield from _tables(path, command, table, f"{where}.")
+        else:
+            yield where, command, table
+
+
+def config_keys(command: click.Command) -> dict[str, click.Parameter]:
+    """Parameters of a command under their longest flag, with underscores."""
+    keys = {max(p.opts, key=len).lstrip("-").replace("-", "_"): p for p in command.params}
+    return {key: param for key, param in keys.items() if key != "config"}
+
+
+def _as_typed(param: click.Parameter, value: Any) -> Any:
+    """A value of a config file in the words a flag would have been given in, so that both are checked alike."""
+    if isinstance(value, bool):
+        return value if getattr(param, "is_flag", False) else ("yes" if value else "no")
+    if param.multiple or param.nargs == -1:
+        pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
+        return [str(v) for v in (pairs if isinstance(pairs, list) else [pairs])]
+    if isinstance(value, dict | list):
+        raise click.BadParameter(f"{param.name} takes one value, got {value}")
+    return str(value)
+
+
+# -------------------------------------------------------------------------------------------------- the program
+
+
+class Program(Group):
+    """The group of all commands; turns exceptions into one sentence and an exit code."""
+
+    group_class = Group
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command and exit with the code that belongs to how it ended."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise  # click's own; also the reader of standard output gone, at which click ends quietly
+        except KeyboardInterrupt:
+            _complain("", "interrupted" + ctx.meta.get("fmtc.interrupted", ""))
+            ctx.exit(130)
+        except Exception as error:
+            if ctx.meta.get("fmtc.verbose") or os.environ.get("FMTC_DEBUG", "0") not in ("", "0"):
+                traceback.print_exc()
+            code, sentence = judge(error)
+            _complain("Error: ", sentence)
+            ctx.exit(code)
+
+
+def judge(error: Exception) -> tuple[int, str]:
+    """Exit code and sentence for an exception."""
+    if isinstance(error, ClientError):
+        return 5, str(error)
+    if isinstance(error, ValueError) and not isinstance(error, np.linalg.LinAlgError):
+        return 3, str(error)
+    if isinstance(error, ImportError):
+        return 1, str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return 1, f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    return 1, f"{type(error).__name__}: {error} (this should not happen; FMTC_DEBUG=1 shows where it did)"
+
+
+def _complain(prefix: str, sentence: str) -> None:
+    show(Console(stderr=True, highlight=False), Text.assemble((prefix, "bold red"), sentence))
+
+
+@click.group(cls=Program, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="fmtc %(version)s")
+def main_group() -> None:
+    """Federated multi-task clustering: one model per silo, each better for what the others learnt.
+
+    Begin with `fmtc demo`, then `fmtc fit --help`.
+    """
+
+
+def main() -> None:
+    """Entry point of the `fmtc` program."""
+    main_group(prog_name="fmtc")
+
+
+# --------------------------------------------------------------------------------------------- shared parameters
+
+
+def data_options(command: Any) -> Any:
+    """Which columns of the files are no features."""
+    for option in (
+        click.option("--drop", multiple=True, metavar="NAME", cls=Option, section="Data",
+                     help="A column to leave out; may be given many times."),
+        click.option("--id-column", metavar="NAME", cls=Option, section="Data",
+                     help="Column that names each row; it is copied to the output."),
+        click.option("--label-column", metavar="NAME", cls=Option, section="Data",
+                     help="Column of known classes, used for scoring only."),
+        click.option("--client-column", metavar="NAME", cls=Option, section="Data",
+                     help="Column that names the silo of each row, where all silos are in one file."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+class _CountOrAuto(click.ParamType):
+    name = "count|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return value if value == "auto" else int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a whole number nor 'auto'", param, ctx)
+
+
+# Every parameter of FMTC that is a plain value, with its type on the command line and a line of help; the flag has
+# its name. A flag that is not given leaves the choice to FMTC or FMTC.as_published.
+MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
+    "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
+    "beta": (float, "Strength of the coupling; 0 leaves the silos alone, 1 shrinks the first consensus to nothing."),
+    "ridge": (float, "Weight of the consensus in a silo's regression."),
+    "schatten_p": (float, "Exponent of the Schatten norm, above 0 and at most 1."),
+    "coupling": (click.Choice(COUPLINGS), "What is made low-rank: the tensor of projections, or all side by side."),
+    "align": (click.Choice(ALIGNMENTS), "Turn the silos to a common frame: each round, once, or never."),
+    "n_neighbors": (_CountOrAuto(), "Neighbours in each silo's graph; auto is max(10, sqrt(rows)/2)."),
+    "bandwidth": (float, "Width of the Gaussian edge weights; left out, the mean distance to the neighbours."),
+    "n_inner": (int, "Steps on the embedding in each round."),
+    "max_iter": (int, "Largest number of rounds."),
+    "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
+    "center": (click.Choice(["auto", "yes", "no"]), "Subtract each silo's column means; auto: unless sparse."),
+    "labels_from": (click.Choice(LABEL_SOURCES), "Cluster the projected rows, or the embedding (the paper)."),
+    "n_init": (int, "Restarts of k-means."),
+    "rho": (float, "Switches to the paper's absolute units of alpha, beta and rho."),
+    "step_size": (float, "The paper's eta; left out, 1/(2 + alpha)."),
+    "n_jobs": (int, "Silos worked on at the same time; -1 for all cores."),
+}
+
+
+def model_options(command: Any) -> Any:
+    """The settings of the model, for `build_model`: as_published, client_weights and those of MODEL_OPTIONS."""
+    for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
+        default = inspect.signature(FMTC).parameters[name].default
+        text = text if default is None else f"{text}  [default: {default}]"
+        flag = "--" + name.replace("_", "-")
+        command = click.option(flag, name, type=kind, default=None, cls=Option, section="Model", help=text)(command)
+    for option in (
+        click.option("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER", cls=Option,
+                     section="Model",
+                     help="How much a silo's own data count against the consensus; once for every silo."),
+        click.option("--as-published", is_flag=True, cls=Option, section="Model",
+                     help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+n_clusters_option = click.option(
+    "-k", "--n-clusters", type=int, required=True, cls=Option, help="Clusters in every silo."
+)
+out_option = click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
+random_state_option = click.option(
+    "--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
+    help="The same number gives the same labels, to the last bit.  [default: 0]",
+)  # fmt: skip
+quiet_option = click.option(
+    "-q", "--quiet", is_flag=True, cls=Option, help="No progress and no table; notes and errors stay."
+)
+
+
+def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
+    """The estimator of the flags that were given, its values checked before any file is read.
+
+    Parameters
+    ----------
+    settings : mapping
+        Parameters of `FMTC` as `model_options` reads them: None or an empty tuple where no flag was given, "auto",
+        "yes" or "no" for center, SILO=NUMBER for each of client_weights.
+    as_published : bool
+        Whether what was not given comes from `FMTC.as_published`.
+
+    Returns
+    -------
+    FMTC
+        Not fitted.
+    """
+    given = {name: value for name, value in settings.items() if value not in (None, ())}
+    if "center" in given:
+        given["center"] = {"auto": "auto", "yes": True, "no": False}[given["center"]]
+    if "client_weights" in given:
+        given["client_weights"] = dict(map(_weight, given["client_weights"]))
+    model = FMTC.as_published(**given) if as_published else FMTC(**given)
+    try:
+        Hyper(**{f.name: getattr(model, f.name) for f in fields(Hyper) if f.name != "seed"})
+    except (TypeError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+    return model
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, equals, value = text.rpartition("=")
+    try:
+        return name, float(value) if equals and name else float("no")
+    except ValueError:
+        raise click.UsageError(f"--client-weight {text!r} is not of the form SILO=NUMBER, such as north=2") from None
+
+
+def free_path(path: Path, force: bool, ours: Callable[[Path], bool] | None = None) -> Path:
+    """Refuse to overwrite without --force, and to replace a folder that is not empty and not one of ours."""
+    if path.name in ("", ".."):
+        path = path.resolve()
+    if path.exists() and not force:
+        raise click.UsageError(f"{path} exists; choose another name, or replace it with --force")
+    if ours is None and path.is_dir():
+        raise click.UsageError(f"{path} is a folder; give the name of a file")
+    if ours is not None and path.exists() and not (path.is_dir() and (ours(path) or not any(path.iterdir()))):
+        raise click.UsageError(
+            f"{path} was not written by this command, so --force does not replace it; choose another name"
+        )
+    return path

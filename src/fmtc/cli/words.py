@@ -1,0 +1,161 @@
+"""What a command says: words, tables and progress on standard error, JSON on standard output."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..runtime.driver import RoundRecord
+from ..runtime.wire import jsonable
+from ..tables import Silo, constant_columns
+
+
+def show(console: Console, what: Text | Table) -> None:
+    """A line is broken between words on a terminal and nowhere else."""
+    console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
+
+
+class Words:
+    """What a command says to its reader, on standard error, and the notes it collects on the way."""
+
+    def __init__(self, quiet: bool = False):
+        self.console = Console(stderr=True, highlight=False)
+        self.quiet = quiet
+        self.notes: list[str] = []
+
+    def say(self, text: str | Table, style: str = "") -> None:
+        """One line or table, unless the reader wants quiet."""
+        if not self.quiet:
+            show(self.console, Text(text, style) if isinstance(text, str) else text)
+
+    def note(self, text: str) -> None:
+        """One line about something worth knowing, kept for the JSON output as well; the same note only once."""
+        if text not in self.notes:
+            self.notes.append(text)
+            show(self.console, Text.assemble(("note: ", "yellow"), text))
+
+    @contextmanager
+    def warnings_as_notes(self) -> Iterator[None]:
+        """Python warnings raised in the block become notes; those meant for programmers are left out."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
+                warnings.simplefilter("ignore", category)
+            warnings.showwarning = lambda message, *_, **__: self.note(" ".join(str(message).split()))
+            yield
+
+
+class Rounds:
+    """A callback that shows rounds as they pass: a bar on a terminal, a line each elsewhere, nothing when quiet."""
+
+    def __init__(self, words: Words, max_iter: int, tol: float, before: str):
+        self.words, self.max_iter, self.tol = words, max_iter, tol
+        console = words.console
+        self.live = console.is_terminal and not console.is_dumb_terminal
+        self.progress = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(14), TextColumn("{task.fields[residuals]}"),
+            TimeElapsedColumn(), console=console, transient=True, disable=words.quiet or not self.live,
+        )  # fmt: skip
+        self.task = self.progress.add_task(before, total=None, residuals="")
+        if not self.live:
+            words.say(before)
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, record: RoundRecord) -> None:
+        """Show one round."""
+        primal, dual = record.primal_residual, record.dual_residual
+        if not self.live:
+            self.words.say(f"round {record.round_no}: residuals {primal:.1e} (primal), {dual:.1e} (dual)")
+        last = record.round_no >= self.max_iter or max(primal, dual) < self.tol
+        self.progress.update(
+            self.task,
+            total=self.max_iter,
+            completed=record.round_no,
+            description="finding clusters" if last else f"round {record.round_no}/{self.max_iter}",
+            residuals=f"primal {primal:.1e}  dual {dual:.1e}  (tol {self.tol:g})",
+        )
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on standard output."""
+    click.echo(json.dumps(jsonable(document), indent=1))
+
+
+def new_table(**looks: Any) -> Table:
+    """An empty table that looks like all others."""
+    return Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True, **looks)
+
+
+def plural(count: int, noun: str) -> str:
+    """A count and its noun."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# ------------------------------------------------------------------------------------------------ words about runs
+
+
+def size_of(silos: Sequence[Silo]) -> str:
+    """Such as: 3 silos, 135 rows, 4 features."""
+    rows = sum(silo.X.shape[0] for silo in silos)
+    return f"{plural(len(silos), 'silo')}, {plural(rows, 'row')}, {plural(silos[0].X.shape[1], 'feature')}"
+
+
+def note_constants(words: Words, silos: Sequence[Silo]) -> None:
+    """A note on columns that say nothing in a silo."""
+    constant = constant_columns(silos)
+    if constant:
+        shown = [
+            f"{name} ({'every silo' if len(where) == len(silos) else ', '.join(where)})" if len(silos) > 1 else name
+            for name, where in list(constant.items())[:5]
+        ]
+        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
+        words.note(
+            f"{plural(len(constant), 'column')} with one value in all rows of a silo, which cannot help there: "
+            f"{', '.join(shown)}{more}"
+        )
+
+
+def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
+    """The table of a run, how it ended, and where it is; `report` is that of `fmtc.runs`."""
+    words.say(_run_table(report))
+    words.say("")
+    words.say(
+        f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
+        "green" if report["converged"] else "yellow",
+    )
+    words.say(f"wrote {out}: labels/, model/, history.json, report.json")
+
+
+def _run_table(report: Mapping[str, Any]) -> Table:
+    scored = [name for name in ("acc", "nmi", "ri") if name in report["mean"]]
+    table = new_table()
+    table.add_column("silo")
+    for title in ("rows", "cluster sizes", "score", *map(str.upper, scored)):
+        table.add_column(title, justify="right")
+    for line in report["silos"]:
+        sizes = [int(size) for size in line["cluster_sizes"]]
+        shown = " ".join(map(str, sizes[:12])) + (f" … ({len(sizes)})" if len(sizes) > 12 else "")
+        scores = [f"{line[name]:.3f}" if name in line else "–" for name in ("score", *scored)]
+        table.add_row(Text(line["silo"]), f"{line['rows']:,}", shown, *scores)
+    if len(report["silos"]) > 1:
+        table.add_section()
+        means = [f"{report['mean'][name]:.3f}" for name in ("score", *scored)]
+        table.add_row("mean", "", "", *means, style="bold")
+    return table

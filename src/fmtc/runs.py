@@ -1,0 +1,222 @@
+"""The folder a run leaves behind: labels, model, history and report."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from . import __version__
+from .estimator import FMTC
+from .metrics import score_clients
+from .models import MODEL_FILE, load
+from .runtime.wire import FileError, file_names, new_folder, write_file, write_json
+from .tables import Silo
+
+Array = np.ndarray
+
+REPORT_FORMAT = 1
+PROJECTED_ROWS = 500  # of each silo, in report.json
+EXTRAS = {"plot": "matplotlib", "onnx": "onnx", "federation": "nvflare"}
+
+
+@dataclass(frozen=True, eq=False)
+class SiloResult:
+    """What one silo came to."""
+
+    silo: Silo
+    labels: Array  # n
+    probabilities: Array  # n x k
+    line: dict[str, Any]  # in the report
+    shown: Array  # at most 500 places among the rows
+    view: Array  # the shown rows as `transform` sees them
+
+
+def results(model: FMTC, silos: Sequence[Silo]) -> list[SiloResult]:
+    """What each silo of a fitted model came to.
+
+    Parameters
+    ----------
+    model : FMTC
+        Fitted, with the `labels_` of all rows of `silos` in their order.
+    silos : sequence of Silo
+        The rows it was fitted on.
+
+    Returns
+    -------
+    list of SiloResult
+        In the order of `silos`.
+    """
+    found = []
+    ends = np.cumsum([silo.X.shape[0] for silo in silos])
+    rng = np.random.default_rng(model.random_state)
+    for silo, labels in zip(silos, np.split(model.labels_, ends[:-1]), strict=True):
+        line: dict[str, Any] = {
+            "silo": silo.name,
+            "rows": len(labels),
+            "cluster_sizes": np.bincount(labels, minlength=model.n_clusters),
+            "score": model.score(silo.X, clients=silo.name),
+        }
+        if silo.labels is not None:
+            known = [place for place, label in enumerate(silo.labels) if label is not None]
+            line["labelled_rows"] = len(known)
+            if known:
+                truth = [silo.labels[place] for place in known]
+                line |= score_clients(truth, labels[known], [silo.name] * len(known))["mean"]
+        shown = np.sort(rng.permutation(len(labels))[:PROJECTED_ROWS])
+        view = model.transform(silo.X[shown], clients=silo.name)
+        found.append(SiloResult(silo, labels, model.predict_proba(silo.X, clients=silo.name), line, shown, view))
+    return found
+
+
+def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
+    """The lines of all silos, and their unweighted mean over the silos that have the score."""
+    lines = [result.line for result in results]
+    names = [name for name in ("score", "acc", "nmi", "ri") if any(name in line for line in lines)]
+    mean = {name: float(np.mean([line[name] for line in lines if name in line])) for name in names}
+    return {"silos": lines, "mean": mean}
+
+
+def report(
+    model: FMTC,
+    results: Sequence[SiloResult],
+    *,
+    files: Iterable[Path],
+    as_published: bool,
+    seconds: float,
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """What report.json says, without the history and the projection, which `write_run` adds.
+
+    Parameters
+    ----------
+    model : FMTC
+        Fitted.
+    results : sequence of SiloResult
+        Of `results(model, silos)`.
+    files : paths
+        The files that were read; only their names are told.
+    as_published : bool
+        Whether the settings began with those of the paper.
+    seconds : float
+        How long it took.
+    notes : sequence of str
+        Things worth knowing that were seen on the way.
+
+    Returns
+    -------
+    dict
+        Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
+    """
+    return {
+        "kind": "fmtc report",
+        "schema": REPORT_FORMAT,
+        "versions": versions(),
+        "files": [file.name for file in files],
+        "settings": model.get_params() | {"as_published": as_published},
+        "n_features": model.n_features_in_,
+        "feature_names": results[0].silo.feature_names,
+        "n_iter": model.n_iter_,
+        "converged": model.converged_,
+        "stopped_because": model.stopped_because_,
+        "seconds": seconds,
+        "notes": notes,
+        **scores(results),
+    }
+
+
+def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> None:
+    """The folder of a run, whole or not at all; the model takes the column names of the silos.
+
+    report.json holds 2-D projections of at most 500 training rows of each silo, for a picture: unlike model/, it is
+    made of the silo's rows and is meant to stay where they are.
+    """
+    if results[0].silo.feature_names is not None:
+        model.feature_names_in_ = np.array(results[0].silo.feature_names, dtype=object)
+    history = [asdict(record) for record in model.history_]
+    with new_folder(out, overwrite=force) as folder:
+        (folder / "labels").mkdir()
+        names = file_names(result.silo.name for result in results)
+        for result in results:
+            table = label_table([result.silo], [result.labels], [result.probabilities])
+            write_file(folder / "labels" / f"{names[result.silo.name]}.csv", as_csv(table))
+        model.save(folder / "model")
+        write_json(folder / "history.json", history)
+        write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})
+
+
+def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
+    """Principal plane of the projected rows of all silos together: x, y and cluster of each row that is shown."""
+    E = np.vstack([result.view for result in results]).astype(np.float64)
+    E -= E.mean(axis=0)
+    _, _, axes = np.linalg.svd(E, full_matrices=False)
+    axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
+    axes *= np.where(axes[np.arange(2), np.abs(axes).argmax(axis=1)] < 0, -1, 1)[:, None]
+    planes = np.split(E @ axes.T, np.cumsum([len(result.shown) for result in results])[:-1])
+    return {
+        r.silo.name: {"row": r.silo.rows[r.shown], "x": plane[:, 0], "y": plane[:, 1], "cluster": r.labels[r.shown]}
+        for r, plane in zip(results, planes, strict=True)
+    }
+
+
+def label_table(
+    silos: Sequence[Silo], labels: Sequence[Array], P: Sequence[Array], *, clients: bool = False, proba: bool = False
+) -> pl.DataFrame:
+    """One line per row, in the order of the file: identifier or row number, cluster, how probable it is."""
+    order = np.argsort(np.concatenate([silo.rows for silo in silos]), kind="stable")
+    cluster, probability = np.concatenate(labels)[order], np.concatenate(P)[order]
+    columns: dict[str, Any] = {}
+    if silos[0].ids is None:
+        columns["row"] = np.concatenate([silo.rows for silo in silos])[order]
+    else:
+        ids = [name for silo in silos for name in silo.ids or ()]
+        columns["id"] = [ids[i] for i in order]
+    if clients:
+        names = [silo.name for silo in silos for _ in silo.rows]
+        columns["client"] = [names[i] for i in order]
+    columns |= {"cluster": cluster, "probability": probability[np.arange(len(cluster)), cluster]}
+    if proba:
+        columns |= {f"probability_{j}": probability[:, j] for j in range(probability.shape[1])}
+    return pl.DataFrame(columns)
+
+
+def as_csv(table: pl.DataFrame) -> bytes:
+    """A table as the bytes of a CSV file."""
+    return table.write_csv(float_precision=6).encode()
+
+
+def is_run(folder: Path) -> bool:
+    """Whether `write_run` wrote this folder."""
+    return (folder / "report.json").is_file() and (folder / "model" / MODEL_FILE).is_file()
+
+
+def load_run(path: Path) -> tuple[FMTC, Path]:
+    """The model of a folder that `write_run` or `FMTC.save` wrote, and the model's own folder."""
+    for folder in (path / "model", path):
+        if (folder / MODEL_FILE).exists():
+            return load(folder), folder
+    raise FileError(f"{path} holds no model; give the --out folder of `fmtc fit`, or one that FMTC.save wrote")
+
+
+def versions() -> dict[str, Any]:
+    """Versions of what computes, and of each extra or None."""
+    return {
+        "fmtc": __version__,
+        "python": platform.python_version(),
+        **{name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn")},
+        "extras": {extra: installed(package) for extra, package in EXTRAS.items()},
+    }
+
+
+def installed(package: str) -> str | None:
+    """Version of a package, or None where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
