@@ -1,4 +1,4 @@
-"""The only round loop: hello, prepare, rounds, finish; stop rule, history, callbacks, checkpoints."""
+"""The only round loop: common units, hello, prepare, rounds, finish; stop rule, history, callbacks, checkpoints."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from threadpoolctl import ThreadpoolController
 
+from ..kernels.scaling import Scaling
 from ..steps import (
+    POOLED,
     Downlink,
     Hyper,
     ServerState,
@@ -23,15 +25,17 @@ from ..steps import (
     finishes,
     numbering,
     open_server,
+    pooled_scaling,
     preparations,
+    rescalings,
     server_step,
     without_clients,
 )
-from .wire import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
+from .wire import FileError, check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 
 
 @dataclass
@@ -42,6 +46,7 @@ class Replies:
     failures: dict[str, Exception] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+    refused: int = 0  # messages that were thrown away: of the wrong shape, not finite, late, twice
 
 
 class Transport(Protocol):
@@ -60,8 +65,8 @@ class Transport(Protocol):
         """Keep what clients need to go on from the round they are in."""
         ...
 
-    def load_clients(self, folder: Path) -> None:
-        """Bring clients back to the round of a checkpoint."""
+    def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
+        """Bring these clients back to the round of a checkpoint."""
         ...
 
 
@@ -88,6 +93,7 @@ class RoundRecord:
     bytes_down: int
     seconds: float
     missing: tuple[str, ...] = ()
+    refused: int = 0
 
     @classmethod
     def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
@@ -175,12 +181,14 @@ def run(
     quorum = _quorum(min_clients, len(transport.client_ids))
     saved = _load(folder, hyper, transport, weights) if folder is not None and resume else None
     if saved is None:
-        hellos = _ask(transport, {cid: Downlink("hello") for cid in transport.client_ids}, quorum, "saying hello")
-        server, history = open_server(hellos.uplinks, hyper, weights), tuple[RoundRecord, ...]()
+        server, history = _open(transport, hyper, weights, quorum), tuple[RoundRecord, ...]()
     else:
         server, history = saved
+        if server.scaling is not None:
+            _ask(transport, rescalings(server.scaling, server.client_ids), quorum, "scaling its columns")
     ready = _ask(transport, preparations(server, hyper), quorum, "preparing")
-    server = without_clients(server, set(ready.failures))
+    if server.round_no == 0:
+        server = without_clients(server, set(ready.failures))
 
     stopped = _stop_reason(history, hyper)
     while stopped is None:
@@ -197,6 +205,7 @@ def run(
             bytes_down=replies.bytes_down,
             seconds=time.perf_counter() - started,
             missing=tuple(sorted(replies.failures)),
+            refused=replies.refused,
         )
         history = (*history, record)
         logger.info(
@@ -216,6 +225,18 @@ def run(
     return Result(server, history, converged, reason, tuple(sorted(missing)))
 
 
+def _open(transport: Transport, hyper: Hyper, weights: Mapping[str, float] | None, quorum: int) -> ServerState:
+    """The server before the first round, of the clients that have answered every question so far."""
+    ids: Iterable[str] = transport.client_ids
+    scaling = None
+    if hyper.scale in POOLED:
+        summed = _ask(transport, dict.fromkeys(ids, Downlink("moments")), quorum, "summing up its columns")
+        scaling = pooled_scaling(summed.uplinks)
+        ids = _ask(transport, rescalings(scaling, sorted(summed.uplinks)), quorum, "scaling its columns").uplinks
+    hellos = _ask(transport, dict.fromkeys(ids, Downlink("hello")), quorum, "saying hello")
+    return open_server(hellos.uplinks, hyper, weights, scaling)
+
+
 def _quorum(min_clients: int | None, m: int) -> int:
     if min_clients is None:
         return m
@@ -232,7 +253,9 @@ def _ask(transport: Transport, messages: Mapping[str, Downlink], quorum: int, do
     for cid, error in replies.failures.items():
         logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
     if len(replies.uplinks) < quorum:
-        cid, error = next(iter(sorted(replies.failures.items())))
+        if not replies.failures:  # a resumed run: clients were left out before its first round
+            raise ClientError(f"the run goes on with {len(messages)} clients, {quorum} needed: lower min_clients")
+        cid, error = min(replies.failures.items())
         raise ClientError(
             f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
             f"({len(replies.uplinks)} of {len(messages)} clients answered, {quorum} needed)"
@@ -258,7 +281,7 @@ def _stop_reason(history: tuple[RoundRecord, ...], hyper: Hyper) -> tuple[bool, 
 
 ROUND = "round-" + 5 * "[0-9]"
 CLIENTS = "clients"  # folder inside a round: a client may be called "server"
-_ARRAYS = ("omega", "W", "Z", "Y", "losses")
+_ARRAYS = ("omega", "W", "Z", "Y", "losses", "answered")
 _FREE_TO_CHANGE = {"max_iter", "tol", "n_init", "labels_from"}  # settings a resumed run may set anew
 
 
@@ -276,10 +299,13 @@ def _save(
         (part / CLIENTS).mkdir()
         transport.save_clients(part / CLIENTS)
         arrays = {a: getattr(server, a) for a in _ARRAYS} | {f"rotation:{c}": R for c, R in server.rotations.items()}
+        if server.scaling is not None:
+            arrays |= {f"scaling:{name}": array for name, array in pack(server.scaling).items()}
         about = {
             "kind": "server checkpoint",
             "schema": CHECKPOINT_FORMAT,
             "client_ids": server.client_ids,
+            "asked": transport.client_ids,
             **{f: getattr(server, f) for f in ("rho", "beta", "scale", "round_no")},
             "hyper": asdict(hyper),
             "weights": weights,
@@ -303,10 +329,12 @@ def _load(
     check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
     try:
         _check_same_run(folder, about, hyper, transport, weights)
-        transport.load_clients(rounds[-1] / CLIENTS)
+        transport.load_clients(rounds[-1] / CLIENTS, tuple(about["client_ids"]))
+        scaling = _under("scaling", arrays)
         server = ServerState(
             client_ids=tuple(about["client_ids"]),
-            rotations={name.partition(":")[2]: R for name, R in arrays.items() if name.startswith("rotation:")},
+            rotations=_under("rotation", arrays),
+            scaling=Scaling(**scaling) if scaling else None,
             rho=about["rho"],
             beta=about["beta"],
             scale=about["scale"],
@@ -316,6 +344,11 @@ def _load(
         return server, tuple(RoundRecord.from_dict(line) for line in about["history"])
     except KeyError as error:
         raise FileError(f"{path} is damaged: it lacks {error}") from None
+
+
+def _under(prefix: str, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays whose name begins with ``prefix:``, by the rest of it."""
+    return {name.partition(":")[2]: array for name, array in arrays.items() if name.startswith(prefix + ":")}
 
 
 def _check_same_run(
@@ -334,7 +367,7 @@ def _check_same_run(
             f"the checkpoint in {folder} was made with other settings ({'; '.join(changed)}). "
             "Resume with the same ones, or start afresh."
         )
-    if tuple(about["client_ids"]) != transport.client_ids:
+    if not set(about["client_ids"]) <= set(transport.client_ids) <= set(about["asked"]):
         raise FileError(
             f"the checkpoint in {folder} is of clients {about['client_ids']}, this run has {list(transport.client_ids)}"
         )

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
 from joblib import effective_n_jobs
 
 from ..steps import ClientState, Downlink, Hyper, Uplink, client_reply, open_client
 from .driver import Replies, one_thread
-from .wire import FileError, check_schema, file_names, nbytes, read_tensors, write_tensors
-
-CHECKPOINT_FORMAT = 1
+from .wire import file_names, nbytes, read_client, write_client
 
 
 class LocalTransport:
@@ -57,7 +51,7 @@ class LocalTransport:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
         with one_thread("blas"):
-            if phases <= {"hello", "prepare"}:
+            if not phases & {"round", "finish", "number"}:
                 answers = [self._ask(cid, message) for cid, message in messages.items()]
             else:
                 with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), len(messages))) as pool:
@@ -85,39 +79,11 @@ class LocalTransport:
         """What each client needs to go on from its last round, in one file per client."""
         names = file_names(self.clients)
         for cid, client in self.clients.items():
-            if client.F is None or client.W is None:  # left out before its first model
-                continue
-            about = {
-                "kind": "client checkpoint",
-                "schema": CHECKPOINT_FORMAT,
-                "client_id": cid,
-                "round_no": client.round_no,
-                "data": _fingerprint(client),
-            }
-            write_tensors(folder / f"{names[cid]}.safetensors", {"F": client.F, "W": client.W}, about)
+            if client.F is not None and client.W is not None:  # not left out before its first model
+                write_client(folder / f"{names[cid]}.safetensors", client)
 
-    def load_clients(self, folder: Path) -> None:
-        """Bring every client back to the round of the checkpoint; refuses other data."""
+    def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
+        """Bring these clients back to the round of the checkpoint; refuses other data."""
         names = file_names(self.clients)
-        for cid, client in self.clients.items():
-            path = folder / f"{names[cid]}.safetensors"
-            arrays, about = read_tensors(path)
-            check_schema(path, about, "client checkpoint", CHECKPOINT_FORMAT)
-            missing = {"F", "W"} - set(arrays) | {"client_id", "round_no", "data"} - set(about)
-            if missing:
-                raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}")
-            if about["client_id"] != cid or about["data"] != _fingerprint(client):
-                raise FileError(
-                    f"the rows of client {cid!r} are not those of the checkpoint in {folder}; a run can only "
-                    "be resumed on the same data. Start afresh, or bring the old file back."
-                )
-            self.clients[cid] = replace(client, F=arrays["F"], W=arrays["W"], round_no=about["round_no"])
-
-
-def _fingerprint(client: ClientState) -> str:
-    X = client.rows.X
-    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    digest = hashlib.blake2b(repr((X.shape, str(X.dtype))).encode(), digest_size=16)
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).data)
-    return digest.hexdigest()
+        for cid in client_ids:
+            self.clients[cid] = read_client(folder / f"{names[cid]}.safetensors", self.clients[cid])

@@ -10,14 +10,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import scipy.sparse as sp
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
+
+from ..steps import ClientState
 
 Array = np.ndarray
 
@@ -184,3 +187,46 @@ def check_schema(path: Path, about: Mapping[str, Any], kind: str, version: int) 
         raise FileError(
             f"{path} was written in format {found}; this fmtc reads up to format {version}. Upgrade fmtc to read it."
         )
+
+
+# ------------------------------------------------------------------------------------------- a client between rounds
+
+CLIENT_FORMAT = 1
+
+
+def write_client(path: Path, client: ClientState) -> None:
+    """What a client needs to go on from its last round; before the first there is no W."""
+    about = {
+        "kind": "client checkpoint",
+        "schema": CLIENT_FORMAT,
+        "client_id": client.client_id,
+        "round_no": client.round_no,
+        "data": fingerprint(client.X),
+    }
+    arrays = {name: array for name, array in (("F", client.F), ("W", client.W)) if array is not None}
+    write_tensors(path, arrays, about)
+
+
+def read_client(path: Path, client: ClientState) -> ClientState:
+    """The client at the round of a file of `write_client`; refuses a file made on other rows."""
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "client checkpoint", CLIENT_FORMAT)
+    missing = {"client_id", "round_no", "data"} - set(about)
+    missing |= {"F", "W"} - set(arrays) if about.get("round_no") else {"F"} - set(arrays)
+    if missing:
+        raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}")
+    if about["client_id"] != client.client_id or about["data"] != fingerprint(client.X):
+        raise FileError(
+            f"the rows of client {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
+            "be resumed on the same data. Start afresh, or bring the old file back."
+        )
+    return replace(client, F=arrays["F"], W=arrays.get("W"), round_no=about["round_no"])
+
+
+def fingerprint(X: Any) -> str:
+    """Tells whether two matrices are the same to the last bit."""
+    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    digest = hashlib.blake2b(repr((X.shape, str(X.dtype))).encode(), digest_size=16)
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()

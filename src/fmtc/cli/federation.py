@@ -1,0 +1,549 @@
+"""Commands about federations: federate local, federation init and renew, coordinate and join."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+import numpy as np
+from rich.console import Group as Stack
+from rich.filesize import decimal
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from .. import runs
+from ..estimator import FMTC
+from ..runtime.driver import RoundRecord
+from ..runtime.wire import new_folder, read_json, write_json
+from ..tables import DataError, Silo, read_silos
+from .program import (
+    Option,
+    build_model,
+    data_options,
+    free_path,
+    main_group,
+    model_options,
+    n_clusters_option,
+    out_option,
+    quiet_option,
+    random_state_option,
+)
+from .words import Words, new_table, note_constants, plural, print_json, show_run, size_of
+
+if TYPE_CHECKING:
+    from ..runtime.flare import SiteResult
+
+SHOWN_ROUNDS = 8
+
+
+@main_group.group(short_help="Run a whole federation on this machine.")
+def federate() -> None:
+    """Run a whole federation on this machine: real processes, real certificates, loopback only."""
+
+
+@main_group.group(short_help="Set up a federation of several machines.")
+def federation() -> None:
+    """Set up a federation of several machines: one kit for each party."""
+
+
+# ------------------------------------------------------------------------------------------------- what is going on
+
+
+class View:
+    """Shows the events of a run: one live table on a terminal, a line each elsewhere, nothing when quiet."""
+
+    def __init__(self, words: Words, max_iter: int, names: Mapping[str, str], before: str):
+        self.words, self.max_iter, self.names = words, max_iter, names
+        self.live = words.console.is_terminal and not words.console.is_dumb_terminal and not words.quiet
+        self.records: deque[RoundRecord] = deque(maxlen=SHOWN_ROUNDS)
+        self.seconds: list[float] = []
+        self.status = before
+        self.screen = Live(console=words.console, refresh_per_second=8, transient=True, get_renderable=self._draw)
+        if not self.live:
+            words.say(before)
+
+    def __enter__(self) -> Self:
+        if self.live:
+            self.screen.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.screen.stop()
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        """Take one event in."""
+        kind = event["event"]
+        silos = ", ".join(self.names.get(silo, silo) for silo in event.get("silos", event.get("missing", ())))
+        sentences = {
+            "waiting": f"waiting for {silos}",
+            "submitted": f"starting with {silos}",
+            "started": "silos read their rows and build their graphs",
+            "done": "finding clusters",
+        }
+        notes = {
+            "silo lost": f"silo {silos} was lost; going on from the last round when it is back",
+            "silo back": f"silo {silos} is back; going on with all from the last round",
+            "server lost": "the server process was lost; starting it again and going on from the last round",
+            "lost": f"{event.get('why')}; trying again from the last round",
+            "refused": f"a message of {event.get('site')} was refused: {event.get('why')}",
+        }
+        if kind in sentences:
+            self.status = sentences[kind]
+            if not self.live:
+                self.words.say(self.status)
+        elif kind in notes:
+            self.words.note(notes[kind])
+        elif kind == "round":
+            record = RoundRecord.from_dict(event["record"])
+            self.records.append(record)
+            self.seconds.append(record.seconds)
+            self.status = f"round {record.round_no} of at most {self.max_iter}"
+            if not self.live:
+                away = f", without {', '.join(record.missing)}" if record.missing else ""
+                self.words.say(
+                    f"round {record.round_no}: residuals {record.primal_residual:.1e} (primal), "
+                    f"{record.dual_residual:.1e} (dual), {decimal(record.bytes_up)} up, {decimal(record.bytes_down)} "
+                    f"down, {record.seconds:.1f} s{away}"
+                )
+
+    def _draw(self) -> Stack:
+        table = new_table()
+        for title in ("round", "primal", "dual", "answered", "up", "down", "seconds"):
+            table.add_column(title, justify="right")
+        for record in self.records:
+            there = len(self.names) - len(record.missing)
+            answered = f"{there} of {len(self.names)}"
+            if record.missing:
+                answered += f" (without {', '.join(record.missing)})"
+            table.add_row(
+                str(record.round_no), f"{record.primal_residual:.1e}", f"{record.dual_residual:.1e}", answered,
+                decimal(record.bytes_up), decimal(record.bytes_down), f"{record.seconds:.2f}",
+            )  # fmt: skip
+        left = ""
+        if self.records:
+            rounds = self.max_iter - self.records[-1].round_no
+            usual = float(np.median(self.seconds[-10:]))
+            left = f", at most {timedelta(seconds=round(rounds * usual))} left"
+        return Stack(Spinner("dots", Text(self.status + left)), *([table] if self.records else []))
+
+
+# ------------------------------------------------------------------------------------------------- on this machine
+
+
+@federate.command(
+    "local",
+    short_help="Silos as processes of this machine.",
+    epilog="""\b
+Examples:
+  fmtc federate local north.csv south.csv west.csv -k 4 --out run
+  fmtc federate local *.parquet --id-column patient -k 4 --out run --json > run.json""",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@n_clusters_option
+@out_option
+@random_state_option
+@click.option("--min-clients", type=int, cls=Option, help="Go on while this many silos answer; left out, all.")
+@click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
+              help="Seconds a silo has for one answer.")  # fmt: skip
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+@quiet_option
+@data_options
+@model_options
+def federate_local(
+    files: tuple[Path, ...],
+    out: Path,
+    min_clients: int | None,
+    deadline: float,
+    force: bool,
+    quiet: bool,
+    client_column: str | None,
+    label_column: str | None,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    as_published: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Cluster silos, one file each, as a federation of real processes on this machine.
+
+    Makes keys and certificates in a temporary place, starts a server and one process per file, which talk over mutual
+    TLS on the loopback interface, runs, and stops them all. The result is that of `fmtc fit`, to the last bit, in the
+    same folder.
+    """
+    from ..runtime.federation import LocalFederation
+    from ..runtime.flare import Site
+
+    started = time.perf_counter()
+    words = Words(quiet)
+    if client_column is not None:
+        raise click.UsageError("a federation has one file per silo; --client-column is for `fmtc fit`")
+    model = build_model(settings, as_published)
+    _check_count("--min-clients", min_clients, len(files))
+    out = free_path(out, force, runs.is_run)
+    with words.warnings_as_notes():
+        silos = read_silos(files, label_column=label_column, id_column=id_column, drop=drop)
+        note_constants(words, silos)
+        places = {path.stem: path.resolve() for path in files}
+        sites = [
+            Site(silo.name, str(places[silo.name]), drop, id_column, label_column, silo.feature_names) for silo in silos
+        ]
+        names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
+        with (
+            View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
+            LocalFederation(sites) as fed,
+        ):
+            outcome = fed.run(
+                model._hyper(), weights=model._weights(), min_clients=min_clients, deadline=deadline, listen=view
+            )
+        for cid in outcome.about["missing"]:
+            words.note(f"silo {cid!r} was away at the end and has no model")
+        silos = [silo for silo in silos if silo.name in outcome.silos]
+        for result in outcome.silos.values():
+            for note in result.notes:
+                words.note(note)
+        fitted(model, outcome.silos, outcome.about, silos)
+        results = runs.results(model, silos)
+    seconds = time.perf_counter() - started
+    report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+    report |= {"missing": outcome.about["missing"]}
+    runs.write_run(out, force, model, results, report)
+    show_run(words, report, out)
+    if as_json:
+        print_json({"out": str(out), **report})
+
+
+def _check_count(flag: str, value: int | None, most: int) -> None:
+    if value is not None and not 1 <= value <= most:
+        raise click.UsageError(f"{flag} must lie between 1 and the {most} silos there are, got {value}")
+
+
+def fitted(model: FMTC, results: Mapping[str, SiteResult], about: Mapping[str, Any], silos: Sequence[Silo]) -> None:
+    """Make an estimator of what the silos came to, as if it had been fitted here."""
+    model._models = {cid: result.model for cid, result in results.items()}
+    model.client_ids_ = sorted(results)
+    model.labels_ = np.concatenate([results[silo.name].labels for silo in silos])
+    model.n_features_in_ = silos[0].X.shape[1]
+    model.history_ = [RoundRecord.from_dict(line) for line in about.get("history", ())]
+    model.n_iter_ = about["n_iter"]
+    model.converged_ = about["converged"]
+    model.stopped_because_ = about["stopped_because"]
+
+
+# ------------------------------------------------------------------------------------------------------- many sites
+
+
+PLAN = """\b
+A plan is a TOML file:
+  name  = "study"                        # letters, digits, - and _
+  host  = "coordinator.example.org"      # where the silos reach the coordinator
+  port  = 8002                           # one port, open at the coordinator only
+  silos = ["north", "south", "west"]
+  lost_after = 30                        # optional: seconds of silence after which a silo counts as lost"""
+
+
+@federation.command(
+    "init",
+    short_help="Make one kit per silo and one for the coordinator.",
+    epilog=PLAN
+    + """
+
+\b
+Examples:
+  fmtc federation init federation.toml --out kits""",
+)
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), default="kits", show_default=True, cls=Option,
+              help="Folder to write.")  # fmt: skip
+def federation_init(plan: Path, out: Path, as_json: bool) -> None:
+    """Make one kit per silo and one for the coordinator: keys, certificates, and a policy for each silo.
+
+    The policy lets a silo run fmtc's own classes only, no code that travels with a job, and no shell. PLAN is a TOML
+    file, see below.
+    """
+    from ..runtime.federation import provision, read_plan
+
+    words = Words()
+    out = free_path(out, False, lambda folder: False)
+    kits = provision(read_plan(plan), out)
+    _show_kits(words, kits, out, as_json)
+
+
+@federation.command(
+    "renew",
+    short_help="Make new kits for the same federation, with new certificates.",
+    epilog=PLAN
+    + """
+
+\b
+Examples:
+  fmtc federation renew federation.toml --authority kits/authority --out kits-2027""",
+)
+@click.argument("plan", type=click.Path(path_type=Path))
+@click.option("--authority", type=click.Path(path_type=Path), required=True, cls=Option,
+              help="Folder authority/ that `fmtc federation init` made.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
+def federation_renew(plan: Path, authority: Path, out: Path, as_json: bool) -> None:
+    """Make new kits for the same federation: certificates run out, and silos come and go.
+
+    Kits made before stay valid until their certificates expire. PLAN may name other silos than before.
+    """
+    from ..runtime.federation import provision, read_plan
+
+    words = Words()
+    out = free_path(out, False, lambda folder: False)
+    kits = provision(read_plan(plan), out, authority=authority)
+    _show_kits(words, kits, out, as_json)
+
+
+def _show_kits(words: Words, kits: Sequence[Any], out: Path, as_json: bool) -> None:
+    table = new_table()
+    for title in ("kit", "goes to", "there, run", "valid until"):
+        table.add_column(title)
+    for kit in kits:
+        here = out / kit.path.name
+        if kit.role == "coordinator":
+            goes, command = f"the coordinator ({kit.plan.host})", "fmtc coordinate --kit coordinator -k 4 --out run"
+        else:
+            goes, command = f"silo {kit.name}", f"fmtc join --kit {kit.name} --data ours.parquet --out ours"
+        table.add_row(Text(str(here)), Text(goes), Text(command), f"{kit.expires:%Y-%m-%d}")
+    words.say(table)
+    words.say("")
+    words.say(f"{out / 'authority'} signs certificates: keep it offline; `fmtc federation renew` asks for it.")
+    words.say("Kits hold private keys: send each to its owner alone, by a way that keeps a secret.")
+    if as_json:
+        print_json({
+            "out": str(out),
+            "authority": str(out / "authority"),
+            "kits": [{"path": str(out / k.path.name), "role": k.role, "name": k.name, "host": k.plan.host,
+                      "port": k.plan.port, "expires": k.expires.isoformat()} for k in kits],
+        })  # fmt: skip
+
+
+kit_option = click.option("--kit", "kit_path", type=click.Path(path_type=Path), required=True, cls=Option,
+                          help="Folder that `fmtc federation init` made for you.")  # fmt: skip
+
+
+@main_group.command(
+    short_help="Lead a federation: start the server, run, keep the consensus.",
+    epilog="""\b
+Examples:
+  fmtc coordinate --kit coordinator -k 4 --out run
+  fmtc coordinate --kit coordinator -k 4 --out run --min-clients 3 --wait 300
+  fmtc coordinate --kit coordinator -k 4 --out run --resume""",
+)
+@kit_option
+@n_clusters_option
+@out_option
+@random_state_option
+@click.option("--min-clients", type=int, cls=Option, help="Go on while this many silos answer; left out, all.")
+@click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
+              help="Seconds a silo has for one answer.")  # fmt: skip
+@click.option("--wait", type=float, default=600.0, show_default=True, cls=Option,
+              help="Seconds to wait for silos that are not there.")  # fmt: skip
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
+@click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
+@quiet_option
+@model_options
+@click.pass_context
+def coordinate(
+    ctx: click.Context,
+    /,
+    kit_path: Path,
+    out: Path,
+    min_clients: int | None,
+    deadline: float,
+    wait: float,
+    force: bool,
+    resume: bool,
+    quiet: bool,
+    as_published: bool,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Lead a federation: start the server, wait for the silos, run, survive what happens on the way.
+
+    A silo that is lost, or a process that dies, does not end the run: when enough silos are back it goes on from the
+    last round. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
+    """
+    from ..runtime.federation import Coordinator, Kit, supervise
+    from ..runtime.flare import read_result
+
+    started = time.perf_counter()
+    words = Words(quiet)
+    model = build_model(settings, as_published)
+    kit = Kit.read(kit_path, "coordinator")
+    kit.check()
+    plan = kit.plan
+    _check_count("--min-clients", min_clients, len(plan.silos))
+    out = free_path(out, force, _is_consensus)
+    folder = out.parent.resolve() / f".{out.name}.checkpoint"
+    order = _order(folder, model, min_clients, deadline, wait, resume, force, words)
+    ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+    names = {silo: silo for silo in plan.silos}
+    before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
+    with View(words, model.max_iter, names, before) as view, Coordinator(kit) as coordinator:
+        supervise(coordinator, order, view)
+    _, about = read_result(folder / "result.safetensors")
+    for silo in about["missing"]:
+        words.note(f"silo {silo!r} was away at the end and has no model of this run")
+    report = {
+        "kind": "fmtc consensus report",
+        "schema": runs.REPORT_FORMAT,
+        "versions": runs.versions(),
+        "federation": plan.name,
+        "settings": model.get_params() | {"as_published": as_published},
+        "seconds": time.perf_counter() - started,
+        "notes": words.notes,
+        **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
+    }
+    with new_folder(out, overwrite=force) as part:
+        shutil.copyfile(folder / "result.safetensors", part / "consensus.safetensors")
+        write_json(part / "history.json", about["history"])
+        write_json(part / "report.json", report)
+    shutil.rmtree(folder, ignore_errors=True)
+    words.say(
+        f"{'converged' if about['converged'] else 'stopped'}: {about['stopped_because']}, {report['seconds']:.1f} s",
+        "green" if about["converged"] else "yellow",
+    )
+    words.say(f"wrote {out}: consensus.safetensors, history.json, report.json; labels and models are with the silos")
+    if as_json:
+        print_json({"out": str(out), **report, "history": about["history"]})
+
+
+def _is_consensus(folder: Path) -> bool:
+    return (folder / "report.json").is_file() and (folder / "consensus.safetensors").is_file()
+
+
+def _order(
+    folder: Path,
+    model: FMTC,
+    min_clients: int | None,
+    deadline: float,
+    wait: float,
+    resume: bool,
+    force: bool,
+    words: Words,
+) -> Any:
+    """What is to be run; an interrupted run is gone on with under its old name or, only when told so, thrown away."""
+    import secrets
+
+    from ..runtime.federation import Order
+
+    if folder.exists() and not resume:
+        if not force:
+            raise click.UsageError(
+                f"{folder} holds an interrupted run; go on with it with --resume, or start afresh with --force"
+            )
+        shutil.rmtree(folder)
+    run_id = secrets.token_hex(8)
+    if folder.exists():
+        run_id = read_json(folder / "order.json")["run"]
+    elif resume:
+        words.note("there is no interrupted run to resume; starting afresh")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "order.json", {"run": run_id})
+    return Order(model._hyper(), folder, run_id, min_clients, model._weights(), deadline, wait)
+
+
+@main_group.command(
+    short_help="Take part in a federation with your rows, which stay here.",
+    epilog="""\b
+Examples:
+  fmtc join --kit north --data ours.parquet --id-column patient --out ours
+  fmtc join --kit north --data ours.parquet --out ours --stay""",
+)
+@kit_option
+@click.option("--data", type=click.Path(path_type=Path), required=True, cls=Option, help="Your rows.")
+@out_option
+@click.option("--stay", is_flag=True, cls=Option, help="Wait for the next run after one has ended.")
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+@quiet_option
+@data_options
+@click.pass_context
+def join(
+    ctx: click.Context,
+    /,
+    kit_path: Path,
+    data: Path,
+    out: Path,
+    stay: bool,
+    force: bool,
+    quiet: bool,
+    client_column: str | None,
+    label_column: str | None,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Take part in a federation with your rows, which stay here.
+
+    Dials the coordinator and waits for a run. When one has ended, writes to --out what `fmtc fit` would: your labels,
+    your model, a report. Ends then, unless told to --stay.
+    """
+    from ..runtime.federation import Kit, Membership
+    from ..runtime.flare import Site
+
+    words = Words(quiet)
+    if client_column is not None:
+        raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
+    kit = Kit.read(kit_path, "silo")
+    kit.check()
+    out = free_path(out, force or stay, runs.is_run)
+    site = Site(kit.name, str(data.resolve()), drop, id_column, label_column)
+    with words.warnings_as_notes():
+        silo = site.rows()
+        note_constants(words, [silo])
+    plan = kit.plan
+    words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size_of([silo])}; dialling {plan.host}:{plan.port}")
+    written = []
+    with words.console.status("") as status, Membership(kit, site) as member:
+        for event in member.watch():
+            kind = event["event"]
+            if kind == "connected":
+                words.say("connected; waiting for the coordinator to start a run")
+                status.update("waiting")
+            elif kind == "trouble":
+                words.note((event["why"] or "the coordinator does not take us in yet") + "; trying on")
+            elif kind == "refused":
+                raise DataError(event["why"])
+            elif kind == "restarted":
+                words.note(f"our process ended and is started again; {event['log']} may say why")
+            elif kind == "round":
+                status.update(f"round {event['round']}")
+            elif kind == "ended":
+                report = _write_silo(words, silo, site, event["result"], out, force or stay)
+                written.append(report)
+                show_run(words, report, out)
+                if not stay:
+                    break
+    if as_json:
+        print_json({"out": str(out), **written[-1]})
+
+
+def _write_silo(words: Words, silo: Silo, site: Any, result: SiteResult, out: Path, force: bool) -> dict[str, Any]:
+    """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
+    silo = replace(silo, name=site.client_id)
+    model = FMTC(**result.settings)
+    about = {
+        "n_iter": result.round_no,
+        "converged": False,
+        "stopped_because": f"{plural(result.round_no, 'round')} done",
+    }
+    fitted(model, {silo.name: result}, about, [silo])
+    for note in result.notes:
+        words.note(note)
+    results = runs.results(model, [silo])
+    report = runs.report(
+        model, results, files=[Path(site.data)], as_published=False, seconds=result.seconds, notes=words.notes
+    )
+    runs.write_run(out, force, model, results, report)
+    return report

@@ -1,0 +1,946 @@
+"""Kits, policies and processes of a federation on NVIDIA FLARE: what `federate`, `join` and `coordinate` do.
+
+A kit is a folder. The coordinator's holds FLARE's server and the key that may submit jobs; a silo's holds its
+certificate, its policy (only fmtc's two classes, no code from outside, no shell) and, once it has joined, the state of
+its runs. Processes are started here and nowhere else, and end with the process that started them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import re
+import runpy
+import secrets
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from ..steps import Hyper
+from .driver import ClientError, RoundRecord
+from .flare import EVENTS, STATES, TASK, Site, SiteResult, leave_with_parent, read_result, read_site_result
+from .wire import check_schema, jsonable, new_folder, read_json, write_json
+
+try:
+    import psutil
+    from cryptography import x509
+    from nvflare.fuel.flare_api.flare_api import new_secure_session
+    from nvflare.lighter.prov_utils import prepare_builders
+    from nvflare.lighter.provision import prepare_project
+    from nvflare.lighter.provisioner import Provisioner
+except ImportError as error:
+    raise ImportError("a federation of processes needs nvflare: pip install 'fmtc[federation]'") from error
+
+logger = logging.getLogger(__name__)
+
+KIT_FORMAT = 1
+KIT_FILE = "kit.json"
+CONSOLE = "console.log"
+SALT_FILE = "salt"
+ADMIN = "coordinator@fmtc.local"
+AUTHORITY_DAYS = 3650
+CONTROLLER = "fmtc.runtime.flare.FmtcController"
+EXECUTOR = "fmtc.runtime.flare.FmtcExecutor"
+NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
+
+
+class KitError(ValueError):
+    """A plan or kit that cannot be used; the message says what is wrong with it."""
+
+
+# ------------------------------------------------------------------------------------------------------------ plans
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who takes part: what `federation.toml` says.
+
+    Examples
+    --------
+    >>> Plan("study", "coordinator.example.org", 8002, ("north", "south")).sites
+    {'north': 'silo-north', 'south': 'silo-south'}
+    """
+
+    name: str
+    host: str
+    port: int
+    silos: tuple[str, ...]
+    lost_after: float = 30.0  # seconds without a sign of life after which a silo counts as lost
+
+    def __post_init__(self) -> None:
+        for what, name in [("name", self.name), *(("silo", silo) for silo in self.silos)]:
+            if not (isinstance(name, str) and NAME.fullmatch(name)):
+                raise KitError(f"{what} {name!r}: names are of 1 to 50 letters, digits, - and _")
+        if not (isinstance(self.host, str) and HOST.fullmatch(self.host)):
+            raise KitError(f"host {self.host!r} is neither a host name nor an IPv4 address")
+        if type(self.port) is not int or not 0 < self.port < 65536:
+            raise KitError(f"port must be a whole number from 1 to 65535, got {self.port!r}")
+        twice = sorted({silo for silo in self.silos if [s.lower() for s in self.silos].count(silo.lower()) > 1})
+        if twice:
+            raise KitError(f"silo {', '.join(map(repr, twice))} is named more than once; give each silo its own name")
+        if not self.silos:
+            raise KitError('no silo is named; write, for example, silos = ["north", "south"]')
+        if not (isinstance(self.lost_after, int | float) and self.lost_after >= 5):
+            raise KitError(f"lost_after must be a number of at least 5 seconds, got {self.lost_after!r}")
+
+    @property
+    def sites(self) -> dict[str, str]:
+        """FLARE's name of each silo: never a number, a truth value or "server", which it takes for something else."""
+        return {silo: f"silo-{silo}" for silo in self.silos}
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a TOML file, or one clear sentence."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise KitError(
+            f"{path} does not exist; write one with the lines that `fmtc federation init -h` shows"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise KitError(f"{path} is not TOML: {error}") from None
+    known = {"name", "host", "port", "silos", "lost_after"}
+    strangers, missing = sorted(set(document) - known), sorted(known - {"lost_after"} - set(document))
+    if strangers or missing:
+        wrong = [f"lacks {', '.join(missing)}"] if missing else []
+        wrong += [f"has {', '.join(strangers)}, which means nothing here"] if strangers else []
+        raise KitError(f"{path} {' and '.join(wrong)}; it has name, host, port and silos, and may have lost_after")
+    if not isinstance(document["silos"], list):
+        raise KitError(f'{path}: silos must be a list of names, such as ["north", "south"], got {document["silos"]!r}')
+    return Plan(**document | {"silos": tuple(document["silos"])})
+
+
+# ------------------------------------------------------------------------------------------------------------- kits
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A folder that lets one party take part."""
+
+    path: Path
+    role: str  # "silo" or "coordinator"
+    name: str
+    plan: Plan
+    expires: datetime
+
+    @property
+    def site(self) -> str:
+        """FLARE's name of the party."""
+        return "server" if self.role == "coordinator" else self.plan.sites[self.name]
+
+    @property
+    def workspace(self) -> Path:
+        """Folder that FLARE's process works in."""
+        return self.path / "server" if self.role == "coordinator" else self.path
+
+    @property
+    def startup(self) -> Path:
+        """Folder of certificate and key."""
+        return self.workspace / "startup"
+
+    @property
+    def salt(self) -> str:
+        """The silos' common secret, which the coordinator does not have."""
+        return (self.path / SALT_FILE).read_text(encoding="ascii").strip()
+
+    @classmethod
+    def read(cls, path: Path, role: str | None = None) -> Kit:
+        """The kit in a folder; refuses one of another role, or one that is damaged or expired."""
+        path = Path(path).resolve()
+        if not path.is_dir():
+            raise KitError(f"{path} is not a folder; a kit is a folder that `fmtc federation init` made")
+        about = read_json(path / KIT_FILE)
+        check_schema(path / KIT_FILE, about, "fmtc kit", KIT_FORMAT)
+        try:
+            plan = Plan(**about["plan"] | {"silos": tuple(about["plan"]["silos"])})
+            kit = cls(path, about["role"], about["name"], plan, datetime.fromisoformat(about["expires"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise KitError(f"{path / KIT_FILE} is damaged: {error}") from None
+        if role is not None and kit.role != role:
+            wanted = {"silo": "`fmtc join`", "coordinator": "`fmtc coordinate`"}
+            raise KitError(f"{path} is the kit of a {kit.role}, for {wanted[kit.role]}, not for {wanted[role]}")
+        return kit
+
+    def check(self) -> None:
+        """Refuse to start with a certificate that is missing, not this kit's, or out of date."""
+        name = "server" if self.role == "coordinator" else "client"
+        for file in (f"{name}.crt", f"{name}.key", "rootCA.pem"):
+            if not (self.startup / file).is_file():
+                raise KitError(
+                    f"{self.startup / file} is missing: without its certificate nobody takes part. "
+                    "Ask the person who made the kits for a new one."
+                )
+        begins, ends = validity(self.startup / f"{name}.crt")
+        now = datetime.now(UTC)
+        if now > ends:
+            raise KitError(
+                f"the certificate of {self.name!r} expired on {ends:%Y-%m-%d %H:%M} UTC; ask the person who made the "
+                "kits to renew it (`fmtc federation renew`)"
+            )
+        if now < begins:
+            raise KitError(
+                f"the certificate of {self.name!r} is valid from {begins:%Y-%m-%d %H:%M} UTC, and this machine's clock "
+                f"says {now:%Y-%m-%d %H:%M} UTC: set the clock"
+            )
+
+
+def validity(path: Path) -> tuple[datetime, datetime]:
+    """From when to when a certificate holds."""
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise KitError(f"{path} is not a certificate: {error}") from None
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite: bool = False) -> list[Kit]:
+    """Make one kit per silo and one for the coordinator in the folder `out`, whole or not at all.
+
+    Parameters
+    ----------
+    plan : Plan
+    out : path
+        Gets ``coordinator/``, one folder per silo, and ``authority/``: the key that signs certificates, which stays
+        with the person who runs this and is needed again to renew or to add a silo.
+    authority : path, optional
+        Folder ``authority/`` of an earlier call: the new kits then belong to the same federation.
+    """
+    salt = secrets.token_hex(32)
+    with new_folder(out, overwrite=overwrite) as folder:
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            state = Path(scratch) / plan.name / "state"
+            if authority is not None:
+                salt = _old_authority(authority, state)
+            made = _flare_kits(plan, Path(scratch))
+            kits = [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]
+            for role, name in kits:
+                kit = folder / name
+                if role == "coordinator":
+                    kit.mkdir()
+                    shutil.move(made / "server", kit / "server")
+                    shutil.move(made / ADMIN, kit / "admin")
+                else:
+                    shutil.move(made / plan.sites[name], kit)
+                    _write_secret(kit / SALT_FILE, salt)
+                _set_policy(kit / "server" if role == "coordinator" else kit, plan, role)
+                certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
+                about = {
+                    "kind": "fmtc kit",
+                    "schema": KIT_FORMAT,
+                    "role": role,
+                    "name": name,
+                    "plan": asdict(plan),
+                    "expires": validity(certificate)[1].isoformat(),
+                }
+                write_json(kit / KIT_FILE, about)
+            shutil.move(state, folder / "authority")
+            _write_secret(folder / "authority" / SALT_FILE, salt)
+        _tighten(folder)
+    out.chmod(0o700)
+    return [Kit.read(out / name) for _, name in kits]
+
+
+def _old_authority(authority: Path, state: Path) -> str:
+    """Bring back the key that signs, without the certificates it signed, so that all are made anew."""
+    if not (authority / "cert.json").is_file():
+        raise KitError(f"{authority} is not the authority/ folder that `fmtc federation init` made")
+    content = read_json(authority / "cert.json")
+    state.mkdir(parents=True)
+    root = {name: value for name, value in content.items() if isinstance(value, str)}
+    (state / "cert.json").write_text(json.dumps(root), encoding="utf-8")
+    return (authority / SALT_FILE).read_text(encoding="ascii").strip()
+
+
+def _flare_kits(plan: Plan, folder: Path) -> Path:
+    """Let FLARE make its startup kits; the folder that holds them."""
+    path = "nvflare.lighter.impl."
+    project = {
+        "api_version": 3,
+        "name": plan.name,
+        "description": plan.name,
+        "participants": [
+            {"name": "server", "type": "server", "org": "fmtc", "default_host": plan.host, "fed_learn_port": plan.port},
+            {"name": ADMIN, "type": "admin", "org": "fmtc", "role": "project_admin"},
+            *({"name": site, "type": "client", "org": _org(silo)} for silo, site in plan.sites.items()),
+        ],
+        "builders": [
+            {"path": path + "workspace.WorkspaceBuilder", "args": {"template_file": ["master_template.yml"]}},
+            {"path": path + "static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
+            {"path": path + "cert.CertBuilder", "args": {"root_valid_days": AUTHORITY_DAYS}},
+            {"path": path + "signature.SignatureBuilder"},
+        ],
+    }
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        context = Provisioner(str(folder), prepare_builders(project)).provision(prepare_project(project))
+    if context.get("build_error"):
+        raise RuntimeError(f"FLARE could not make the kits: {said.getvalue()}")
+    return folder / plan.name / "prod_00"
+
+
+def _org(silo: str) -> str:
+    return "org_" + silo.replace("-", "_")  # never a number or a truth value
+
+
+def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
+    """What may run here: fmtc's own class, no code that travels with a job, no shell; no log leaves the site."""
+    local = workspace / "local"
+    resources = read_json(local / "resources.json.default")
+    resources["class_allow_list"] = [CONTROLLER if role == "coordinator" else EXECUTOR]
+    # FLARE's own components of the site: those that send logs away are left out
+    resources["components"] = [c for c in resources["components"] if "logging" not in c["path"]]
+    if role == "coordinator":
+        resources["servers"][0] |= {"heart_beat_timeout": plan.lost_after, "max_num_clients": max(100, len(plan.silos))}
+        text = json.dumps(resources, indent=1).replace("/tmp/nvflare/", "{store}/")
+        (local / "resources.template.json").write_text(text, encoding="utf-8")
+    else:
+        resources["allow_log_streaming"] = False
+        write_json(local / "resources.json", resources)
+    rights = dict.fromkeys(("submit_job", "manage_job", "view", "operate"), "any")
+    rights |= dict.fromkeys(("clone_job", "download_job", "byoc", "shell_commands"), "none")
+    authorization = {"format_version": "1.0", "permissions": {"project_admin": rights}}
+    write_json(local / "authorization.json", authorization)
+    for template in local.glob("*.default"):
+        if template.name in ("resources.json.default", "authorization.json.default"):
+            template.unlink()
+    for script in (workspace / "startup").glob("*.sh"):  # `fmtc join` and `fmtc coordinate` start the processes
+        script.unlink()
+
+
+def _write_secret(path: Path, text: str) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="ascii") as stream:
+        stream.write(text + "\n")
+
+
+def _tighten(folder: Path) -> None:
+    """Kits are for their owner alone."""
+    for path in folder.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+
+
+# -------------------------------------------------------------------------------------------------------- processes
+
+
+class Process:
+    """FLARE's server or a silo's client, in a process of its own that ends with this one.
+
+    Its words go to ``console.log`` in the kit.
+    """
+
+    def __init__(self, kit: Kit):
+        self.kit = kit
+        self.log = kit.path / CONSOLE
+        handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "ab") as stream:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-m", "fmtc.runtime.federation", kit.role, str(kit.path)],
+                stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=kit.path,
+                start_new_session=True,  # Ctrl-C is for us; we tell the others
+            )  # fmt: skip
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    def stop(self, patience: float = 5.0) -> None:
+        """End it and all it started: asked first, then made to."""
+        stop_all([self], patience)
+
+
+def stop_all(processes: Iterable[Process], patience: float = 5.0) -> None:
+    """End processes and all they started, together: asked first, then made to."""
+    family: list[psutil.Process] = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            parent = psutil.Process(process.process.pid)
+            family += [parent, *parent.children(recursive=True)]
+    for ask, seconds in ((psutil.Process.terminate, patience), (psutil.Process.kill, 5.0)):
+        for member in family:
+            with contextlib.suppress(psutil.Error):
+                ask(member)
+        _, family = psutil.wait_procs(family, timeout=seconds)
+        if not family:
+            break
+    for process in processes:
+        process.process.wait()
+
+
+def serve(role: str, path: Path) -> None:
+    """Be FLARE's server or client in this process: the body of `Process`."""
+    leave_with_parent()
+    kit = Kit.read(path, role)
+    if role == "coordinator":
+        module, config, words = "server.server_train", "fed_server.json", ["org=fmtc"]
+    else:
+        module, config = "client.client_train", "fed_client.json"
+        words = [f"uid={kit.site}", f"org={_org(kit.name)}", f"heart_beat_interval={kit.plan.lost_after / 10}"]
+    sys.argv = [
+        module,
+        "-m",
+        str(kit.workspace),
+        "-s",
+        config,
+        "--set",
+        "secure_train=true",
+        *words,
+        "config_folder=config",
+    ]
+    runpy.run_module(f"nvflare.private.fed.app.{module}", run_name="__main__")
+
+
+# ------------------------------------------------------------------------------------------------------ coordinator
+
+
+class Coordinator:
+    """FLARE's server and our session with it; a context that leaves no process behind.
+
+    Parameters
+    ----------
+    kit : Kit
+        The coordinator's.
+    """
+
+    def __init__(self, kit: Kit):
+        self.kit = kit
+        self.server: Process | None = None
+        self.session: Any = None
+        self.store: Path | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def open(self, patience: float = 60.0) -> None:
+        """Start the server, unless it runs, and log in."""
+        if self.server is not None and self.server.alive and self.session is not None:
+            return
+        self.close()
+        self.kit.check()
+        self.store = Path(tempfile.mkdtemp(prefix=".store-", dir=self.kit.path))  # FLARE would share one for all users
+        local = self.kit.workspace / "local"
+        text = (local / "resources.template.json").read_text(encoding="utf-8").replace("{store}", str(self.store))
+        (local / "resources.json").write_text(text, encoding="utf-8")
+        self.server = Process(self.kit)
+        end = time.monotonic() + patience
+        while True:
+            if not self.server.alive:
+                raise RuntimeError(f"the server ended at once; {self.server.log} says why")
+            try:
+                with quiet():
+                    self.session = new_secure_session(ADMIN, str(self.kit.path / "admin"), timeout=2.0)
+                return
+            except Exception as error:
+                if time.monotonic() > end:
+                    raise RuntimeError(f"the server does not answer: {error}; {self.server.log} may say why") from None
+                time.sleep(0.2)
+
+    def close(self) -> None:
+        """Log out and end the server and all it started."""
+        if self.session is not None:
+            with quiet(), contextlib.suppress(Exception):
+                self.session.close()
+            self.session = None
+        if self.server is not None:
+            self.server.stop()
+            self.server = None
+        if self.store is not None:
+            shutil.rmtree(self.store, ignore_errors=True)
+            self.store = None
+
+    def present(self) -> set[str]:
+        """Silos that gave a sign of life lately."""
+        now = time.time()
+        seen = {c.name: c.last_connect_time for c in self._ask(lambda: self.session.get_system_info()).client_info}
+        sites = self.kit.plan.sites
+        return {silo for silo, site in sites.items() if now - seen.get(site, 0) < self.kit.plan.lost_after}
+
+    def submit(self, job: Path) -> str:
+        """Hand a job to the server; its id."""
+        return str(self._ask(lambda: self.session.submit_job(str(job))))
+
+    def status(self, job_id: str) -> str:
+        """FLARE's word for how a job is doing."""
+        return str(self._ask(lambda: self.session.get_job_meta(job_id))["status"])
+
+    def abort(self, job_id: str) -> None:
+        """End a job and wait until it has."""
+        with contextlib.suppress(ServerLostError):
+            self._ask(lambda: self.session.abort_job(job_id))
+            end = time.monotonic() + 30
+            while time.monotonic() < end and not self.status(job_id).startswith("FINISHED"):
+                time.sleep(0.3)
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        if self.server is None or not self.server.alive or self.session is None:
+            raise ServerLostError("the server process is gone")
+        try:
+            with quiet():
+                return question()
+        except Exception as error:
+            raise ServerLostError(f"{type(error).__name__}: {error}") from error
+
+
+class ServerLostError(RuntimeError):
+    """FLARE's server does not answer."""
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """FLARE's session prints and logs; nobody asked for it."""
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(level)
+
+
+def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path:
+    """The three files of a FLARE job: names of installed classes and their settings, no code."""
+    sites = plan.sites
+    names = [sites[silo] for silo in sorted(present)]
+    hyper = jsonable(asdict(order.hyper))
+    controller = {
+        "run_id": order.run_id,
+        "hyper": hyper,
+        "sites": {order.client_ids.get(silo, silo): site for silo, site in sites.items()},
+        "folder": str(order.folder),
+        "min_clients": order.min_clients,
+        "weights": order.weights,
+        "deadline": order.deadline,
+    }
+    config = folder / "app" / "config"
+    config.mkdir(parents=True)
+    write_json(
+        folder / "meta.json",
+        {"name": "fmtc", "min_clients": len(names), "resource_spec": {}, "deploy_map": {"app": ["server", *names]}},
+    )
+    write_json(
+        config / "config_fed_server.json",
+        {
+            "format_version": 2,
+            **_INLINE,
+            "dead_client_grace_period": 2.0,
+            "server": {"task_request_interval": polling(len(names))},
+            "workflows": [{"id": "fmtc", "path": CONTROLLER, "args": controller}],
+            "components": [],
+        },
+    )
+    executor = {"path": EXECUTOR, "args": {"run_id": order.run_id, "hyper": hyper}}
+    write_json(
+        config / "config_fed_client.json",
+        {"format_version": 2, **_INLINE, "executors": [{"tasks": [TASK], "executor": executor}], "components": []},
+    )
+    return folder
+
+
+_INLINE = {"np_download_chunk_size": 0}  # arrays go inside the message; a download each would double the trips
+
+
+def polling(sites: int) -> float:
+    """Seconds between two questions of a silo for work: short with few, longer with many, as each one costs."""
+    return min(2.0, max(0.05, 0.01 * sites))
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be run, and how patient to be."""
+
+    hyper: Hyper
+    folder: Path  # of the coordinator
+    run_id: str
+    min_clients: int | None = None
+    weights: Mapping[str, float] | None = None
+    deadline: float = 600.0  # for one answer
+    wait: float = 600.0  # for silos that are not there
+    client_ids: Mapping[str, str] = field(default_factory=dict)  # where a client's id is not its silo's name
+
+
+Event = Callable[[Mapping[str, Any]], None]
+
+
+def supervise(
+    coordinator: Coordinator, order: Order, listen: Event, *, tend: Callable[[], None] = lambda: None
+) -> None:
+    """See a run through: job after job, each continuing from the checkpoints of the last, until it is done.
+
+    Parameters
+    ----------
+    coordinator : Coordinator
+    order : Order
+    listen : callable
+        Gets every event of the run, as a dict with at least ``event`` and ``time``.
+    tend : callable
+        Called several times a second; the place to look after processes of one's own.
+
+    Raises
+    ------
+    ClientError
+        When fewer silos than needed are there for `order.wait` seconds, or fail for another reason than being lost.
+    """
+    silos = coordinator.kit.plan.silos
+    needed = len(silos) if order.min_clients is None else order.min_clients
+    follow = _Follower(order.folder / EVENTS)
+    barren = 0  # jobs in a row that brought no round
+    while True:
+        try:
+            coordinator.open()
+            present = _gather(coordinator, order, needed, listen, tend)
+            with tempfile.TemporaryDirectory(prefix="fmtc-job-") as scratch:
+                job = coordinator.submit(write_job(Path(scratch) / "job", order, coordinator.kit.plan, present))
+            listen({"event": "submitted", "time": time.time(), "silos": sorted(present)})
+            ended, rounds, why = _attend(coordinator, job, follow, present, needed, listen, tend)
+        except ServerLostError as error:
+            listen({"event": "server lost", "time": time.time(), "why": str(error)})
+            coordinator.close()
+            ended, rounds, why = "lost", 0, str(error)
+        if ended == "done":
+            return
+        if ended in ("refused data", "failed"):
+            raise (ValueError if ended == "refused data" else RuntimeError)(why)
+        if ended == "stopped":
+            raise ClientError(why)
+        barren = 0 if rounds else barren + 1
+        if barren >= 3:
+            raise ClientError(f"three attempts in a row brought no round: {why}")
+
+
+class _Follower:
+    """Reads the lines that are added to a file."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.place = path.stat().st_size if path.exists() else 0
+
+    def lines(self) -> list[bytes]:
+        """The whole lines since the last call."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as stream:
+            stream.seek(self.place)
+            whole = stream.read().rpartition(b"\n")[0]
+        self.place += len(whole) + 1 if whole else 0
+        return whole.splitlines()
+
+    def events(self) -> list[dict[str, Any]]:
+        """The events in them."""
+        return [json.loads(line) for line in self.lines()]
+
+
+def _gather(coordinator: Coordinator, order: Order, needed: int, listen: Event, tend: Callable[[], None]) -> set[str]:
+    """Wait for all silos, and when the wait is over go on with those that are there, if they are enough."""
+    silos = set(coordinator.kit.plan.silos)
+    end = time.monotonic() + order.wait
+    missing: set[str] | None = None
+    while True:
+        tend()
+        present = coordinator.present()
+        if present >= silos:
+            return present
+        if silos - present != missing:
+            missing = silos - present
+            listen({"event": "waiting", "time": time.time(), "missing": sorted(missing)})
+        if time.monotonic() > end:
+            if len(present) >= needed:
+                return present
+            raise ClientError(
+                f"{len(present)} of {len(silos)} silos are there, {needed} needed; after {order.wait:g} seconds still "
+                f"missing: {', '.join(sorted(missing))}. The run can go on later with --resume."
+            )
+        time.sleep(0.2)
+
+
+def _attend(
+    coordinator: Coordinator,
+    job: str,
+    follow: _Follower,
+    present: set[str],
+    needed: int,
+    listen: Event,
+    tend: Callable[[], None],
+) -> tuple[str, int, str]:
+    """Watch one job: how it ended, how many rounds it brought, and why."""
+    silos = set(coordinator.kit.plan.silos)
+    rounds, ended, why, over, looked = 0, "", "", False, 0.0
+    while not over:
+        tend()
+        if time.monotonic() - looked > 0.5:
+            looked = time.monotonic()
+            status = coordinator.status(job)
+            over = status.startswith(("FINISHED", "FAILED"))
+            here = coordinator.present()
+            if not over and not ended and not present <= here:
+                gone = sorted(present - here)
+                listen({"event": "silo lost", "time": time.time(), "silos": gone})
+                coordinator.abort(job)
+                return "lost", rounds, f"silo {', '.join(gone)} was lost"
+            if not over and not ended and present < silos and silos <= here:
+                listen({"event": "silo back", "time": time.time(), "silos": sorted(silos - present)})
+                coordinator.abort(job)
+                return "back", max(rounds, 1), "all silos are back"
+        for event in follow.events():
+            listen(event)
+            rounds += event["event"] == "round"
+            over = over or event["event"] == "ended"
+            if event["event"] in ("done", "lost", "refused data", "failed"):
+                ended, why = event["event"], event.get("why", "")
+        time.sleep(0.05)
+    if not ended:
+        return "lost", rounds, f"the job ended as {status}"
+    if ended == "lost" and "its own log says more" in why:  # the silo's own code: trying again will not help
+        ended = "stopped"
+    return ended, rounds, why
+
+
+# ------------------------------------------------------------------------------------------------------------ silos
+
+
+class Membership:
+    """A silo's part in a federation: its process, kept alive, and what it comes to; a context.
+
+    Parameters
+    ----------
+    kit : Kit
+        The silo's.
+    site : Site
+        Where its rows are.
+    """
+
+    def __init__(self, kit: Kit, site: Site):
+        self.kit, self.site = kit, site
+        self.process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self.kit.check()
+        self.site.write(self.kit.path)
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process is not None:
+            self.process.stop()
+
+    def _start(self) -> None:
+        log = self.kit.path / CONSOLE
+        self._read = _Follower(log)
+        self.process = Process(self.kit)
+        self.connected = False
+
+    def watch(self) -> Iterator[dict[str, Any]]:
+        """What happens, as it happens: connected, trouble, restarted, round, ended. Goes on until it is left."""
+        seen = {path.parent.name for path in (self.kit.path / STATES).glob("*/ended")}
+        newest, began, warned, crashes = "", time.monotonic(), False, 0
+        while True:
+            assert self.process is not None
+            if not self.connected and any(b"Successfully registered client" in line for line in self._read.lines()):
+                self.connected, warned, crashes = True, False, 0
+                yield {"event": "connected"}
+            if not self.process.alive:
+                crashes += 1
+                yield {"event": "restarted", "log": str(self.process.log), "attempt": crashes}
+                time.sleep(min(30.0, 2.0**crashes))
+                self._start()
+                began = time.monotonic()
+            if not self.connected and not warned and time.monotonic() - began > 10:
+                warned = True
+                why = refusal(self.kit)
+                yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
+            for path in sorted((self.kit.path / STATES).glob("*/*")):
+                run_id = path.parent.name
+                if path.name.startswith("round-") and run_id not in seen and f"{run_id}/{path.name}" > newest:
+                    newest = f"{run_id}/{path.name}"
+                    yield {"event": "round", "round": int(path.stem.partition("-")[2]), "run": run_id}
+                if path.name == "ended" and run_id not in seen:
+                    seen.add(run_id)
+                    result = read_site_result(path.with_name("result.safetensors"))
+                    self._let_go()
+                    yield {"event": "ended", "run": run_id, "result": result}
+            yield {"event": "idle"}
+            time.sleep(0.2)
+
+    def _let_go(self, patience: float = 5.0) -> None:
+        """Let the process of the job end before ours does, so that its last answer goes out."""
+        assert self.process is not None
+        with contextlib.suppress(psutil.Error):
+            psutil.wait_procs(psutil.Process(self.process.process.pid).children(recursive=True), timeout=patience)
+
+
+def reachable(kit: Kit, timeout: float = 5.0) -> str:
+    """What stands between us and the coordinator's port, in a sentence; empty where nothing does."""
+    host, port = kit.plan.host, kit.plan.port
+    try:
+        socket.create_connection((host, port), timeout).close()
+    except socket.gaierror:
+        return f"the name {host!r} of the coordinator is not known here; check the DNS, or the host in the plan"
+    except TimeoutError:
+        return f"{host}:{port} does not answer; a firewall may drop what we send to this port"
+    except ConnectionRefusedError:
+        return f"nobody listens at {host}:{port}; the coordinator may not have started yet"
+    except OSError as error:
+        return f"{host}:{port} cannot be reached: {error.strerror or error}"
+    return ""
+
+
+def refusal(kit: Kit, timeout: float = 5.0) -> str:
+    """Why coordinator and kit do not trust each other, in a sentence; empty where they do, or where nobody answers."""
+    host, port = kit.plan.host, kit.plan.port
+    name = "server" if kit.role == "coordinator" else "client"
+    context = ssl.create_default_context(cafile=str(kit.startup / "rootCA.pem"))
+    context.load_cert_chain(kit.startup / f"{name}.crt", kit.startup / f"{name}.key")
+    try:
+        with (
+            socket.create_connection((host, port), timeout) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            secure.settimeout(1.0)
+            with contextlib.suppress(TimeoutError):
+                secure.recv(1)  # with TLS 1.3 the other side says no only now
+    except ssl.SSLCertVerificationError as error:
+        if "expired" in error.verify_message:
+            return f"the certificate of the coordinator at {host}:{port} has expired; it needs a renewed kit"
+        if "ostname" in error.verify_message or "IP address" in error.verify_message:
+            return f"the coordinator's certificate is not for {host!r}: the plan names another host"
+        return (
+            f"who answers at {host}:{port} has a certificate of another federation ({error.verify_message}); check the "
+            "host and port of the plan, or ask for the kit of that federation"
+        )
+    except ssl.SSLError as error:
+        return (
+            f"the coordinator at {host}:{port} does not accept the certificate of this kit ({error.reason}): it is of "
+            "another federation, or expired. Ask the person who made the kits for a new one."
+        )
+    except OSError:
+        return ""
+    return ""
+
+
+# ------------------------------------------------------------------------------------------- all on this machine
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a federation on one machine came to."""
+
+    silos: dict[str, SiteResult]
+    consensus: Any  # d x k x m
+    about: dict[str, Any]  # history, why it stopped, who was missing
+
+    @property
+    def history(self) -> tuple[RoundRecord, ...]:
+        """One record per round."""
+        return tuple(RoundRecord.from_dict(line) for line in self.about["history"])
+
+
+class LocalFederation:
+    """A whole federation on this machine: server and silos in processes of their own, over mutual TLS on loopback.
+
+    A context: everything is made in a temporary folder, and nothing is left when it ends, however it ends.
+
+    Parameters
+    ----------
+    sites : iterable of Site
+        One silo each.
+    port : int, optional
+        Where the silos dial; left out, one that is free.
+    lost_after : float
+        Seconds without a sign of life after which a silo counts as lost.
+    tend : bool
+        Start a silo's process again when it has ended.
+    """
+
+    def __init__(self, sites: Iterable[Site], *, port: int | None = None, lost_after: float = 10.0, tend: bool = True):
+        self.sites = {str(place): site for place, site in enumerate(sites, start=1)}
+        self.port, self.lost_after, self.tends = port, lost_after, tend
+        self.processes: dict[str, Process] = {}  # by client id
+        self.kits: dict[str, Kit] = {}
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True)
+        self.folder = Path(self._folder.name)
+        try:
+            plan = Plan("local", "localhost", self.port or free_port(), tuple(self.sites), self.lost_after)
+            first, *others = provision(plan, self.folder / "kits")
+            self.coordinator = Coordinator(first)
+            for kit in others:
+                site = self.sites[kit.name]
+                site.write(kit.path)
+                self.kits[site.client_id] = kit
+            for cid in self.kits:
+                self.start(cid)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if hasattr(self, "coordinator"):
+                self.coordinator.close()
+        finally:
+            stop_all(self.processes.values())
+            self._folder.cleanup()
+
+    def start(self, cid: str) -> None:
+        """Start the process of a silo."""
+        self.processes[cid] = Process(self.kits[cid])
+
+    def _tend(self) -> None:
+        for cid, process in self.processes.items():
+            if self.tends and not process.alive:
+                self.start(cid)
+
+    def run(
+        self,
+        hyper: Hyper,
+        *,
+        weights: Mapping[str, float] | None = None,
+        min_clients: int | None = None,
+        deadline: float = 600.0,
+        wait: float = 60.0,
+        listen: Event = lambda event: None,
+    ) -> Outcome:
+        """One run of the federation, to its end."""
+        run_id = secrets.token_hex(8)
+        folder = self.folder / f"run-{run_id}"
+        folder.mkdir()
+        ids = {name: site.client_id for name, site in self.sites.items()}
+        order = Order(hyper, folder, run_id, min_clients, weights, deadline, wait, ids)
+        supervise(self.coordinator, order, listen, tend=self._tend)
+        consensus, about = read_result(folder / "result.safetensors")
+        results = {
+            cid: read_site_result(kit.path / STATES / run_id / "result.safetensors")
+            for cid, kit in self.kits.items()
+            if cid not in about["missing"]
+        }
+        return Outcome(results, consensus, about)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]))

@@ -1,0 +1,515 @@
+"""Transport over NVIDIA FLARE: the Controller at the coordinator, the Executor in each silo. One door to nvflare.
+
+Both run in processes that FLARE starts for one job. The Controller is a `Transport` and calls the same
+`driver.run` as everybody; the Executor calls the same `client_reply`. What a silo needs to go on after a crash is
+written to its own folder as the last act of each step, under the number of the round.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
+from .driver import ClientError, Replies, Result, RoundRecord, one_thread, run
+from .guard import RefusedError, check_downlink, check_uplink
+from .wire import (
+    FileError,
+    check_schema,
+    fingerprint,
+    jsonable,
+    nbytes,
+    pack,
+    read_client,
+    read_json,
+    read_tensors,
+    unpack,
+    write_client,
+    write_json,
+    write_tensors,
+)
+
+try:
+    from nvflare.apis.controller_spec import Task
+    from nvflare.apis.dxo import DXO, DataKind, from_shareable
+    from nvflare.apis.event_type import EventType
+    from nvflare.apis.executor import Executor
+    from nvflare.apis.fl_constant import ReturnCode
+    from nvflare.apis.impl.controller import Controller
+except ImportError as error:
+    raise ImportError("a federation of processes needs nvflare: pip install 'fmtc[federation]'") from error
+
+Array = np.ndarray
+
+TASK = "fmtc"
+SITE_FILE = "fmtc.json"  # in the `local` folder of a silo's kit: which file holds the rows, and how to read it
+STATES = "fmtc"  # folder of a silo's kit with one folder per run
+EVENTS = "events.jsonl"  # in the coordinator's folder of a run: what happened, a line each
+RESULT_FORMAT = 1
+
+
+class AbortedError(RuntimeError):
+    """The job was told to end."""
+
+
+class SiteError(RuntimeError):
+    """A silo that is not there, does not answer, or says that its own code failed."""
+
+
+def leave_with_parent() -> None:
+    """End this process when the one that started it is gone, however it went."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="leave-with-parent").start()
+
+
+# -------------------------------------------------------------------------------------------------- the coordinator
+
+
+class FlareTransport:
+    """Clients that live in silos of a FLARE job: one task per client and message, answers checked on arrival.
+
+    Parameters
+    ----------
+    controller : FmtcController
+    sites : mapping of client id to the name of its site
+    deadline : float
+        Seconds within which an answer must come.
+    """
+
+    def __init__(self, controller: FmtcController, fl_ctx: Any, abort: Any, sites: Mapping[str, str], deadline: float):
+        self.controller, self.fl_ctx, self.abort = controller, fl_ctx, abort
+        self.sites, self.deadline = dict(sites), deadline
+        self.asked: dict[str, Downlink] = {}  # site -> the message it has not answered yet
+        self.replies = Replies()
+        self.lock = threading.Lock()
+
+    @property
+    def client_ids(self) -> tuple[str, ...]:
+        """Names of all clients of the federation, sorted; also of those that are away."""
+        return tuple(sorted(self.sites))
+
+    def exchange(self, messages: Mapping[str, Downlink]) -> Replies:
+        """Send one message to each client named; wait for all answers, a lost connection, or the deadline."""
+        here = {client.name: client for client in self.fl_ctx.get_engine().get_clients()}
+        with self.lock:
+            refused = self.replies.refused  # what came late, since the last exchange
+            self.replies = replies = Replies(refused=refused)
+            self.asked = {self.sites[cid]: message for cid, message in messages.items()}
+        tasks = {}
+        for cid, message in messages.items():
+            site = self.sites[cid]
+            if site not in here:
+                self._fail(cid, SiteError("is not part of this job"))
+                continue
+            data = _envelope(self.controller.run_id, message, message.phase, message.round_no)
+            task = Task(name=TASK, data=data, result_received_cb=self.receive)
+            self.controller.send(task=task, fl_ctx=self.fl_ctx, targets=[here[site]])
+            replies.bytes_down += nbytes(message)
+            tasks[cid] = task
+        end = time.monotonic() + self.deadline
+        try:
+            while waiting := [cid for cid in tasks if self.sites[cid] in self.asked]:
+                if self.abort.triggered:
+                    raise AbortedError("the job was told to end")
+                for cid in waiting:
+                    if self.controller.get_client_disconnect_time(self.sites[cid]):
+                        self._fail(cid, SiteError("lost its connection"))
+                    elif time.monotonic() > end:
+                        self._fail(cid, SiteError(f"did not answer within {self.deadline:g} seconds"))
+                    elif tasks[cid].completion_status is not None and self.sites[cid] in self.asked:
+                        self._fail(cid, SiteError(f"gave no usable answer ({tasks[cid].completion_status.value})"))
+                time.sleep(0.005)
+        finally:
+            for task in tasks.values():
+                if task.completion_status is None:
+                    self.controller.cancel_task(task)
+        with self.lock:
+            self.replies = Replies()
+        return replies
+
+    def _fail(self, cid: str, error: Exception) -> None:
+        with self.lock:
+            if self.asked.pop(self.sites[cid], None) is not None:
+                self.replies.failures[cid] = error
+
+    def receive(self, client_task: Any, fl_ctx: Any) -> None:
+        """Take an answer in, or refuse it; called by FLARE in a thread of its own."""
+        self.take(client_task.client.name, client_task.result)
+        client_task.result = None
+
+    def take(self, site: str, result: Any) -> None:
+        """One answer of a site: it counts once, for the message that is open, if it is what that message asks for."""
+        with self.lock:
+            cid = next((cid for cid, name in self.sites.items() if name == site), None)
+            asked = self.asked.get(site)
+            try:
+                if cid is None:
+                    raise RefusedError("it is from a stranger")
+                if asked is None:
+                    raise RefusedError("nothing is open: it is late, or came twice")
+                code = result.get_return_code()
+                if code != ReturnCode.OK:
+                    self.asked.pop(site)
+                    self.replies.failures[cid] = SiteError(f"answered {code}; its own log says more")
+                    return
+                uplink = _opened(result, Uplink, self.controller.run_id, asked.phase, asked.round_no)
+                check_uplink(uplink, asked, self.controller.hyper.n_clusters)
+            except RefusedError as error:
+                self.replies.refused += 1
+                self.controller.note("refused", site=site, why=str(error))
+                if cid is not None and asked is not None:
+                    self.asked.pop(site)
+                    self.replies.failures[cid] = error
+                return
+            self.asked.pop(site)
+            if uplink.error is not None:
+                self.replies.failures[cid] = SiteError(f"ran into {uplink.error}; its own log says more")
+                return
+            self.replies.uplinks[cid] = uplink
+            self.replies.bytes_up += nbytes(uplink)
+
+    def save_clients(self, folder: Path) -> None:
+        """Nothing to do: each silo has kept its own state before it answered."""
+
+    def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
+        """Nothing to do: a round's message names the round a silo goes on from."""
+
+
+def _envelope(run_id: str, message: Any, phase: str, round_no: int) -> Any:
+    """A message as FLARE carries it: arrays as arrays, beside the run, phase and round it belongs to."""
+    meta = {"run": run_id, "phase": phase, "round": round_no}
+    flat = {name: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for name, v in pack(message).items()}
+    return DXO(DataKind.WEIGHTS, data={"message": kind_of(message), **flat}, meta=meta).to_shareable()
+
+
+def kind_of(message: Any) -> str:
+    """Name of a message's class."""
+    return type(message).__name__
+
+
+def _opened(shareable: Any, kind: type, run_id: str, phase: str | None, round_no: int | None) -> Any:
+    """The message in an envelope, or a refusal: of another run, phase or round, or not one of ours."""
+    try:
+        dxo = from_shareable(shareable)
+        meta, flat = dict(dxo.meta), dict(dxo.data)
+        if flat.pop("message", None) != kind.__name__:
+            raise RefusedError(f"it is no {kind.__name__}")
+        message = unpack(kind, flat)
+    except RefusedError:
+        raise
+    except Exception as error:
+        raise RefusedError(f"it cannot be read: {type(error).__name__}") from None
+    if meta.get("run") != run_id:
+        raise RefusedError("it belongs to another run")
+    if phase is not None and (meta.get("phase"), meta.get("round")) != (phase, round_no):
+        raise RefusedError(f"it answers {meta.get('phase')} {meta.get('round')}, not {phase} {round_no}")
+    return message
+
+
+class FmtcController(Controller):
+    """The coordinator's part of a job: runs the driver over the silos, and keeps its files in `folder`.
+
+    Parameters
+    ----------
+    run_id : str
+        Names the run in every message; the jobs that continue a run have the same.
+    hyper : dict
+        Fields of `Hyper`.
+    sites : dict of client id to site name
+    folder : str
+        Of the coordinator: checkpoint, events and result.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        hyper: dict[str, Any],
+        sites: dict[str, str],
+        folder: str,
+        min_clients: int | None = None,
+        weights: dict[str, float] | None = None,
+        deadline: float = 600.0,
+    ):
+        super().__init__(task_check_period=0.05)
+        self.run_id, self.hyper, self.sites, self.folder = run_id, Hyper(**hyper), sites, Path(folder)
+        self.min_clients, self.weights, self.deadline = min_clients, weights, deadline
+        self.transport: FlareTransport | None = None
+
+    def start_controller(self, fl_ctx: Any) -> None:
+        """Called by FLARE before `control_flow`."""
+        leave_with_parent()
+
+    def stop_controller(self, fl_ctx: Any) -> None:
+        """Called by FLARE after `control_flow`."""
+
+    def process_result_of_unknown_task(
+        self, client: Any, task_name: str, client_task_id: str, result: Any, fl_ctx: Any
+    ) -> None:
+        """An answer to a question that is closed."""
+        if self.transport is not None:
+            self.transport.take(client.name, result)
+
+    def note(self, event: str, **facts: Any) -> None:
+        """One line to the log of events, which the coordinator's command follows."""
+        line = json.dumps(jsonable({"event": event, "time": time.time(), **facts}))
+        with (self.folder / EVENTS).open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
+
+    def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
+        """Run Algorithm 1 from the last checkpoint, if there is one, to its end."""
+        transport = FlareTransport(self, fl_ctx, abort_signal, self.sites, self.deadline)
+        self.transport = transport
+        here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
+        self.note("started", sites=here)
+        try:
+            result = run(
+                transport,
+                self.hyper,
+                weights=self.weights,
+                callbacks=[self._note_round],
+                checkpoint=self.folder / "checkpoint",
+                resume=True,
+                min_clients=self.min_clients,
+            )
+        except AbortedError:
+            self.note("aborted")
+        except ClientError as error:
+            self.note("lost", why=str(error))
+        except ValueError as error:
+            self.note("refused data", why=str(error))
+        except Exception as error:
+            self.note("failed", why=f"{type(error).__name__}: {error}")
+            raise
+        else:
+            write_result(self.folder / "result.safetensors", result, self.run_id)
+            self.note("done", missing=result.missing)
+            transport.deadline = min(transport.deadline, 30.0)
+            transport.exchange({cid: Downlink("end") for cid in result.server.client_ids})
+            self.note("ended")
+
+    def _note_round(self, record: RoundRecord) -> None:
+        self.note("round", record=asdict(record))
+
+
+def write_result(path: Path, result: Result, run_id: str) -> None:
+    """What the coordinator keeps of a run: the consensus and the history, and nothing of a row."""
+    about = {
+        "kind": "fmtc consensus",
+        "schema": RESULT_FORMAT,
+        "run": run_id,
+        "client_ids": result.server.client_ids,
+        "converged": result.converged,
+        "stopped_because": result.stopped_because,
+        "missing": result.missing,
+        "n_iter": result.server.round_no,
+        "history": [asdict(record) for record in result.history],
+    }
+    write_tensors(path, {"consensus": result.server.Z}, about)
+
+
+# --------------------------------------------------------------------------------------------------------- a silo
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a silo's own person said when joining: who we are and where our rows are. Never leaves the silo."""
+
+    client_id: str
+    data: str
+    drop: tuple[str, ...] = ()
+    id_column: str | None = None
+    label_column: str | None = None
+    features: tuple[str, ...] | None = None  # columns and their order, where one machine sees all silos
+
+    def write(self, kit: Path) -> None:
+        """Keep it in the kit, for the processes that FLARE starts."""
+        write_json(kit / "local" / SITE_FILE, asdict(self))
+
+    @classmethod
+    def read(cls, kit: Path) -> Site:
+        """Undo `write`."""
+        about: dict[str, Any] = read_json(kit / "local" / SITE_FILE)
+        fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in about.items()}
+        return cls(**fields)
+
+    def rows(self) -> Any:
+        """The silo's table, read and checked."""
+        from ..tables import read_silos
+
+        (silo,) = read_silos(
+            [self.data], drop=self.drop, id_column=self.id_column, label_column=self.label_column,
+            features=self.features,
+        )  # fmt: skip
+        return silo
+
+
+class FmtcExecutor(Executor):
+    """A silo's part of a job: holds the client, answers the coordinator's messages, keeps its state on disk.
+
+    Parameters
+    ----------
+    run_id : str
+    hyper : dict
+        Fields of `Hyper`.
+    """
+
+    def __init__(self, run_id: str, hyper: dict[str, Any]):
+        super().__init__()
+        self.run_id, self.hyper = run_id, Hyper(**hyper)
+        self.client: ClientState | None = None
+        self.notes: list[str] = []
+        self.began = time.monotonic()
+        self.round_no = 0  # the newest round a message was about
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        """Called by FLARE at the turns of a job."""
+        if event_type == EventType.START_RUN:
+            leave_with_parent()
+
+    def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
+        """Answer one message; an error leaves the silo as the name of its kind only."""
+        kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
+        phase, round_no = "", 0
+        try:
+            message = _opened(shareable, Downlink, self.run_id, None, None)
+            phase, round_no = message.phase, message.round_no
+            uplink = self.answer(message, kit)
+        except Exception as error:
+            self.log_exception(fl_ctx, f"{type(error).__name__}: {error}")
+            uplink = Uplink(error=type(error).__name__)
+        return _envelope(self.run_id, uplink, phase, round_no)
+
+    def answer(self, message: Downlink, kit: Path) -> Uplink:
+        """Check a message, take the step it asks for, and write the new state down before answering."""
+        folder = kit / STATES / self.run_id
+        if self.client is None:
+            site = Site.read(kit)
+            self.client = open_client(site.client_id, site.rows().X, self.hyper)
+            _only_run(folder)
+        check_downlink(message, self.client.rows.X.shape[1], self.hyper.n_clusters)
+        if message.phase == "end":
+            (folder / "ended").touch()
+            for old in folder.glob("round-*"):
+                old.unlink()
+            return Uplink()
+        if message.phase == "round":
+            if message.round_no < self.round_no:
+                raise RefusedError(f"a message of round {message.round_no} came after one of round {self.round_no}")
+            self.round_no = message.round_no
+        client = self._at(message, self.client, folder)
+        with one_thread("blas"), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            if message.phase in ("hello", "prepare"):
+                client, uplink = client_reply(client, message, self.hyper)
+            else:
+                with one_thread("openmp"):
+                    client, uplink = client_reply(client, message, self.hyper)
+        self.notes += [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+        if message.phase == "prepare" and client.W is None:
+            write_client(folder / _state_name(0), client)
+        elif message.phase == "round":
+            write_client(folder / _state_name(message.round_no), client)
+            keep = {_state_name(message.last_round), _state_name(message.round_no)}
+            for old in folder.glob("round-*"):
+                if old.name not in keep:
+                    old.unlink()
+        elif message.phase == "number":
+            seconds = time.monotonic() - self.began
+            write_site_result(folder / "result.safetensors", client, self.run_id, self.hyper, self.notes, seconds)
+        self.client = client
+        return uplink
+
+    def _at(self, message: Downlink, client: ClientState, folder: Path) -> ClientState:
+        """The client at the round the message goes on from."""
+        if message.phase == "prepare" and client.F is None:
+            states = sorted(folder.glob("round-*.safetensors"))
+            return read_client(states[-1], client) if states else client
+        turned = client.model is not None  # by an earlier finish
+        if message.phase in ("round", "finish") and (client.round_no != message.last_round or turned):
+            client = read_client(folder / _state_name(message.last_round), client)
+        return client
+
+
+def _state_name(round_no: int) -> str:
+    return f"round-{round_no:05d}.safetensors"
+
+
+def _only_run(folder: Path) -> None:
+    """Make the folder of this run, and throw away what earlier runs left."""
+    for old in folder.parent.glob("*"):
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+@dataclass(frozen=True)
+class SiteResult:
+    """What a silo comes to: its own model and labels."""
+
+    model: ClientModel
+    labels: Array
+    notes: tuple[str, ...]
+    data: str  # fingerprint of the rows
+    round_no: int
+    settings: dict[str, Any]  # of the run: fields of Hyper
+    seconds: float
+
+
+def read_result(path: Path) -> tuple[Array, dict[str, Any]]:
+    """Consensus (d x k x m) and description of `write_result`."""
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
+    return arrays["consensus"], about
+
+
+def write_site_result(
+    path: Path, client: ClientState, run_id: str, hyper: Hyper, notes: list[str], seconds: float
+) -> None:
+    """Keep a silo's model and labels in its own folder."""
+    model = client.model
+    assert model is not None and client.labels is not None
+    arrays = {name: np.asarray(value) for name, value in pack(model).items()}
+    about = {
+        "kind": "fmtc silo result",
+        "schema": RESULT_FORMAT,
+        "run": run_id,
+        "client_id": client.client_id,
+        "notes": notes,
+        "data": fingerprint(client.rows.X),
+        "round_no": client.round_no,
+        "settings": {name: value for name, value in asdict(hyper).items() if name != "seed"},
+        "seconds": seconds,
+    }
+    write_tensors(path, arrays | {"labels": client.labels}, about)
+
+
+def read_site_result(path: Path) -> SiteResult:
+    """Undo `write_site_result`."""
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "fmtc silo result", RESULT_FORMAT)
+    try:
+        labels = arrays.pop("labels")
+        model = replace(unpack(ClientModel, {"mean": None, **arrays}), spread=arrays["spread"].item())
+        facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds")}
+        return SiteResult(model, labels, tuple(about["notes"]), **facts)
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{path} is damaged: {error}") from None
+
+
+__all__ = ["FlareTransport", "FmtcController", "FmtcExecutor", "Site", "SiteResult"]

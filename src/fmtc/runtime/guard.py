@@ -1,0 +1,140 @@
+"""What may arrive: each message is held against what its phase may carry, before anything computes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..steps import Downlink, Uplink
+
+Array = np.ndarray
+
+# What a phase may carry; a field in brackets may be left out.
+UPLINKS = {
+    "moments": ("n_samples", "[means]", "[squares]", "[document_counts]"),
+    "rescale": (),
+    "hello": ("n_samples", "n_features", "energy"),
+    "prepare": (),
+    "round": ("W", "cut", "misfit"),
+    "finish": ("centers",),
+    "number": (),
+    "end": (),
+}
+DOWNLINKS = {
+    "moments": (),
+    "rescale": ("[shift]", "[stretch]", "[keep]"),
+    "hello": (),
+    "prepare": ("scale", "ridge"),
+    "round": ("guide", "[rotation]"),
+    "finish": ("[rotation]",),
+    "number": ("order",),
+    "end": (),
+}
+
+
+class RefusedError(ValueError):
+    """A message that does not belong here; it was thrown away."""
+
+
+def check_downlink(message: Downlink, d: int, k: int) -> None:
+    """Refuse what a client of d features and k clusters cannot have been sent.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.runtime.guard import check_downlink
+    >>> from fmtc.steps import Downlink
+    >>> check_downlink(Downlink("round", round_no=1, guide=np.zeros((5, 3))), d=5, k=3)
+    >>> check_downlink(Downlink("round", round_no=1, guide=np.zeros((5, 2))), d=5, k=3)
+    Traceback (most recent call last):
+    ...
+    fmtc.runtime.guard.RefusedError: guide has shape (5, 2), not (5, 3)
+    """
+    if message.phase not in DOWNLINKS:
+        raise RefusedError(f"phase {message.phase!r} is not known here")
+    _check_fields(message, message.phase, DOWNLINKS, {"phase", "round_no", "last_round"})
+    for name in ("round_no", "last_round"):
+        _check_count(name, getattr(message, name))
+    if message.phase == "round" and not message.last_round < message.round_no:
+        raise RefusedError(f"round {message.round_no} cannot follow round {message.last_round}")
+    for name in ("scale", "ridge"):
+        _check_number(name, getattr(message, name), above=0.0)
+    _check_array("guide", message.guide, (d, k))
+    _check_array("rotation", message.rotation, (k, k))
+    if message.rotation is not None:
+        error = float(np.abs(message.rotation.T @ message.rotation - np.eye(k)).max())
+        if error > 1e-3:
+            raise RefusedError(f"rotation is not one: R'R differs from I by {error:.1e}")
+    order = message.order
+    if order is not None:
+        _check_array("order", order, (k,), kinds="iu")
+        if not np.array_equal(np.sort(order), np.arange(k)):
+            raise RefusedError(f"order is not one of {k} clusters")
+    for name in ("shift", "stretch"):
+        values = getattr(message, name, None)
+        _check_array(name, values, None if values is None else (values.size,))
+    keep = getattr(message, "keep", None)
+    if keep is not None:
+        _check_array("keep", keep, (keep.size,), kinds="iu")
+        if not (keep.size and np.all(np.diff(keep) > 0) and keep[0] >= 0 and keep[-1] < d):
+            raise RefusedError(f"keep does not name columns out of {d}, in order")
+
+
+def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
+    """Refuse an answer that does not fit the message it answers."""
+    if uplink.error is not None:
+        if not (isinstance(uplink.error, str) and uplink.error.isidentifier() and len(uplink.error) < 100):
+            raise RefusedError("error is not the name of a kind of error")
+        return
+    _check_fields(uplink, asked.phase, UPLINKS, set())
+    for name in ("n_samples", "n_features"):
+        value = getattr(uplink, name)
+        if value is not None:
+            _check_count(name, value)
+    _check_number("energy", uplink.energy, above=-1e-300)
+    for name in ("cut", "misfit"):
+        _check_number(name, getattr(uplink, name))
+    _check_array("W", uplink.W, None if asked.guide is None else asked.guide.shape)
+    _check_array("centers", uplink.centers, (k, k))
+    for name in ("means", "squares", "document_counts"):
+        values = getattr(uplink, name, None)
+        _check_array(name, values, None if values is None else (values.size,), kinds="fiu")
+
+
+def _check_fields(message: Any, phase: str, table: Mapping[str, tuple[str, ...]], always: set[str]) -> None:
+    filled = {name for name, value in vars(message).items() if value is not None} - always
+    allowed = {name.strip("[]") for name in table[phase]}
+    needed = {name for name in table[phase] if not name.startswith("[")}
+    if filled - allowed:
+        raise RefusedError(f"{phase} carries no {', '.join(sorted(filled - allowed))}")
+    if needed - filled:
+        raise RefusedError(f"{phase} lacks {', '.join(sorted(needed - filled))}")
+
+
+def _check_count(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise RefusedError(f"{name} is {type(value).__name__} {value!r}, not a whole number")
+
+
+def _check_number(name: str, value: Any, above: float | None = None) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, float | int | np.floating) or not np.isfinite(value):
+        raise RefusedError(f"{name} is not a finite number")
+    if above is not None and not value > above:
+        raise RefusedError(f"{name} is {value!r}, out of range")
+
+
+def _check_array(name: str, array: Any, shape: tuple[int, ...] | None, kinds: str = "f") -> None:
+    if array is None:
+        return
+    if not isinstance(array, np.ndarray):
+        raise RefusedError(f"{name} is no array")
+    if array.dtype.kind not in kinds or array.dtype.itemsize not in (4, 8):
+        raise RefusedError(f"{name} holds {array.dtype}")
+    if array.shape != shape:
+        raise RefusedError(f"{name} has shape {array.shape}, not {shape}")
+    if not np.isfinite(array).all():
+        raise RefusedError(f"{name} holds NaN or infinity")
