@@ -231,6 +231,8 @@ def test_counts_are_whole_numbers_of_at_least_one(name):
         ("coupling", "one of 'tensor', 'subspace'", ["tsvd", None, 3, ["tensor"]]),
         ("align", "one of 'loop', 'init', 'none'", ["always", None, False]),
         ("labels_from", "one of 'projection', 'embedding'", ["F", None]),
+        ("message_dtype", 'None or "float32"', ["float64", "half", np.float32]),
+        ("scale", "one of 'none', 'client', 'global', 'tfidf'", ["standard", None, True]),
     ],
 )
 def test_parameters_say_what_they_want(name, wanted, refused):

@@ -288,8 +288,9 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 
 GIVEN = {
     "alpha": 2.0, "beta": 0.25, "ridge": 0.05, "schatten_p": 0.5, "coupling": "subspace", "align": "init",
-    "n_neighbors": 7, "bandwidth": 1.5, "n_inner": 3, "max_iter": 4, "tol": 0.01, "center": False,
-    "labels_from": "embedding", "n_init": 2, "rho": 0.7, "step_size": 0.2, "n_jobs": 2,
+    "n_neighbors": 7, "bandwidth": 1.5, "n_inner": 3, "max_iter": 4, "tol": 0.01, "scale": "client", "max_features": 50,
+    "center": False, "labels_from": "embedding", "n_init": 2, "rho": 0.7, "step_size": 0.2, "message_dtype": "float32",
+    "n_jobs": 2,
 }  # fmt: skip
 
 

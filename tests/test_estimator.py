@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.cluster import KMeans, SpectralClustering
-from sklearn.datasets import make_circles, make_moons
+from sklearn.datasets import load_digits, make_circles, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.kernel_approximation import Nystroem
 from sklearn.model_selection import GridSearchCV, KFold
@@ -80,7 +80,9 @@ def assert_same_bytes(one, other):
 
 # Four clusters because scikit-learn's sparse check reads `multi_class` from the classifier tags, which we set so that
 # predict_proba is looked at at all, and then expects one column for each of its four classes.
-@parametrize_with_checks([FMTC(n_clusters=4), FMTC(n_clusters=4, coupling="subspace")])
+@parametrize_with_checks(
+    [FMTC(n_clusters=4), FMTC(n_clusters=4, coupling="subspace"), FMTC(n_clusters=4, scale="global")]
+)
 def test_scikit_learn_has_no_complaint(estimator, check):
     check(estimator)
 
@@ -90,8 +92,9 @@ def test_parameters_and_defaults():
     assert found == {
         "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
         "align": "loop", "n_neighbors": "auto", "bandwidth": None, "n_inner": 5, "max_iter": 50, "tol": 1e-3,
-        "center": "auto", "client_weights": None, "labels_from": "projection", "n_init": 10, "rho": None,
-        "step_size": None, "random_state": None, "n_jobs": None, "verbose": 0,
+        "scale": "none", "max_features": 2000, "center": "auto", "client_weights": None, "labels_from": "projection",
+        "n_init": 10, "rho": None, "step_size": None, "message_dtype": None, "random_state": None, "n_jobs": None,
+        "verbose": 0,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -221,6 +224,21 @@ def test_the_precision_of_an_answer_does_not_depend_on_how_rows_are_handed_in(mo
     alone = getattr(model, call)(X, clients="north")
     assert getattr(model, call)({"north": X})["north"].dtype == alone.dtype
     assert getattr(model, call)(X_ALL.astype(np.float32), clients=CLIENTS).dtype == alone.dtype
+
+
+def test_rounded_messages_change_next_to_nothing():
+    """Handwritten digits in four silos: at most one label in a thousand, embeddings in the sixth digit."""
+    X = load_digits().data[:1000]
+    clients = np.arange(len(X)) % 4
+    plain, rounded = (
+        short(10, max_iter=20, message_dtype=dtype).fit(X, clients=clients) for dtype in (None, "float32")
+    )
+    assert np.mean(rounded.labels_ != plain.labels_) <= 0.001
+    assert 0 < np.abs(rounded.embedding_ - plain.embedding_).max() < 1e-5
+    assert rounded.embedding_.dtype == rounded.projections_["0"].dtype == np.float64
+    assert {record.bytes_up for record in rounded.history_} == {4 * (64 * 10 * 4 + 2 * 8)}
+    single = short(10, max_iter=2, message_dtype="float32").fit(X[:200].astype(np.float32))
+    assert {single.embedding_.dtype, single.projections_["all"].dtype} == {np.dtype(np.float32)}
 
 
 def test_one_silo_in_double_precision_takes_the_others_along():

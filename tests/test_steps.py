@@ -52,14 +52,14 @@ def open_all(data, hyper, weights=None):
 
 def rounds(clients, server, hyper, n):
     for _ in range(n):
-        server, _ = server_step(server, exchange(clients, downlinks(server), hyper), hyper)
+        server, _ = server_step(server, exchange(clients, downlinks(server, hyper), hyper), hyper)
     return server
 
 
 # -------------------------------------------------------------------------------------------------- settings
 
 
-@pytest.mark.parametrize("name", ["n_clusters", "n_inner", "max_iter", "n_init", "n_neighbors"])
+@pytest.mark.parametrize("name", ["n_clusters", "n_inner", "max_iter", "n_init", "n_neighbors", "max_features"])
 def test_whole_numbers_of_at_least_one(name):
     for value in (1, np.int32(3)):
         assert getattr(Hyper(**{name: value}), name) == value
@@ -118,6 +118,7 @@ def test_schatten_p_lies_in_its_interval():
     [
         ("coupling", ("tensor", "subspace")),
         ("align", ("loop", "init", "none")),
+        ("scale", ("none", "client", "global", "tfidf")),
         ("labels_from", ("projection", "embedding")),
     ],
 )
@@ -167,7 +168,9 @@ def test_centring_follows_the_setting(rng):
 def test_an_unknown_phase_is_refused(rng):
     hyper = Hyper(n_clusters=2)
     client = open_client("x", rng.normal(size=(20, 4)), hyper)
-    with pytest.raises(ValueError, match="unknown phase 'dump'; this client knows hello, prepare, round, finish"):
+    with pytest.raises(
+        ValueError, match="unknown phase 'dump'; this client knows moments, rescale, hello, prepare, round, finish"
+    ):
         client_reply(client, Downlink("dump"), hyper)
 
 
@@ -186,7 +189,7 @@ def test_what_leaves_a_client_in_each_phase(make_federation):
     assert_allclose(hellos["b"].energy, np.square(data["b"] - data["b"].mean(axis=0)).sum(), rtol=1e-12)
     server = open_server(hellos, hyper)
     assert filled(exchange(clients, preparations(server, hyper), hyper)) == 2 * [set()]
-    uplinks = exchange(clients, downlinks(server), hyper)
+    uplinks = exchange(clients, downlinks(server, hyper), hyper)
     assert filled(uplinks) == 2 * [{"W", "cut", "misfit"}]
     assert uplinks["a"].W.shape == (5, 3)
     server, _ = server_step(server, uplinks, hyper)
@@ -195,7 +198,8 @@ def test_what_leaves_a_client_in_each_phase(make_federation):
     assert finished["a"].centers.shape == (3, 3)
     assert filled(exchange(clients, numbering(server, finished, hyper), hyper)) == 2 * [set()]
     assert {f.name for f in fields(Uplink)} == {
-        "n_samples", "n_features", "energy", "W", "cut", "misfit", "centers",
+        "n_samples", "n_features", "energy", "means", "squares", "document_counts", "W", "cut", "misfit",
+        "centers", "columns", "aliases", "kinds", "counts", "missing", "negatives", "error",
     }  # fmt: skip
 
 
@@ -231,7 +235,7 @@ def test_the_local_objective_falls_within_a_client_step(make_federation):
 
         server = rounds(clients, server, hyper, 1)
         for _ in range(6):
-            messages = downlinks(server)
+            messages = downlinks(server, hyper)
             before = dict(clients)
             uplinks = exchange(clients, messages, hyper)
             for cid, message in messages.items():
@@ -505,22 +509,43 @@ def running(make_federation):
     hyper = Hyper(n_clusters=3)
     clients, server = open_all(make_federation(), hyper)
     server = rounds(clients, server, hyper, 2)
-    return server, exchange(clients, downlinks(server), hyper), hyper
+    return server, exchange(clients, downlinks(server, hyper), hyper), hyper
 
 
 def test_the_guide_is_the_only_combination_a_client_needs(running):
-    server, _, _ = running
-    for t, (cid, message) in enumerate(downlinks(server).items()):
+    server, _, hyper = running
+    for t, (cid, message) in enumerate(downlinks(server, hyper).items()):
         assert_allclose(message.guide, server.Z[:, :, t] - server.Y[:, :, t] / server.rho, atol=1e-14)
         assert_array_equal(message.rotation, server.rotations[cid])
         assert message.round_no == server.round_no + 1
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_messages_may_be_rounded_and_states_are_not(make_federation, dtype):
+    hyper = Hyper(n_clusters=3, message_dtype="float32")
+    clients, server = open_all(make_federation(dtype=dtype), hyper)
+    for _ in range(3):
+        messages = downlinks(server, hyper)
+        uplinks = exchange(clients, messages, hyper)
+        for t, cid in enumerate(server.client_ids):
+            guide = server.Z[:, :, t] - server.Y[:, :, t] / server.rho
+            assert messages[cid].guide.dtype == uplinks[cid].W.dtype == np.float32
+            assert_array_equal(messages[cid].guide, guide.astype(np.float32))
+            assert (clients[cid].W.dtype, clients[cid].F.dtype) == (dtype, dtype)
+            assert_array_equal(uplinks[cid].W, clients[cid].W.astype(np.float32))
+        before = server
+        server, _ = server_step(server, uplinks, hyper)
+        assert {server.W.dtype, server.Z.dtype, server.Y.dtype} == {np.dtype(np.float64)}
+    doubles = {cid: replace(uplink, W=uplink.W.astype(np.float64)) for cid, uplink in uplinks.items()}
+    same, _ = server_step(before, doubles, replace(hyper, message_dtype=None))
+    assert_array_equal(server.Z, same.Z)  # rounded once, on the way, and never again
 
 
 def test_first_round_aligns_all_and_fixes_beta(make_federation):
     for coupling in ("tensor", "subspace"):
         hyper = Hyper(n_clusters=3, beta=0.2, coupling=coupling)
         clients, server = open_all(make_federation(), hyper)
-        uplinks = exchange(clients, downlinks(server), hyper)
+        uplinks = exchange(clients, downlinks(server, hyper), hyper)
         W = np.stack([uplinks[cid].W for cid in "abc"], axis=2)
         R = generalized_procrustes(W)
         after, _ = server_step(server, uplinks, hyper)
@@ -546,7 +571,7 @@ def test_alignment_at_the_start_only_or_never(make_federation):
         clients, server = open_all(make_federation(), hyper)
         server = rounds(clients, server, hyper, 1)
         assert bool(server.rotations) == (align == "init")
-        uplinks = exchange(clients, downlinks(server), hyper)
+        uplinks = exchange(clients, downlinks(server, hyper), hyper)
         server, _ = server_step(server, uplinks, hyper)
         assert not server.rotations
         assert_array_equal(server.W, np.stack([uplinks[cid].W for cid in "abc"], axis=2))
@@ -570,7 +595,7 @@ def test_an_absent_client_keeps_its_slice_loss_and_rotation(running):
     assert_array_equal(after.rotations["b"], server.rotations["b"])
     assert after.round_no == server.round_no + 1
     assert set(after.rotations) == {"a", "b", "c"}
-    assert_array_equal(downlinks(after)["b"].rotation, server.rotations["b"])
+    assert_array_equal(downlinks(after, hyper)["b"].rotation, server.rotations["b"])
     # it still takes part in the consensus, with what it sent last
     rho = server.rho
     assert_allclose(after.Y - server.Y, rho * (after.W - after.Z), atol=1e-14)
@@ -583,11 +608,11 @@ def test_absence_and_return_equal_the_turn_the_client_missed(make_federation):
     clients, server = open_all(make_federation(), hyper)
     server = rounds(clients, server, hyper, 2)
     held = clients["b"]
-    messages = downlinks(server)
+    messages = downlinks(server, hyper)
     uplinks = exchange(clients, {cid: messages[cid] for cid in "ac"}, hyper)
     server, _ = server_step(server, uplinks, hyper)
     assert clients["b"] is held
-    assert_allclose(held.W @ downlinks(server)["b"].rotation, server.W[:, :, 1], atol=1e-12)
+    assert_allclose(held.W @ downlinks(server, hyper)["b"].rotation, server.W[:, :, 1], atol=1e-12)
 
 
 def test_a_client_may_keep_its_losses_to_itself(running):
@@ -619,7 +644,7 @@ def test_reported_rank(make_federation, coupling, largest):
     for beta in (0.0, 0.6, 0.999):
         hyper = Hyper(n_clusters=3, beta=beta, coupling=coupling)
         clients, server = open_all(make_federation(), hyper)
-        ranks.append(server_step(server, exchange(clients, downlinks(server), hyper), hyper)[1].rank)
+        ranks.append(server_step(server, exchange(clients, downlinks(server, hyper), hyper), hyper)[1].rank)
     assert ranks[0] == largest  # k columns in a slice; d = 6 rows of the matrix of all
     assert ranks[0] > ranks[1] >= ranks[2] == 1
 

@@ -442,7 +442,7 @@ def test_a_cyclic_shift_of_clients_shifts_the_server_step(make_federation):
     transport = LocalTransport(data, hyper)
     order = [2, 3, 4, 0, 1]
     clients, start = prepared(transport, hyper)
-    uplinks = {cid: client_reply(clients[cid], message, hyper)[1] for cid, message in downlinks(start).items()}
+    uplinks = {cid: client_reply(clients[cid], message, hyper)[1] for cid, message in downlinks(start, hyper).items()}
     state = replace(start, Z=server.Z, Y=server.Y, beta=server.beta, round_no=3)
     after, report = server_step(state, uplinks, hyper)
     shifted = replace(
@@ -472,7 +472,7 @@ def run_from(data, hyper, rotations):
     for cid, R in rotations.items():
         clients[cid] = replace(clients[cid], F=clients[cid].F @ R)
     for _ in range(hyper.max_iter):
-        server, report = server_step(server, transport.exchange(downlinks(server)).uplinks, hyper)
+        server, report = server_step(server, transport.exchange(downlinks(server, hyper)).uplinks, hyper)
     return server, report
 
 

@@ -62,6 +62,13 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         Largest number of rounds.
     tol : float, default=1e-3
         Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
+    scale : {"none", "client", "global", "tfidf"}, default="none"
+        Give each column mean 0 and standard deviation 1 first: "client" among the rows of each client, "global" among
+        those of all, from sums that the clients send. Columns of sparse data are divided by their root mean square
+        and not shifted. "tfidf" is for counts of words: columns get the weight of rare words, found over all clients,
+        and rows unit length. Models take rows as they come all the same.
+    max_features : int, default=2000
+        For "tfidf": how many columns are kept, those in most rows, of all in at least 2 and at most half of the rows.
     center : bool or "auto", default="auto"
         Subtract each client's own column means; "auto" does for dense data and does not for sparse.
     client_weights : mapping of client to float, default=None
@@ -75,6 +82,9 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         `ridge` unused. See `as_published`.
     step_size : float, default=None
         The paper's eta; None takes 1/(2 + alpha), with which the objective cannot rise.
+    message_dtype : {"float32"}, default=None
+        Round the matrices that clients and server send each other in every round, which halves the bytes of double
+        precision. Both go on computing with all their digits. None sends them as they are.
     random_state : int, RandomState instance or None, default=None
         Decides the eigen-solver's start and k-means. The same int gives the same bytes, whatever `n_jobs`.
     n_jobs : int, default=None
@@ -90,13 +100,15 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     client_ids_ : list of str
         Names of the clients, sorted.
     projections_ : dict of str to ndarray of shape (n_features, n_clusters)
-        W of each client.
+        W of each client, for columns in the units of X. With "tfidf", for the kept columns only.
     cluster_centers_ : dict of str to ndarray of shape (n_clusters, n_clusters)
         Centres among the normalised projections of each client.
     embedding_ : ndarray of shape (n_samples, n_clusters)
         F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
-        Z, the low-rank copy of the projections.
+        Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+    text_recipe_ : TextRecipe
+        Only where the rows are texts that the command line has read: how to read more.
     n_iter_ : int
         Rounds done.
     converged_ : bool
@@ -146,12 +158,15 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         n_inner: int = 5,
         max_iter: int = 50,
         tol: float = 1e-3,
+        scale: str = "none",
+        max_features: int = 2000,
         center: bool | str = "auto",
         client_weights: Mapping[Any, float] | None = None,
         labels_from: str = "projection",
         n_init: int = 10,
         rho: float | None = None,
         step_size: float | None = None,
+        message_dtype: str | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         verbose: int = 0,
@@ -168,12 +183,15 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.n_inner = n_inner
         self.max_iter = max_iter
         self.tol = tol
+        self.scale = scale
+        self.max_features = max_features
         self.center = center
         self.client_weights = client_weights
         self.labels_from = labels_from
         self.n_init = n_init
         self.rho = rho
         self.step_size = step_size
+        self.message_dtype = message_dtype
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -229,14 +247,14 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self
         """
         parts = self._parts(X, clients, reset=True)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        hyper = Hyper(**{f.name: getattr(self, f.name) for f in fields(Hyper) if f.name != "seed"}, seed=seed)
+        if hasattr(self, "text_recipe_"):  # of rows it was fitted on before
+            del self.text_recipe_
+        hyper = self._hyper()
         transport = LocalTransport({cid: Xt for cid, (Xt, _) in parts.items()}, hyper, self.n_jobs)
-        weights = self.client_weights
         result = run(
             transport,
             hyper,
-            weights=None if weights is None else {str(cid): w for cid, w in weights.items()},
+            weights=self._weights(),
             callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
             checkpoint=checkpoint,
             resume=resume,
@@ -246,7 +264,7 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.client_ids_ = list(result.server.client_ids)
         self._models = {cid: cast(ClientModel, states[cid].model) for cid in self.client_ids_}
         self.labels_ = np.empty(n, dtype=np.int64)
-        self.embedding_ = np.empty((n, self.n_clusters), dtype=result.server.W.dtype)
+        self.embedding_ = np.empty((n, self.n_clusters), dtype=next(iter(self._models.values())).W.dtype)
         for cid, (_, rows) in parts.items():
             self.labels_[rows] = states[cid].labels
             self.embedding_[rows] = states[cid].F
@@ -256,6 +274,15 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         self.converged_ = result.converged
         self.stopped_because_ = result.stopped_because
         return self
+
+    def _hyper(self) -> Hyper:
+        """The settings of a run, checked; the seed is drawn from `random_state`."""
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        return Hyper(**{f.name: getattr(self, f.name) for f in fields(Hyper) if f.name != "seed"}, seed=seed)
+
+    def _weights(self) -> dict[str, float] | None:
+        weights = self.client_weights
+        return None if weights is None else {str(cid): w for cid, w in weights.items()}
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels.
@@ -305,13 +332,14 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         """
         if _is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
-        return self._each(X, clients, lambda Xt, model: project(Xt, model.W, model.mean))
+        return self._each(X, clients, lambda Xt, model: project(Xt, model.W, model.mean, model.keep))
 
     def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
         """How well the predicted clusters keep neighbours together; needs no labels, higher is better.
 
-        On a neighbour graph of the given rows of each client: the share of a cluster's edge weight that stays inside
-        it, averaged over clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty cluster counts as 0.
+        On a neighbour graph of the given rows of each client, scaled as `scale` says: the share of a cluster's edge
+        weight that stays inside it, averaged over clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty
+        cluster counts as 0.
 
         Parameters
         ----------
@@ -324,8 +352,9 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         for cid, (Xt, _) in self._parts(X, clients, reset=False).items():
             if Xt.shape[0] < 2:
                 raise ValueError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
-            labels = assign(Xt, self._models[cid])
-            shares.append(association(knn_affinity(Xt, self.n_neighbors, self.bandwidth), labels, self._k))
+            model = self._models[cid]
+            affinity = knn_affinity(model.scaled(Xt), self.n_neighbors, self.bandwidth)
+            shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
 
     # ------------------------------------------------------------------------------------------------ models

@@ -23,12 +23,14 @@ from .runtime.wire import (
     write_tensors,
 )
 from .steps import ClientModel
+from .text import TextRecipe
 
 if TYPE_CHECKING:
     from .estimator import FMTC
 
 MODEL_FORMAT = 1
 MODEL_FILE = "model.json"
+OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client that not every model has
 PORTABLE = (bool, int, float, str, type(None))
 
 
@@ -40,8 +42,7 @@ def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
         for cid, client in model._models.items():
             name = f"{names[cid]}.safetensors"
             arrays = {"W": client.W, "centers": client.centers, "spread": np.array([client.spread])}
-            if client.mean is not None:
-                arrays["mean"] = client.mean
+            arrays |= {name: array for name in OPTIONAL if (array := getattr(client, name)) is not None}
             write_tensors(
                 folder / name, arrays, {"kind": "fmtc client model", "schema": MODEL_FORMAT, "client_id": cid}
             )
@@ -57,6 +58,7 @@ def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
             "params": params,
             "n_features_in": model.n_features_in_,
             "feature_names_in": getattr(model, "feature_names_in_", None),
+            "text": asdict(model.text_recipe_) if hasattr(model, "text_recipe_") else None,
             "clients": clients,
             "n_iter": model.n_iter_,
             "converged": model.converged_,
@@ -117,6 +119,8 @@ def load(path: str | Path) -> FMTC:
             if len(about["feature_names_in"]) != d:
                 raise ValueError(f"{len(about['feature_names_in'])} names for {d} features")
             model.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
+        if about.get("text") is not None:
+            model.text_recipe_ = TextRecipe(**about["text"])
         model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
         model.stopped_because_ = about["stopped_because"]
         model.history_ = [RoundRecord.from_dict(line) for line in about["history"]]
@@ -133,15 +137,17 @@ def _read_client(folder: Path, cid: str, entry: dict[str, str], d: int, k: int) 
     check_schema(path, about, "fmtc client model", MODEL_FORMAT)
     if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
-    W, centers, spread, mean = arrays["W"], arrays["centers"], arrays["spread"], arrays.get("mean")
-    if (
-        W.shape != (d, k)
-        or centers.shape != (k, k)
-        or spread.shape != (1,)
-        or (mean is not None and mean.shape != (d,))
-    ):
+    W, centers, spread = arrays["W"], arrays["centers"], arrays["spread"]
+    others = {name: arrays.get(name) for name in OPTIONAL}
+    keep = others["keep"]
+    if keep is not None:
+        if keep.dtype.kind != "i" or not np.isin(keep, np.arange(d)).all():
+            raise FileError(f"{path} keeps columns that are not among {d} features")
+        d = len(keep)
+    wide = all(array is None or array.shape == (d,) for array in others.values())
+    if W.shape != (d, k) or centers.shape != (k, k) or spread.shape != (1,) or not wide:
         raise FileError(f"{path} holds arrays of other shapes than {d} features and {k} clusters")
-    return ClientModel(W, centers, float(spread[0]), mean)
+    return ClientModel(W, centers, float(spread[0]), **others)
 
 
 def _digest(path: Path) -> str:
@@ -167,10 +173,13 @@ def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path
         "tiny": np.array(np.finfo(dtype).tiny),
     }
     nodes = []
-    rows = "X"
+    rows, width = "X", d
+    if model.keep is not None:
+        nodes.append(helper.make_node("Gather", ["X", "keep"], ["kept"], axis=1))
+        rows, width = "kept", "features"  # as many as rows had in training; those not kept are not looked at
     if model.mean is not None:
         constants["mean"] = model.mean
-        nodes.append(helper.make_node("Sub", ["X", "mean"], ["centred"]))
+        nodes.append(helper.make_node("Sub", [rows, "mean"], ["centred"]))
         rows = "centred"
     nodes += [
         helper.make_node("MatMul", [rows, "W"], ["projection"]),
@@ -188,10 +197,12 @@ def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path
         numpy_helper.from_array(np.ascontiguousarray(array.astype(dtype)), name) for name, array in constants.items()
     ]
     stored.append(numpy_helper.from_array(np.array([1], dtype=np.int64), "columns"))
+    if model.keep is not None:
+        stored.append(numpy_helper.from_array(model.keep.astype(np.int64), "keep"))
     graph = helper.make_graph(
         nodes,
         "fmtc",
-        [helper.make_tensor_value_info("X", kind, ["rows", d])],
+        [helper.make_tensor_value_info("X", kind, ["rows", width])],
         [
             helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
             helper.make_tensor_value_info("probability", kind, ["rows", k]),

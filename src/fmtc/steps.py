@@ -1,7 +1,10 @@
 """Algorithm 1 as pure functions over small frozen dataclasses: a step takes a state and returns the next one.
 
-Server and clients exchange two kinds of message only, `Downlink` and `Uplink`. A federation goes through four phases::
+Server and clients exchange two kinds of message only, `Downlink` and `Uplink`. A federation goes through these
+phases, the first two only where columns are scaled by what all clients have::
 
+    moments  each client sums up its columns                   -> n_samples; means and squares, or document_counts
+    rescale  columns take the common units                     -> nothing
     hello    each client counts its rows                       -> n_samples, n_features, energy
     prepare  graph, spectral start, factor of the data         -> nothing
     round    W-step and F-step with the server's guide (many)  -> W, two numbers for the log
@@ -12,7 +15,7 @@ Server and clients exchange two kinds of message only, `Downlink` and `Uplink`. 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -29,12 +32,15 @@ from .kernels.embedding import spectral_start, update_embedding
 from .kernels.graph import Graph, build_graph
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
 from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
+from .kernels.scaling import Moments, Scaling, document_counts, kept_columns, moments, pool, standardize, tfidf
 
 Array = np.ndarray
 
 ALIGNMENTS = ("loop", "init", "none")
 LABEL_SOURCES = ("projection", "embedding")
-PHASES = ("hello", "prepare", "round", "finish", "number")
+SCALES = ("none", "client", "global", "tfidf")
+POOLED = ("global", "tfidf")  # scales that the clients agree on before they say hello
+PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "number")
 
 
 # ---------------------------------------------------------------------------------------------------- settings
@@ -73,13 +79,16 @@ class Hyper:
     n_inner: int = 5
     max_iter: int = 50
     tol: float = 1e-3
+    scale: str = "none"
+    max_features: int = 2000
     center: bool | str = "auto"
     labels_from: str = "projection"
     n_init: int = 10
+    message_dtype: str | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("n_clusters", "n_inner", "max_iter", "n_init"):
+        for name in ("n_clusters", "n_inner", "max_iter", "n_init", "max_features"):
             _check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
         for name in ("alpha", "ridge"):
             _check_number(name, getattr(self, name), Real, "a finite number above 0", lambda v: v > 0)
@@ -94,10 +103,15 @@ class Hyper:
             _check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
         if not (isinstance(self.center, bool | np.bool_) or self.center == "auto"):
             raise ValueError(f'center must be True, False or "auto", got {self.center!r}')
-        for name, allowed in (("coupling", COUPLINGS), ("align", ALIGNMENTS), ("labels_from", LABEL_SOURCES)):
+        if self.message_dtype not in (None, "float32"):
+            raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
+        choices = {"coupling": COUPLINGS, "align": ALIGNMENTS, "scale": SCALES, "labels_from": LABEL_SOURCES}
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 options = ", ".join(map(repr, allowed))
                 raise ValueError(f"{name} must be one of {options}, got {getattr(self, name)!r}")
+        if self.scale == "tfidf" and self.center not in (False, "auto"):
+            raise ValueError('center must be False or "auto" with scale="tfidf": rows of unit length are not centred')
 
 
 def _check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[[Any], bool]) -> None:
@@ -114,13 +128,23 @@ def _check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable
 class Uplink:
     """Everything a client ever sends. Add a field only with a line in docs/privacy.md."""
 
-    n_samples: int | None = None  # hello
+    n_samples: int | None = None  # moments, hello
     n_features: int | None = None  # hello
     energy: float | None = None  # hello: sum of squared entries of the (centred) rows, for the common scale
+    means: Array | None = None  # moments: d; left out where rows are sparse
+    squares: Array | None = None  # moments: d, sum of squared deviations from the means; of entries where sparse
+    document_counts: Array | None = None  # moments of words: D, in how many rows each column is filled
     W: Array | None = None  # round: d x k
     cut: float | None = None  # round: Tr(FᵀLF), for the log
     misfit: float | None = None  # round: ||F - XW||², for the log
     centers: Array | None = None  # finish: k x k, in the client's order of cluster size
+    columns: Array | None = None  # survey: d, salted hashes of the columns' names
+    aliases: Array | None = None  # survey: d, the same without capitals, blanks and signs; left out where no names
+    kinds: Array | None = None  # survey: d, what the columns hold, as numbers of `survey.KINDS`
+    counts: Array | None = None  # survey: d, how many values are there
+    missing: Array | None = None  # survey: d, how many are not
+    negatives: Array | None = None  # survey: d, how many are below 0
+    error: str | None = None  # the kind of error a client ran into; the sentence stays in its own log
 
 
 @dataclass(frozen=True)
@@ -129,11 +153,16 @@ class Downlink:
 
     phase: str
     round_no: int = 0
+    last_round: int = 0  # round, finish: the round of this client's last answer that counted; it goes on from there
+    shift: Array | None = None  # rescale: d, subtracted from the columns; left out where any client's rows are sparse
+    stretch: Array | None = None  # rescale: d, what the columns are divided by then
+    keep: Array | None = None  # rescale of words: numbers of the columns that are kept, d of D
     scale: float | None = None  # prepare: common factor that gives the rows mean squared norm 1
     ridge: float | None = None  # prepare: rho/(2 omega alpha) of this client
     guide: Array | None = None  # round: Z - Y/rho, d x k
     rotation: Array | None = None  # round, finish: k x k, turns F and W to the common frame
     order: Array | None = None  # number: the client's cluster that takes each common number, k
+    findings: Array | None = None  # verdict: f x 5, how this client's columns differ from the others'
 
 
 # ------------------------------------------------------------------------------------------------------ client
@@ -141,12 +170,18 @@ class Downlink:
 
 @dataclass(frozen=True)
 class ClientModel:
-    """What a client keeps for good: enough to label new rows, and no training row."""
+    """What a client keeps for good: enough to label new rows as they come, and no training row."""
 
-    W: Array  # d x k
+    W: Array  # d x k, in the units of the rows as they came
     centers: Array  # k x k, row j the unit centre of cluster j among normalised projections
     spread: float  # mean squared distance of a training row to its centre
     mean: Array | None  # d, subtracted from rows first; None where rows are not centred
+    stretch: Array | None = None  # d, what columns were divided by; W has it inside, distances between rows need it
+    keep: Array | None = None  # d, numbers of the columns of a row that the model looks at; None: all
+
+    def scaled(self, X: Any) -> Any:
+        """New rows in the units the model was made in, up to a shift: their distances are those of the graph."""
+        return X if self.stretch is None else Scaling(self.stretch, keep=self.keep).apply(X)
 
 
 @dataclass(frozen=True)
@@ -154,7 +189,9 @@ class ClientState:
     """One client between messages. Nothing of it leaves but what `client_reply` puts in an `Uplink`."""
 
     client_id: str
-    rows: Rows
+    X: Any  # n x d, as it came
+    rows: Rows  # as they are computed with: scaled, if they are
+    scaling: Scaling | None = None  # from X to the rows; None: they are X
     graph: Graph | None = None
     factors: RidgeFactors | None = None
     F: Array | None = None  # n x k
@@ -181,12 +218,32 @@ def open_client(client_id: str, X: Any, hyper: Hyper) -> ClientState:
             f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
             f"in {X.dtype}. Rescale the features of all clients."
         )
-    centre = (not sp.issparse(X)) if hyper.center == "auto" else hyper.center
-    return ClientState(client_id, Rows(X, column_means(X) if centre else None))
+    if hyper.scale == "tfidf" and entries.min(initial=0) < 0:
+        raise ValueError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
+    scaling = standardize(moments(X)) if hyper.scale == "client" else None
+    return ClientState(client_id, X, _rows(X, scaling, hyper), scaling)
+
+
+def _rows(X: Any, scaling: Scaling | None, hyper: Hyper) -> Rows:
+    """The rows to compute with; the only copy of X where it is scaled."""
+    S = X if scaling is None else scaling.apply(X)
+    centre = (not sp.issparse(S) and hyper.scale != "tfidf") if hyper.center == "auto" else hyper.center
+    return Rows(S, column_means(S) if centre else None)
 
 
 def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[ClientState, Uplink]:
     """Answer one message of the server: the only way data leaves a client."""
+    if message.phase in ("moments", "rescale") and hyper.scale not in POOLED:
+        raise ValueError(f"phase {message.phase!r} is not part of a run with scale={hyper.scale!r}")
+    if message.phase == "moments" and hyper.scale == "tfidf":
+        return client, Uplink(n_samples=client.X.shape[0], document_counts=document_counts(client.X))
+    if message.phase == "moments":
+        own = moments(client.X)
+        return client, Uplink(n_samples=own.n, means=own.means, squares=own.squares)
+    if message.phase == "rescale":
+        return _rescale(client, message, hyper), Uplink()
+    if hyper.scale in POOLED and client.scaling is None:
+        raise RuntimeError(f"client {client.client_id!r} has not been told the common units of the columns")
     if message.phase == "hello":
         n, d = client.rows.shape
         return client, Uplink(n_samples=n, n_features=d, energy=client.rows.energy())
@@ -199,6 +256,24 @@ def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[
     if message.phase == "number":
         return _number(client, message, hyper), Uplink()
     raise ValueError(f"unknown phase {message.phase!r}; this client knows {', '.join(PHASES)}")
+
+
+def _rescale(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
+    """Bring the rows, as they came, to the common units."""
+    d, shift, stretch, keep = client.X.shape[1], message.shift, message.stretch, message.keep
+    columns = np.arange(d) if keep is None else keep
+    if (
+        (keep is None) == (hyper.scale == "tfidf")
+        or not np.isin(columns, np.arange(d)).all()
+        or not (np.diff(columns) > 0).all()
+        or stretch is None
+        or stretch.shape != columns.shape
+        or not (stretch > 0).all()
+        or not (shift is None or shift.shape == columns.shape)
+    ):
+        raise ValueError(f"the common units do not fit {d} columns")
+    scaling = Scaling(stretch, shift, keep)
+    return replace(client, rows=_rows(client.X, scaling, hyper), scaling=scaling)
 
 
 def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
@@ -245,23 +320,33 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
     F, W = np.ascontiguousarray(F), np.ascontiguousarray(W)
     client = replace(client, F=F, W=W, round_no=message.round_no)
-    return client, Uplink(W=W, cut=cut, misfit=misfit)
+    return client, Uplink(W=_to_send(W, hyper), cut=cut, misfit=misfit)
+
+
+def _to_send(A: Array, hyper: Hyper) -> Array:
+    """A d x k matrix as it travels: rounded, where the run says so; who sends it goes on with all digits."""
+    return np.ascontiguousarray(A, dtype=hyper.message_dtype or A.dtype)
 
 
 def _turn(client: ClientState, rotation: Array | None) -> ClientState:
     if rotation is None or client.F is None or client.W is None:
         return client
+    rotation = rotation.astype(client.F.dtype, copy=False)
     return replace(client, F=client.F @ rotation, W=client.W @ rotation)
 
 
 def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplink]:
     """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
-    X, F, W, mean, k = client.rows.X, client.F, client.W, client.rows.mean, hyper.n_clusters
+    X, F, W, mean, k = client.X, client.F, client.W, client.rows.mean, hyper.n_clusters
     assert F is not None and W is not None
-    E = F / _norms(F) if hyper.labels_from == "embedding" else project(X, W, mean)
+    signature = W  # of clusters, in the units that all clients share
+    if client.scaling is not None:
+        W, mean = client.scaling.fold(W, mean)
+    stretch, keep = (None, None) if client.scaling is None else (client.scaling.stretch, client.scaling.keep)
+    E = F / _norms(F) if hyper.labels_from == "embedding" else project(X, W, mean, keep)
     seed = int(_stream(hyper, client.client_id, "kmeans").integers(2**31))
     centers = _unit_centers(E, k, hyper.n_init, seed)
-    model = ClientModel(W, centers, 0.0, mean)
+    model = ClientModel(W, centers, 0.0, mean, stretch, keep)
     labels = (E @ centers.T).argmax(axis=1) if hyper.labels_from == "embedding" else assign(X, model)
     sizes = np.bincount(labels, minlength=k)
     if (sizes == 0).any():
@@ -272,7 +357,7 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
             stacklevel=2,
         )
     # largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes
-    order = np.lexsort((-np.linalg.norm(centers @ W.T, axis=1), -sizes))
+    order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
     centers = centers[order]
     labels = np.argsort(order)[labels]
     spread = float(np.square(E - centers[labels], dtype=np.float64).sum(axis=1).mean())
@@ -298,10 +383,9 @@ def _unit_centers(E: Array, k: int, n_init: int, seed: int) -> Array:
 def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
     assert client.model is not None and client.labels is not None and message.order is not None
     model = replace(client.model, centers=client.model.centers[message.order])
-    if hyper.labels_from == "embedding":
-        labels = np.argsort(message.order)[client.labels]
-    else:  # the very code of predict, so that equal centres are told apart the same way
-        labels = assign(client.rows.X, model)
+    from_embedding = hyper.labels_from == "embedding"
+    # the very code of predict, so that equal centres are told apart the same way
+    labels = np.argsort(message.order)[client.labels] if from_embedding else assign(client.X, model)
     return replace(client, model=model, labels=labels)
 
 
@@ -334,23 +418,23 @@ def _finite(Y: Array) -> Array:
     return Y
 
 
-def _blockwise(X: Any, answer: Callable[[Any], Array]) -> Array:
+def _blockwise(X: Any, keep: Array | None, answer: Callable[[Any], Array]) -> Array:
     """Answer for all rows, a block at a time; sparse rows are few bytes each and go in one block."""
     n = X.shape[0]
     with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
         if sp.issparse(X) or n <= BLOCK:
-            return answer(X)
-        return np.concatenate([answer(X[begin : begin + BLOCK]) for begin in range(0, n, BLOCK)])
+            return answer(kept_columns(X, keep))
+        return np.concatenate([answer(kept_columns(X[b : b + BLOCK], keep)) for b in range(0, n, BLOCK)])
 
 
-def project(X: Any, W: Array, mean: Array | None) -> Array:
+def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> Array:
     """Normalised rows of (X - mean) W: the space the centres live in; (n, d), (d, k) -> (n, k)."""
 
     def answer(block: Any) -> Array:
         Y = _finite(Rows(block, mean) @ W)
         return Y / _norms(Y)
 
-    return _blockwise(X, answer)
+    return _blockwise(X, keep, answer)
 
 
 def assign(X: Any, model: ClientModel) -> Array:
@@ -360,7 +444,7 @@ def assign(X: Any, model: ClientModel) -> Array:
     one product with the d x k matrix W Cᵀ decides.
     """
     V = model.W @ model.centers.T
-    return _blockwise(X, lambda block: _finite(Rows(block, model.mean) @ V).argmax(axis=1))
+    return _blockwise(X, model.keep, lambda block: _finite(Rows(block, model.mean) @ V).argmax(axis=1))
 
 
 def memberships(X: Any, model: ClientModel) -> Array:
@@ -378,7 +462,7 @@ def memberships(X: Any, model: ClientModel) -> Array:
         P = np.exp(gap / variance)
         return (P / P.sum(axis=1, keepdims=True)).astype(V.dtype, copy=False)
 
-    return _blockwise(X, answer)
+    return _blockwise(X, model.keep, answer)
 
 
 # ------------------------------------------------------------------------------------------------------ server
@@ -398,7 +482,9 @@ class ServerState:
     Y: Array
     rotations: Mapping[str, Array]  # not yet confirmed by an answer
     losses: Array  # m, last local objectives
+    answered: Array  # m, the round of each client's last answer
     round_no: int = 0
+    scaling: Scaling | None = None  # what all clients were told to do to their columns
 
 
 @dataclass(frozen=True)
@@ -412,18 +498,45 @@ class RoundReport:
     rank: int  # largest rank of a Fourier slice of Z (tensor), rank of [Z_1 ... Z_m] (subspace)
 
 
-def open_server(hellos: Mapping[str, Uplink], hyper: Hyper, weights: Mapping[str, float] | None = None) -> ServerState:
-    """Agree on features, scale and weights from the clients' hellos; Z = Y = 0 (Algorithm 1, initialisation)."""
-    ids = tuple(sorted(hellos))
-    features = {cid: hellos[cid].n_features for cid in ids}
+def pooled_scaling(uplinks: Mapping[str, Uplink], hyper: Hyper) -> Scaling:
+    """Common units for the columns of all clients, from what each says of its own."""
+    said = {cid: uplinks[cid] for cid in sorted(uplinks)}
+    name = "document_counts" if hyper.scale == "tfidf" else "squares"
+    sums: dict[str, Array] = {cid: getattr(up, name) for cid, up in said.items()}
+    rows = {cid: up.n_samples or 0 for cid, up in said.items()}
+    width = _shared_width({cid: len(of_columns) for cid, of_columns in sums.items()})
+    if hyper.scale == "tfidf":
+        return tfidf(sum(rows.values()), sum(sums.values(), np.zeros(width, int)), hyper.max_features)
+    return standardize(pool(Moments(rows[cid], up.means, sums[cid]) for cid, up in said.items()))
+
+
+def rescalings(scaling: Scaling, client_ids: Iterable[str]) -> dict[str, Downlink]:
+    """One `rescale` message per client, the same for all."""
+    message = Downlink("rescale", shift=scaling.shift, stretch=scaling.stretch, keep=scaling.keep)
+    return dict.fromkeys(client_ids, message)
+
+
+def _shared_width(features: Mapping[str, int]) -> int:
+    """The number of features that all clients have."""
     if len(set(features.values())) > 1:
         listed = ", ".join(f"{cid!r} has {d}" for cid, d in features.items())
         raise ValueError(
             f"clients disagree on the number of features: {listed}. FMTC needs one shared feature space: "
             "bring every client to the same columns before fitting."
         )
-    d, k, m = features[ids[0]], hyper.n_clusters, len(ids)
-    assert d is not None
+    return next(iter(features.values()))
+
+
+def open_server(
+    hellos: Mapping[str, Uplink],
+    hyper: Hyper,
+    weights: Mapping[str, float] | None = None,
+    scaling: Scaling | None = None,
+) -> ServerState:
+    """Agree on features, scale and weights from the clients' hellos; Z = Y = 0 (Algorithm 1, initialisation)."""
+    ids = tuple(sorted(hellos))
+    d = _shared_width({cid: hellos[cid].n_features or 0 for cid in ids})
+    k, m = hyper.n_clusters, len(ids)
     omega = _client_weights(ids, weights)
     rows = sum(hellos[cid].n_samples or 0 for cid in ids)
     energy = {cid: hellos[cid].energy or 0.0 for cid in ids}
@@ -439,7 +552,9 @@ def open_server(hellos: Mapping[str, Uplink], hyper: Hyper, weights: Mapping[str
     else:
         rho, beta = hyper.rho, hyper.beta
     empty = np.zeros((d, k, m))
-    return ServerState(ids, omega, rho, beta, scale, empty, empty, empty, {}, np.zeros(m))
+    return ServerState(
+        ids, omega, rho, beta, scale, empty, empty, empty, {}, np.zeros(m), np.zeros(m, int), scaling=scaling
+    )
 
 
 def _client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -> Array:
@@ -464,7 +579,7 @@ def without_clients(server: ServerState, absent: set[str]) -> ServerState:
         server,
         client_ids=tuple(server.client_ids[t] for t in stay),
         omega=server.omega[stay],
-        **{name: getattr(server, name)[..., stay] for name in ("W", "Z", "Y", "losses")},
+        **{name: getattr(server, name)[..., stay] for name in ("W", "Z", "Y", "losses", "answered")},
     )
 
 
@@ -477,14 +592,15 @@ def preparations(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
     }
 
 
-def downlinks(server: ServerState) -> dict[str, Downlink]:
+def downlinks(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
     """Cut each client its slice of ``guide = Z - Y/rho`` for the next round."""
     guide = server.Z - server.Y / server.rho
     return {
         cid: Downlink(
             "round",
             round_no=server.round_no + 1,
-            guide=np.ascontiguousarray(guide[:, :, t]),
+            last_round=int(server.answered[t]),
+            guide=_to_send(guide[:, :, t], hyper),
             rotation=server.rotations.get(cid),
         )
         for t, cid in enumerate(server.client_ids)
@@ -497,18 +613,21 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
     A client that did not answer keeps its last slice, and its rotation if one is on the way.
     """
     slices = [uplinks[cid].W if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)]
-    W = np.stack([np.asarray(s) for s in slices], axis=2)
+    precision = None if hyper.message_dtype is None else np.float64  # W came rounded, but sums keep all digits
+    W = np.stack([np.asarray(s, dtype=precision) for s in slices], axis=2)
     losses = server.losses.copy()
     for t, cid in enumerate(server.client_ids):
         if cid in uplinks:
             cut, misfit = uplinks[cid].cut, uplinks[cid].misfit
             losses[t] = np.nan if cut is None or misfit is None else local_objective(cut, misfit, hyper.alpha)
     rotations: Mapping[str, Array] = {cid: R for cid, R in server.rotations.items() if cid not in uplinks}
-    answered = [t for t, cid in enumerate(server.client_ids) if cid in uplinks]
-    R = _rotations(server, W, answered, hyper)
+    present = [t for t, cid in enumerate(server.client_ids) if cid in uplinks]
+    answered = server.answered.copy()
+    answered[present] = server.round_no + 1
+    R = _rotations(server, W, present, hyper)
     if R is not None:
-        W[:, :, answered] = rotate(W[:, :, answered], R)
-        turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(answered)}
+        W[:, :, present] = rotate(W[:, :, present], R)
+        turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
     beta, rho = server.beta, server.rho
     if beta is None:
@@ -528,24 +647,32 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
         dual_residual=dual,
         rank=int((s > 1e-6 * max(float(s.max()), np.finfo(s.dtype).tiny)).sum(axis=-1).max()),
     )
-    server = replace(server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations, round_no=server.round_no + 1)
+    server = replace(
+        server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations, answered=answered,
+        round_no=server.round_no + 1,
+    )  # fmt: skip
     return server, report
 
 
-def _rotations(server: ServerState, W: Array, answered: list[int], hyper: Hyper) -> Array | None:
-    """Rotations of the clients that answered, or None where this round has none; (k, k, answered)."""
+def _rotations(server: ServerState, W: Array, present: list[int], hyper: Hyper) -> Array | None:
+    """Rotations of the clients that answered, or None where this round has none; (k, k, present)."""
     if hyper.align == "none" or (hyper.align == "init" and server.round_no > 0):
         return None
     if server.round_no == 0:
-        return generalized_procrustes(W[:, :, answered])
-    return np.stack([turn_towards(W[:, :, t], server.Z[:, :, t]) for t in answered], axis=2)
+        return generalized_procrustes(W[:, :, present])
+    return np.stack([turn_towards(W[:, :, t], server.Z[:, :, t]) for t in present], axis=2)
 
 
 def finishes(server: ServerState) -> dict[str, Downlink]:
     """One `finish` message per client, with its rotation if it has not had it."""
     return {
-        cid: Downlink("finish", round_no=server.round_no, rotation=server.rotations.get(cid))
-        for cid in server.client_ids
+        cid: Downlink(
+            "finish",
+            round_no=server.round_no,
+            last_round=int(server.answered[t]),
+            rotation=server.rotations.get(cid),
+        )
+        for t, cid in enumerate(server.client_ids)
     }
 
 

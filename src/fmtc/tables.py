@@ -16,6 +16,8 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
+from .text import N_BUCKETS, SALT, hashed_counts
+
 Array = np.ndarray
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -52,6 +54,9 @@ def read_silos(
     id_column: str | None = None,
     drop: Sequence[str] = (),
     features: Sequence[str] | None = None,
+    text_column: str | None = None,
+    salt: str = SALT,
+    n_buckets: int = N_BUCKETS,
 ) -> list[Silo]:
     """Read one silo per file, named after the file, or with `client_column` one per value of it in a single file.
 
@@ -68,6 +73,11 @@ def read_silos(
         Further columns to leave out.
     features : sequence of str, optional
         The columns of a model, which the silos must have; left out, all must have those of the first.
+    text_column : str, optional
+        Column of texts, whose words are counted: `X` is then `fmtc.text.hashed_counts` of it, and there are no other
+        features. A missing text has no words.
+    salt, n_buckets
+        For the words of texts, as in `hashed_counts`.
 
     Raises
     ------
@@ -94,6 +104,7 @@ def read_silos(
     if client_column is not None and len(files) > 1:
         raise DataError(f"--client-column splits one file into silos, but {len(files)} files were given: give one")
     roles = {"--client-column": client_column, "--label-column": label_column, "--id-column": id_column}
+    roles["--text-column"] = text_column
     named = {flag: column for flag, column in roles.items() if column is not None}
     contents = {name: _read(path) for name, path in files.items()}
     kinds = {name: _kind(content) for name, content in contents.items()}
@@ -113,6 +124,17 @@ def read_silos(
         _check_columns({files[name].name: table.columns for name, table in contents.items()}, named, drop)
         parts = _split(contents, files, client_column)
         others = {*named.values(), *drop}
+        if text_column is not None:
+            return [
+                Silo(
+                    name,
+                    hashed_counts(_only_texts(name, part.frame, text_column, others), salt, n_buckets),
+                    None,
+                    part.rows,
+                    *_said_of_rows(part, id_column, label_column),
+                )
+                for name, part in parts.items()
+            ]
         tables = _same_columns({name: part.features(others) for name, part in parts.items()}, features)
         _check_numbers(tables)
         silos = [
@@ -121,8 +143,7 @@ def read_silos(
                 _as_matrix(table),
                 tuple(table.columns),
                 parts[name].rows,
-                None if id_column is None else _words(parts[name].frame, id_column).to_list(),
-                None if label_column is None else _names(parts[name].frame, label_column).to_list(),
+                *_said_of_rows(parts[name], id_column, label_column),
             )
             for name, table in tables.items()
         ]
@@ -322,6 +343,28 @@ def _split(
         rows = (clients == client).arg_true()
         parts[client] = _Part(frame[rows], rows.to_numpy(), typed[name])
     return parts
+
+
+def _said_of_rows(
+    part: _Part, id_column: str | None, label_column: str | None
+) -> tuple[list[str | None] | None, list[str | None] | None]:
+    """Identifiers and known classes of the rows."""
+    return (
+        None if id_column is None else _words(part.frame, id_column).to_list(),
+        None if label_column is None else _names(part.frame, label_column).to_list(),
+    )
+
+
+def _only_texts(name: str, frame: pl.DataFrame, text_column: str, others: set[str]) -> list[str | None]:
+    """The column of texts, which must be the only one that is not set aside."""
+    extra = [column for column in frame.columns if column not in others]
+    if extra:
+        raise DataError(
+            f"silo {name!r} has {_listed(extra)} besides the texts in {text_column!r}, and words and numbers are not "
+            "clustered together: leave such columns out with --drop, or name them by --id-column, --label-column or "
+            "--client-column"
+        )
+    return _words(frame, text_column).to_list()
 
 
 def _words(frame: pl.DataFrame, name: str) -> pl.Series:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc import ClientError, FileError, Hyper, LocalTransport, RoundRecord, run
 from fmtc.runtime.wire import read_tensors, write_tensors
@@ -41,18 +41,18 @@ class Gone:
 
 
 class OneFails(LocalTransport):
-    """Real clients, one of which cannot read its files in one phase (of one round) and recovers after it."""
+    """Real clients, one of which cannot read its files in one phase (of some rounds) and recovers after it."""
 
     def __init__(self, data, hyper, *, who="b", phase, round_no=None, **others):
         super().__init__(data, hyper, **others)
-        self.trap = (who, phase, round_no)
+        self.trap = (who, phase, round_no if isinstance(round_no, tuple) else (round_no,))
 
     def _ask(self, cid, message):
-        who, phase, round_no = self.trap
-        if (cid, message.phase) != (who, phase) or round_no not in (None, message.round_no):
+        who, phase, rounds = self.trap
+        if (cid, message.phase) != (who, phase) or not {None, message.round_no} & set(rounds):
             return super()._ask(cid, message)
         healthy = self.clients[cid]
-        self.clients[cid] = replace(healthy, rows=Gone(), model=Gone())
+        self.clients[cid] = replace(healthy, X=Gone(), rows=Gone(), model=Gone())
         try:
             return super()._ask(cid, message)
         finally:
@@ -103,8 +103,8 @@ def test_history_counts_one_matrix_each_way(align, dtype):
         assert record.bytes_up == m * (D * K * size + 2 * SCALARS)  # W, cut and misfit
         guide = D * K * (8 if record.round_no == 1 else size)  # nobody's precision is known before the first W
         rotation = K * K * size if record.round_no in turned else 0
-        assert record.bytes_down == m * (guide + rotation + SCALARS + len("round"))
-        assert record.missing == ()
+        assert record.bytes_down == m * (guide + rotation + 2 * SCALARS + len("round"))  # and two numbers of rounds
+        assert (record.missing, record.refused) == ((), 0)
         assert record.seconds > 0
         assert 1 <= record.rank <= K
         numbers = (record.objective, record.lagrangian, record.primal_residual, record.dual_residual)
@@ -113,6 +113,17 @@ def test_history_counts_one_matrix_each_way(align, dtype):
     assert result.server.round_no == ROUNDS
     assert result.server.client_ids == ("a", "b", "c")
     assert result.missing == ()
+
+
+def test_rounded_messages_have_half_the_bytes():
+    hyper = replace(HYPER, message_dtype="float32")
+    result = run(LocalTransport(DATA, hyper), hyper)
+    for record, plain in zip(result.history, run(LocalTransport(DATA, HYPER), HYPER).history, strict=True):
+        saved = len(DATA) * D * K * 4
+        assert (record.bytes_up, record.bytes_down) == (plain.bytes_up - saved, plain.bytes_down - saved)
+        assert record.bytes_up == len(DATA) * (D * K * 4 + 2 * SCALARS)
+        assert record.objective == pytest.approx(plain.objective, rel=1e-5)
+        assert record.objective != plain.objective
 
 
 def test_stopping_has_a_reason():
@@ -141,6 +152,9 @@ def test_every_callback_hears_every_round_in_order():
 def test_clients_must_share_their_features():
     with pytest.raises(ValueError, match=r"'a' has 6, 'b' has 5, 'c' has 6.*one shared feature space"):
         run(LocalTransport(DATA | {"b": DATA["b"][:, :5]}, HYPER), HYPER)
+    hyper = replace(HYPER, scale="global")
+    with pytest.raises(ValueError, match=r"'a' has 6, 'b' has 5, 'c' has 6.*one shared feature space"):
+        run(LocalTransport(DATA | {"b": DATA["b"][:, :5]}, hyper), hyper)
 
 
 # -------------------------------------------------------------------------------------------------- failing clients
@@ -185,6 +199,22 @@ def test_the_others_go_on_when_enough_are_left(doing, caplog):
         assert [3 * b // max(up) for b in up] == [3, 3, 2, 3, 3]
 
 
+@pytest.mark.parametrize(
+    ("phase", "doing"),
+    [("moments", "summing up its columns"), ("rescale", "scaling its columns"), ("hello", "saying hello")],
+)
+def test_a_client_that_fails_before_the_common_units_is_left_out(phase, doing, caplog):
+    hyper = replace(HYPER, scale="global")
+    with pytest.raises(ClientError, match=rf"client 'b' failed {doing}: OSError: disk gone \(2 of 3"):
+        run(OneFails(DATA, hyper, phase=phase), hyper)
+    transport = OneFails(DATA, hyper, phase=phase)
+    result = run(transport, hyper, min_clients=2)
+    assert (result.server.client_ids, result.missing) == (("a", "c"), ("b",))
+    whole = np.vstack([DATA[cid] for cid in ("ac" if phase == "moments" else "abc")])  # b's sums, where it sent them
+    assert_allclose(result.server.scaling.shift, whole.mean(axis=0), rtol=1e-12)
+    assert_allclose(result.server.scaling.stretch, whole.std(axis=0), rtol=1e-12)
+
+
 def test_a_client_that_never_says_hello_might_as_well_not_exist():
     with_it = outcome(OneFails(DATA, HYPER, phase="hello"), min_clients=2)
     without = outcome(LocalTransport({cid: DATA[cid] for cid in "ac"}, HYPER))
@@ -216,6 +246,24 @@ def test_a_silent_client_catches_up():
     assert set(finish.values()) == {ROUNDS}
 
 
+def test_an_absent_client_is_told_its_last_round_that_counted():
+    told = []
+
+    class Watched(OneFails):
+        def _ask(self, cid, message):
+            if cid == "b" and message.phase in ("round", "finish"):
+                told.append((message.phase, message.round_no, message.last_round))
+            return super()._ask(cid, message)
+
+    result = run(Watched(DATA, HYPER, phase="round", round_no=(3, 4)), HYPER, min_clients=2)
+    assert [record.missing for record in result.history] == [(), (), ("b",), ("b",), ()]
+    asked = [("round", 1, 0), ("round", 2, 1), ("round", 3, 2), ("round", 4, 2), ("round", 5, 2), ("finish", 5, 5)]
+    assert told == asked
+    assert_array_equal(result.server.answered, [ROUNDS] * 3)
+    result = run(OneFails(DATA, HYPER, phase="round", round_no=ROUNDS), HYPER, min_clients=2)
+    assert_array_equal(result.server.answered, [ROUNDS, ROUNDS - 1, ROUNDS])
+
+
 @pytest.mark.parametrize("min_clients", [0, -1, 4, 1.5, "all"])
 def test_min_clients_must_be_a_number_of_clients(min_clients):
     with pytest.raises((ValueError, TypeError), match="min_clients"):
@@ -226,9 +274,19 @@ def test_min_clients_must_be_a_number_of_clients(min_clients):
 
 
 @pytest.mark.parametrize("storage", STORAGE)
-@pytest.mark.parametrize("coupling", ["tensor", "subspace"])
-def test_crash_and_resume_at_every_round(coupling, storage, tmp_path):
-    hyper = replace(HYPER, coupling=coupling)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"coupling": "subspace"},
+        {"scale": "client"},
+        {"scale": "global"},
+        {"message_dtype": "float32"},
+    ],
+    ids=lambda options: "-".join(options.values()) or "tensor",
+)
+def test_crash_and_resume_at_every_round(options, storage, tmp_path):
+    hyper = replace(HYPER, **options)
     data = {cid: STORAGE[storage](X) for cid, X in DATA.items()}
     undisturbed = outcome(LocalTransport(data, hyper), hyper)
     for r in range(1, ROUNDS + 1):
@@ -291,10 +349,60 @@ def test_checkpoints_and_failing_clients_go_together(doing, tmp_path):
         run(transport(), HYPER, min_clients=2, checkpoint=tmp_path / "cut", callbacks=[power_cut_at(4)])
     if doing not in LEFT_OUT:
         assert outcome(transport(), min_clients=2, checkpoint=tmp_path / "cut", resume=True) == undisturbed
-    else:  # those who stayed go on
+    else:  # those who stayed go on, whether or not the one who was left out is there again
+        shutil.copytree(tmp_path / "cut", tmp_path / "copy")
         stayed = LocalTransport({cid: DATA[cid] for cid in "ac"}, HYPER)
         resumed = outcome(stayed, checkpoint=tmp_path / "cut", resume=True)
         assert resumed | {"missing": ("b",)} == undisturbed
+        again = LocalTransport(DATA, HYPER)
+        assert outcome(again, min_clients=2, checkpoint=tmp_path / "copy", resume=True) == undisturbed
+        assert again.clients["b"].F is None
+
+
+def test_a_client_that_cannot_prepare_after_a_resume_keeps_its_slice(tmp_path):
+    with pytest.raises(PowerCutError):
+        run(LocalTransport(DATA, HYPER), HYPER, checkpoint=tmp_path, callbacks=[power_cut_at(2)])
+    before, _ = read_tensors(tmp_path / "round-00002" / "server.safetensors")
+    transport = OneFails(DATA, HYPER, phase="prepare")
+    result = run(transport, HYPER, min_clients=2, checkpoint=tmp_path, resume=True)
+    assert result.server.client_ids == ("a", "b", "c")
+    assert_array_equal(result.server.W[:, :, 1], before["W"][:, :, 1])
+    assert np.abs(result.server.W - before["W"]).max(axis=(0, 1))[[0, 2]].min() > 1e-6
+    assert [record.missing for record in result.history] == [(), (), ("b",), ("b",), ("b",)]  # asked again each round
+    assert_array_equal(result.server.answered, [ROUNDS, 2, ROUNDS])
+    assert transport.clients["b"].round_no == 2
+    assert transport.clients["b"].labels is not None  # its model is that of round 2, and it has one
+
+
+@pytest.mark.parametrize("phase", ["rescale", "prepare"])
+def test_common_units_are_those_of_the_first_start(phase, tmp_path):
+    """Whoever is missing when the run is resumed: the columns of the others are scaled as before."""
+    told = []
+
+    class Watched(OneFails):
+        def _ask(self, cid, message):
+            if message.phase == "rescale":
+                told.append((message.shift.tobytes(), message.stretch.tobytes()))
+            return super()._ask(cid, message)
+
+    hyper = replace(HYPER, scale="global")
+    with pytest.raises(PowerCutError):
+        run(Watched(DATA, hyper, phase=None), hyper, checkpoint=tmp_path, callbacks=[power_cut_at(2)])
+    resumed = Watched(DATA, hyper, phase=phase)
+    result = run(resumed, hyper, min_clients=2, checkpoint=tmp_path, resume=True)
+    assert len(told) == 6
+    assert len(set(told)) == 1
+    assert result.server.client_ids == ("a", "b", "c")
+    assert [record.missing for record in result.history] == [(), (), ("b",), ("b",), ("b",)]
+
+
+def test_a_resumed_run_of_too_few_clients_says_so(tmp_path):
+    with pytest.raises(PowerCutError):
+        run(OneFails(DATA, HYPER, phase="hello"), HYPER, min_clients=2, checkpoint=tmp_path,
+            callbacks=[power_cut_at(2)])  # fmt: skip
+    sentence = "the run goes on with 2 clients, 3 needed: lower min_clients"
+    with pytest.raises(ClientError, match=sentence):
+        run(LocalTransport(DATA, HYPER), HYPER, checkpoint=tmp_path, resume=True)
 
 
 def test_a_checkpoint_is_whole_or_not_there(tmp_path):
@@ -356,7 +464,8 @@ def resume(folder, data=DATA, hyper=HYPER, **options):
 
 OTHER = {
     "n_clusters": 2, "alpha": 2.0, "beta": 0.3, "ridge": 0.1, "rho": 1.0, "schatten_p": 0.5, "coupling": "subspace",
-    "align": "init", "n_neighbors": 5, "bandwidth": 1.0, "step_size": 0.1, "n_inner": 2, "center": False, "seed": 1,
+    "align": "init", "n_neighbors": 5, "bandwidth": 1.0, "step_size": 0.1, "n_inner": 2, "scale": "client",
+    "max_features": 100, "message_dtype": "float32", "center": False, "seed": 1,
 }  # fmt: skip
 FREE = {"max_iter": 3, "tol": 0.5, "n_init": 1, "labels_from": "embedding"}
 
@@ -405,6 +514,7 @@ def rewrite(change_arrays=lambda arrays: arrays, **about):
     return damage
 
 
+FORMATS = {"server": 2, "b": 1}
 DAMAGE = {
     "missing": (Path.unlink, "is missing"),
     "empty": (lambda path: path.write_bytes(b""), "damaged or cut short"),
@@ -412,7 +522,7 @@ DAMAGE = {
     "half": (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "damaged or cut short"),
     "a flipped bit": (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x01"), "damaged"),
     "other kind": (rewrite(kind="recipe"), "holds 'recipe', not"),
-    "newer": (rewrite(schema=99), "written in format 99; this fmtc reads up to format 1. Upgrade fmtc"),
+    "newer": (rewrite(schema=99), "written in format 99; this fmtc reads up to format {format}. Upgrade fmtc"),
     "no schema": (rewrite(schema=None), "written in format None"),
     "no W": (rewrite(lambda arrays: {k: v for k, v in arrays.items() if k != "W"}), "damaged"),
     "no round": (rewrite(round_no=None), "damaged"),
@@ -425,7 +535,7 @@ def test_resume_refuses_damaged_files(damage, file, checkpoint):
     do, sentence = DAMAGE[damage]
     path = next(checkpoint.rglob(f"{file}.safetensors"))
     do(path)
-    with pytest.raises(FileError, match=sentence) as caught:
+    with pytest.raises(FileError, match=sentence.format(format=FORMATS[file])) as caught:
         resume(checkpoint)
     assert str(path) in str(caught.value)
 

@@ -22,7 +22,7 @@ def prepared(data=DATA, **options):
     transport = LocalTransport(data, HYPER, **options)
     server = open_server(transport.exchange(dict.fromkeys(data, Downlink("hello"))).uplinks, HYPER)
     transport.exchange(preparations(server, HYPER))
-    return transport, downlinks(server)
+    return transport, downlinks(server, HYPER)
 
 
 def test_clients_are_sorted_and_data_is_not_copied():
@@ -54,7 +54,7 @@ def test_a_failure_is_that_clients_alone_and_leaves_its_state():
     before = transport.clients["b"]
     replies = transport.exchange(messages | {"b": replace(messages["b"], phase="dance")})
     assert replies.uplinks.keys() == {"a", "c"}
-    assert str(replies.failures["b"]).startswith("unknown phase 'dance'; this client knows hello, prepare, round")
+    assert str(replies.failures["b"]).startswith("unknown phase 'dance'; this client knows moments, rescale, hello")
     assert transport.clients["b"] is before
 
 
@@ -93,10 +93,14 @@ def test_what_a_client_keeps_on_disk(wrap, tmp_path):
         assert arrays.keys() == {"F", "W"}
         assert (about["kind"], about["client_id"], about["round_no"]) == ("client checkpoint", cid, 2)
     again = LocalTransport(data, HYPER)
-    again.load_clients(tmp_path)
+    again.load_clients(tmp_path, again.client_ids)
     for cid, client in again.clients.items():
         assert client.round_no == 2
         assert_array_equal(client.F, transport.clients[cid].F)
         assert_array_equal(client.W, transport.clients[cid].W)
     with pytest.raises(FileError, match="rows of client 'a' are not those"):
-        LocalTransport(data | {"a": data["a"] * 2}, HYPER).load_clients(tmp_path)
+        LocalTransport(data | {"a": data["a"] * 2}, HYPER).load_clients(tmp_path, ("a",))
+    some = LocalTransport(data, HYPER)
+    some.load_clients(tmp_path, ("b", "c"))  # those of the checkpoint, not all there are
+    assert [some.clients[cid].round_no for cid in "abc"] == [0, 2, 2]
+    assert some.clients["a"].F is None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -23,7 +24,10 @@ from .. import runs
 from ..estimator import FMTC
 from ..runtime.driver import RoundRecord
 from ..runtime.wire import new_folder, read_json, write_json
+from ..survey import Finding
 from ..tables import DataError, Silo, read_silos
+from ..text import TextRecipe
+from .preflight import show_findings
 from .program import (
     Option,
     build_model,
@@ -35,11 +39,13 @@ from .program import (
     out_option,
     quiet_option,
     random_state_option,
+    text_option,
 )
 from .words import Words, new_table, note_constants, plural, print_json, show_run, size_of
 
 if TYPE_CHECKING:
-    from ..runtime.flare import SiteResult
+    from ..runtime.federation import Order
+    from ..runtime.flare import Site, SiteResult
 
 SHOWN_ROUNDS = 8
 
@@ -79,6 +85,11 @@ class View:
         if self.live:
             self.screen.stop()
 
+    def site(self, event: Mapping[str, Any]) -> str:
+        """The silo an event is about, in the user's words."""
+        name = str(event.get("site", "")).removeprefix("silo-")
+        return self.names.get(name, name)
+
     def __call__(self, event: Mapping[str, Any]) -> None:
         """Take one event in."""
         kind = event["event"]
@@ -90,11 +101,11 @@ class View:
             "done": "finding clusters",
         }
         notes = {
-            "silo lost": f"silo {silos} was lost; going on from the last round when it is back",
-            "silo back": f"silo {silos} is back; going on with all from the last round",
+            "away": f"{self.site(event)} was lost",
+            "silo back": f"{silos} is back; going on from the last round",
             "server lost": "the server process was lost; starting it again and going on from the last round",
             "lost": f"{event.get('why')}; trying again from the last round",
-            "refused": f"a message of {event.get('site')} was refused: {event.get('why')}",
+            "refused": f"a message of {self.site(event)} was refused: {event.get('why')}",
         }
         if kind in sentences:
             self.status = sentences[kind]
@@ -102,6 +113,8 @@ class View:
                 self.words.say(self.status)
         elif kind in notes:
             self.words.note(notes[kind])
+        elif kind == "surveyed" and event["findings"]:
+            show_findings(self.words, event["silos"], [Finding(**finding) for finding in event["findings"]])
         elif kind == "round":
             record = RoundRecord.from_dict(event["record"])
             self.records.append(record)
@@ -157,6 +170,7 @@ Examples:
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @quiet_option
 @data_options
+@text_option
 @model_options
 def federate_local(
     files: tuple[Path, ...],
@@ -169,6 +183,7 @@ def federate_local(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    text_column: str | None,
     as_published: bool,
     as_json: bool,
     **settings: Any,
@@ -186,16 +201,27 @@ def federate_local(
     words = Words(quiet)
     if client_column is not None:
         raise click.UsageError("a federation has one file per silo; --client-column is for `fmtc fit`")
+    recipe = None if text_column is None else TextRecipe(text_column)
+    if recipe is not None and settings["scale"] is None:
+        settings["scale"] = "tfidf"
     model = build_model(settings, as_published)
     _check_count("--min-clients", min_clients, len(files))
     out = free_path(out, force, runs.is_run)
     with words.warnings_as_notes():
-        silos = read_silos(files, label_column=label_column, id_column=id_column, drop=drop)
-        note_constants(words, silos)
+        silos = read_silos(
+            files, label_column=label_column, id_column=id_column, drop=drop,
+            **({} if recipe is None else asdict(recipe)),
+        )  # fmt: skip
+        if recipe is None:
+            note_constants(words, silos)
         places = {path.stem: path.resolve() for path in files}
+        salt = None if recipe is None else recipe.salt
         sites = [
-            Site(silo.name, str(places[silo.name]), drop, id_column, label_column, silo.feature_names) for silo in silos
-        ]
+            Site(
+                silo.name, str(places[silo.name]), drop, id_column, label_column, text_column, silo.feature_names, salt
+            )
+            for silo in silos
+        ]  # fmt: skip
         names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
         with (
             View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
@@ -210,7 +236,7 @@ def federate_local(
         for result in outcome.silos.values():
             for note in result.notes:
                 words.note(note)
-        fitted(model, outcome.silos, outcome.about, silos)
+        fitted(model, outcome.silos, outcome.about, silos, recipe)
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
@@ -226,7 +252,13 @@ def _check_count(flag: str, value: int | None, most: int) -> None:
         raise click.UsageError(f"{flag} must lie between 1 and the {most} silos there are, got {value}")
 
 
-def fitted(model: FMTC, results: Mapping[str, SiteResult], about: Mapping[str, Any], silos: Sequence[Silo]) -> None:
+def fitted(
+    model: FMTC,
+    results: Mapping[str, SiteResult],
+    about: Mapping[str, Any],
+    silos: Sequence[Silo],
+    recipe: TextRecipe | None,
+) -> None:
     """Make an estimator of what the silos came to, as if it had been fitted here."""
     model._models = {cid: result.model for cid, result in results.items()}
     model.client_ids_ = sorted(results)
@@ -236,6 +268,8 @@ def fitted(model: FMTC, results: Mapping[str, SiteResult], about: Mapping[str, A
     model.n_iter_ = about["n_iter"]
     model.converged_ = about["converged"]
     model.stopped_because_ = about["stopped_because"]
+    if recipe is not None:
+        model.text_recipe_ = recipe
 
 
 # ------------------------------------------------------------------------------------------------------- many sites
@@ -349,6 +383,7 @@ Examples:
               help="Seconds a silo has for one answer.")  # fmt: skip
 @click.option("--wait", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds to wait for silos that are not there.")  # fmt: skip
+@click.option("--no-preflight", is_flag=True, cls=Option, help="Do not compare the silos' columns first.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
 @click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
 @quiet_option
@@ -362,6 +397,7 @@ def coordinate(
     min_clients: int | None,
     deadline: float,
     wait: float,
+    no_preflight: bool,
     force: bool,
     resume: bool,
     quiet: bool,
@@ -374,7 +410,7 @@ def coordinate(
     A silo that is lost, or a process that dies, does not end the run: when enough silos are back it goes on from the
     last round. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
     """
-    from ..runtime.federation import Coordinator, Kit, supervise
+    from ..runtime.federation import Coordinator, DifferError, Kit, supervise
     from ..runtime.flare import read_result
 
     started = time.perf_counter()
@@ -386,12 +422,19 @@ def coordinate(
     _check_count("--min-clients", min_clients, len(plan.silos))
     out = free_path(out, force, _is_consensus)
     folder = out.parent.resolve() / f".{out.name}.checkpoint"
-    order = _order(folder, model, min_clients, deadline, wait, resume, force, words)
+    order = replace(
+        _order(folder, model, resume, force, words), min_clients=min_clients, deadline=deadline, wait=wait,
+        preflight="no" if no_preflight else "first",
+    )  # fmt: skip
     ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
     names = {silo: silo for silo in plan.silos}
     before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
-    with View(words, model.max_iter, names, before) as view, Coordinator(kit) as coordinator:
-        supervise(coordinator, order, view)
+    try:
+        with View(words, model.max_iter, names, before) as view, Coordinator(kit) as coordinator:
+            supervise(coordinator, order, view)
+    except DifferError:
+        shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
+        raise
     _, about = read_result(folder / "result.safetensors")
     for silo in about["missing"]:
         words.note(f"silo {silo!r} was away at the end and has no model of this run")
@@ -423,19 +466,8 @@ def _is_consensus(folder: Path) -> bool:
     return (folder / "report.json").is_file() and (folder / "consensus.safetensors").is_file()
 
 
-def _order(
-    folder: Path,
-    model: FMTC,
-    min_clients: int | None,
-    deadline: float,
-    wait: float,
-    resume: bool,
-    force: bool,
-    words: Words,
-) -> Any:
+def _order(folder: Path, model: FMTC, resume: bool, force: bool, words: Words) -> Order:
     """What is to be run; an interrupted run is gone on with under its old name or, only when told so, thrown away."""
-    import secrets
-
     from ..runtime.federation import Order
 
     if folder.exists() and not resume:
@@ -451,7 +483,7 @@ def _order(
         words.note("there is no interrupted run to resume; starting afresh")
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / "order.json", {"run": run_id})
-    return Order(model._hyper(), folder, run_id, min_clients, model._weights(), deadline, wait)
+    return Order(model._hyper(), folder, run_id, weights=model._weights())
 
 
 @main_group.command(
@@ -468,6 +500,7 @@ Examples:
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @quiet_option
 @data_options
+@text_option
 @click.pass_context
 def join(
     ctx: click.Context,
@@ -482,6 +515,7 @@ def join(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    text_column: str | None,
     as_json: bool,
 ) -> None:
     """Take part in a federation with your rows, which stay here.
@@ -498,13 +532,12 @@ def join(
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
-    site = Site(kit.name, str(data.resolve()), drop, id_column, label_column)
+    site = Site(kit.name, str(data.resolve()), drop, id_column, label_column, text_column)
     with words.warnings_as_notes():
-        silo = site.rows()
-        note_constants(words, [silo])
+        size = _look(words, site, kit.path)
     plan = kit.plan
-    words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size_of([silo])}; dialling {plan.host}:{plan.port}")
-    written = []
+    words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
+    written, finished = [], False
     with words.console.status("") as status, Membership(kit, site) as member:
         for event in member.watch():
             kind = event["event"]
@@ -517,28 +550,49 @@ def join(
                 raise DataError(event["why"])
             elif kind == "restarted":
                 words.note(f"our process ended and is started again; {event['log']} may say why")
+            elif kind == "preflight":
+                for sentence in (*event["error"], *event["note"]):
+                    words.note(f"compared with the other silos, ours {sentence}")
+                if not event["error"]:
+                    words.say("our columns go with those of the other silos", "green")
             elif kind == "round":
                 status.update(f"round {event['round']}")
             elif kind == "ended":
-                report = _write_silo(words, silo, site, event["result"], out, force or stay)
+                with words.warnings_as_notes():
+                    report = _write_silo(words, site, kit.path, event["result"], out, force or stay)
                 written.append(report)
                 show_run(words, report, out)
                 if not stay:
-                    break
+                    finished = True
+            if finished and kind == "idle":  # the result is marked as delivered by now
+                break
     if as_json:
         print_json({"out": str(out), **written[-1]})
 
 
-def _write_silo(words: Words, silo: Silo, site: Any, result: SiteResult, out: Path, force: bool) -> dict[str, Any]:
+def _look(words: Words, site: Site, kit: Path) -> str:
+    """The size of the silo; rows that no run can use are told, but do not keep it from being compared with others."""
+    columns = site.columns()
+    try:
+        silo = site.rows(kit)
+    except DataError as error:
+        words.note(f"{error} Until that is put right no run can use these rows; joining for a preflight.")
+        return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
+    if site.text_column is None:
+        note_constants(words, [silo])
+    return size_of([silo]).partition(", ")[2]
+
+
+def _write_silo(words: Words, site: Site, kit: Path, result: SiteResult, out: Path, force: bool) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
-    silo = replace(silo, name=site.client_id)
+    silo = replace(site.rows(kit), name=site.client_id)
     model = FMTC(**result.settings)
     about = {
         "n_iter": result.round_no,
         "converged": False,
         "stopped_because": f"{plural(result.round_no, 'round')} done",
     }
-    fitted(model, {silo.name: result}, about, [silo])
+    fitted(model, {silo.name: result}, about, [silo], site.recipe(kit))
     for note in result.notes:
         words.note(note)
     results = runs.results(model, [silo])

@@ -19,6 +19,7 @@ from .. import runs
 from ..estimator import FMTC
 from ..runtime.wire import file_names, write_file
 from ..tables import DataError, read_silos
+from ..text import TextRecipe
 from .program import (
     Option,
     build_model,
@@ -30,6 +31,7 @@ from .program import (
     out_option,
     quiet_option,
     random_state_option,
+    text_option,
 )
 from .words import Rounds, Words, new_table, note_constants, plural, print_json, show, show_run, size_of
 
@@ -42,6 +44,7 @@ from .words import Rounds, Words, new_table, note_constants, plural, print_json,
 Examples:
   fmtc fit north.csv south.csv west.csv -k 4 --out run
   fmtc fit all.parquet --client-column site --label-column class --drop zip -k 4 --out run
+  fmtc fit north.csv south.csv -k 5 --text-column notes --id-column id --out run
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
   fmtc fit *.csv -k 4 --out run --resume        (go on after an interrupt)
   fmtc fit --config study.toml                  (with a table [fit])""",
@@ -54,6 +57,7 @@ Examples:
 @click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
 @quiet_option
 @data_options
+@text_option
 @model_options
 @click.pass_context
 def fit(
@@ -68,6 +72,7 @@ def fit(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    text_column: str | None,
     as_published: bool,
     as_json: bool,
     **settings: Any,
@@ -75,10 +80,14 @@ def fit(
     """Cluster silos: one file each, or one file with --client-column.
 
     FILES are tables with a header (.csv, .tsv, .parquet) or matrices (.npy, .npz, dense or SciPy sparse). A silo is
-    named after its file. Writes to --out: labels/SILO.csv, model/, history.json and report.json.
+    named after its file. With --text-column, rows are texts, and their words are weighed by --scale tfidf unless told
+    otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json.
     """
     started = time.perf_counter()
     words = Words(quiet)
+    recipe = None if text_column is None else TextRecipe(text_column)
+    if recipe is not None and settings["scale"] is None:
+        settings["scale"] = "tfidf"
     model = build_model(settings, as_published)
     out = free_path(out, force, runs.is_run)
     checkpoint = out.parent / f".{out.name}.checkpoint"
@@ -86,12 +95,16 @@ def fit(
     try:
         with words.warnings_as_notes():
             silos = read_silos(
-                files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop
-            )
-            note_constants(words, silos)
+                files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
+                **({} if recipe is None else asdict(recipe)),
+            )  # fmt: skip
+            if recipe is None:
+                note_constants(words, silos)
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: building graphs") as rounds:
                 rows = {silo.name: silo.X for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
+                if recipe is not None:
+                    model.text_recipe_ = recipe
                 results = runs.results(model, silos)
         seconds = time.perf_counter() - started
         report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
@@ -137,6 +150,7 @@ Examples:
 @click.option("--proba", is_flag=True, cls=Option, help="Add the probability of every cluster.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @data_options
+@text_option
 def predict(
     run: Path,
     file: Path,
@@ -148,12 +162,14 @@ def predict(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    text_column: str | None,
     as_json: bool,
 ) -> None:
     """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. The columns must be those of the model; their order is
-    free. --label-column only says that a column is no feature.
+    free. --label-column only says that a column is no feature. A model of texts knows the name of their column;
+    --text-column gives another.
     """
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
@@ -163,10 +179,14 @@ def predict(
     model, _ = runs.load_run(run)
     name = None if client_column is not None else _one_client(model, client)
     known = getattr(model, "feature_names_in_", None)
+    recipe = getattr(model, "text_recipe_", None)
+    if recipe is None and text_column is not None:
+        raise click.UsageError(f"the model is of {plural(model.n_features_in_, 'column')} of numbers, not of texts")
+    reading = {} if recipe is None else asdict(recipe) | ({"text_column": text_column} if text_column else {})
     with words.warnings_as_notes():
         silos = read_silos(
             [file], client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
-            features=None if known is None else known.tolist(),
+            features=None if known is None else known.tolist(), **reading,
         )  # fmt: skip
         width, named = silos[0].X.shape[1], silos[0].feature_names is not None
         if width != model.n_features_in_:
@@ -219,9 +239,10 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
     (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
-    of the feature.
+    of the feature as --scale left it.
     """
     model, folder = runs.load_run(run)
+    recipe = getattr(model, "text_recipe_", None)
     history = model.history_  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
         "model": str(folder),
@@ -229,6 +250,7 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
         "n_clusters": model.n_clusters,
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
+        "text": None if recipe is None else asdict(recipe),
         "settings": model.get_params(),
         "n_iter": model.n_iter_,
         "converged": model.converged_,
@@ -246,8 +268,13 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
     file = f"{file_names(model.client_ids_)[cid]}.safetensors"
-    names = getattr(model, "feature_names_in_", [f"column {j}" for j in range(model.n_features_in_)])
+    keep = model._models[cid].keep
+    columns = np.arange(model.n_features_in_) if keep is None else keep
+    names = getattr(model, "feature_names_in_", None)
+    names = [f"column {j}" for j in columns] if names is None else names[columns]
     signatures = model.cluster_centers_[cid] @ model.projections_[cid].T  # k x d
+    if (stretch := model._models[cid].stretch) is not None:
+        signatures = signatures * stretch
     return {
         "file": file,
         "bytes": (folder / file).stat().st_size,
@@ -269,6 +296,8 @@ def _show_model(about: Mapping[str, Any]) -> None:
         "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'not converged'}",
         "stopped": about["stopped_because"],
     }
+    if about["text"] is not None:
+        facts["reads"] = f"texts in column {about['text']['text_column']!r}"
     if last is None:
         facts["residuals"] = facts["traffic"] = "not kept with this model"
     else:

@@ -19,8 +19,8 @@ from rich.text import Text
 from .. import __version__
 from ..estimator import FMTC
 from ..kernels.consensus import COUPLINGS
-from ..runtime.driver import ClientError
-from ..steps import ALIGNMENTS, LABEL_SOURCES, Hyper
+from ..runtime.driver import ClientError, FederationError
+from ..steps import ALIGNMENTS, LABEL_SOURCES, SCALES, Hyper
 from ..tables import nearest_names
 from .words import show
 
@@ -207,7 +207,7 @@ def judge(error: Exception) -> tuple[int, str]:
         return 5, str(error)
     if isinstance(error, ValueError) and not isinstance(error, np.linalg.LinAlgError):
         return 3, str(error)
-    if isinstance(error, ImportError):
+    if isinstance(error, ImportError | FederationError):
         return 1, str(error)
     if isinstance(error, OSError) and error.strerror:
         return 1, f"{error.strerror}: {error.filename}" if error.filename else error.strerror
@@ -251,6 +251,12 @@ def data_options(command: Any) -> Any:
     return command
 
 
+text_option = click.option(
+    "--text-column", metavar="NAME", cls=Option, section="Data",
+    help="Column of texts to cluster by their words; every other column must be named or dropped.",
+)  # fmt: skip
+
+
 class _CountOrAuto(click.ParamType):
     name = "count|auto"
 
@@ -275,11 +281,17 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "n_inner": (int, "Steps on the embedding in each round."),
     "max_iter": (int, "Largest number of rounds."),
     "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
+    "scale": (
+        click.Choice(SCALES),
+        "Standardise columns in each silo (client) or over all (global); tfidf weighs counts of words.",
+    ),
+    "max_features": (int, "Columns that tfidf keeps, those in most rows."),
     "center": (click.Choice(["auto", "yes", "no"]), "Subtract each silo's column means; auto: unless sparse."),
     "labels_from": (click.Choice(LABEL_SOURCES), "Cluster the projected rows, or the embedding (the paper)."),
     "n_init": (int, "Restarts of k-means."),
     "rho": (float, "Switches to the paper's absolute units of alpha, beta and rho."),
     "step_size": (float, "The paper's eta; left out, 1/(2 + alpha)."),
+    "message_dtype": (click.Choice(["float32"]), "Round what is sent in each round: half the bytes."),
     "n_jobs": (int, "Silos worked on at the same time; -1 for all cores."),
 }
 

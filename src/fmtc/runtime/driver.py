@@ -130,6 +130,10 @@ class ClientError(RuntimeError):
     """Too few clients are left to go on."""
 
 
+class FederationError(RuntimeError):
+    """Processes of a federation that do not start or do not answer; the message says where to look."""
+
+
 Callback = Callable[[RoundRecord], None]
 
 
@@ -193,7 +197,7 @@ def run(
     stopped = _stop_reason(history, hyper)
     while stopped is None:
         started = time.perf_counter()
-        replies = _ask(transport, downlinks(server), quorum, f"in round {server.round_no + 1}")
+        replies = _ask(transport, downlinks(server, hyper), quorum, f"in round {server.round_no + 1}")
         if server.round_no == 0:
             server = without_clients(server, set(replies.failures))
         with one_thread("blas"):
@@ -231,7 +235,7 @@ def _open(transport: Transport, hyper: Hyper, weights: Mapping[str, float] | Non
     scaling = None
     if hyper.scale in POOLED:
         summed = _ask(transport, dict.fromkeys(ids, Downlink("moments")), quorum, "summing up its columns")
-        scaling = pooled_scaling(summed.uplinks)
+        scaling = pooled_scaling(summed.uplinks, hyper)
         ids = _ask(transport, rescalings(scaling, sorted(summed.uplinks)), quorum, "scaling its columns").uplinks
     hellos = _ask(transport, dict.fromkeys(ids, Downlink("hello")), quorum, "saying hello")
     return open_server(hellos.uplinks, hyper, weights, scaling)

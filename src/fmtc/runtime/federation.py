@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import ipaddress
 import json
 import logging
 import os
 import re
-import runpy
 import secrets
 import shutil
 import socket
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -31,8 +30,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..steps import Hyper
-from .driver import ClientError, RoundRecord
-from .flare import EVENTS, STATES, TASK, Site, SiteResult, leave_with_parent, read_result, read_site_result
+from . import serve
+from .doctor import mixed_up, reachable, refusal
+from .driver import ClientError, FederationError, RoundRecord
+from .flare import ENDED, EVENTS, PREFLIGHT, SALT, STATES, TASK, Site, SiteResult, read_result, read_site_result
 from .wire import check_schema, jsonable, new_folder, read_json, write_json
 
 try:
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 KIT_FORMAT = 1
 KIT_FILE = "kit.json"
 CONSOLE = "console.log"
-SALT_FILE = "salt"
+DELIVERED = "delivered"  # file in a silo's folder of a run: its result has been written where it was wanted
 ADMIN = "coordinator@fmtc.local"
 AUTHORITY_DAYS = 3650
 CONTROLLER = "fmtc.runtime.flare.FmtcController"
@@ -156,7 +157,7 @@ class Kit:
     @property
     def salt(self) -> str:
         """The silos' common secret, which the coordinator does not have."""
-        return (self.path / SALT_FILE).read_text(encoding="ascii").strip()
+        return (self.path / SALT).read_text(encoding="ascii").strip()
 
     @classmethod
     def read(cls, path: Path, role: str | None = None) -> Kit:
@@ -186,6 +187,9 @@ class Kit:
                     "Ask the person who made the kits for a new one."
                 )
         begins, ends = validity(self.startup / f"{name}.crt")
+        wrong = mixed_up(self)
+        if wrong:
+            raise KitError(f"{wrong}. Ask the person who made the kits for a new one.")
         now = datetime.now(UTC)
         if now > ends:
             raise KitError(
@@ -236,7 +240,7 @@ def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite
                     shutil.move(made / ADMIN, kit / "admin")
                 else:
                     shutil.move(made / plan.sites[name], kit)
-                    _write_secret(kit / SALT_FILE, salt)
+                    _write_secret(kit / SALT, salt)
                 _set_policy(kit / "server" if role == "coordinator" else kit, plan, role)
                 certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
                 about = {
@@ -249,7 +253,7 @@ def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite
                 }
                 write_json(kit / KIT_FILE, about)
             shutil.move(state, folder / "authority")
-            _write_secret(folder / "authority" / SALT_FILE, salt)
+            _write_secret(folder / "authority" / SALT, salt)
         _tighten(folder)
     out.chmod(0o700)
     return [Kit.read(out / name) for _, name in kits]
@@ -263,7 +267,7 @@ def _old_authority(authority: Path, state: Path) -> str:
     state.mkdir(parents=True)
     root = {name: value for name, value in content.items() if isinstance(value, str)}
     (state / "cert.json").write_text(json.dumps(root), encoding="utf-8")
-    return (authority / SALT_FILE).read_text(encoding="ascii").strip()
+    return (authority / SALT).read_text(encoding="ascii").strip()
 
 
 def _flare_kits(plan: Plan, folder: Path) -> Path:
@@ -289,7 +293,7 @@ def _flare_kits(plan: Plan, folder: Path) -> Path:
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         context = Provisioner(str(folder), prepare_builders(project)).provision(prepare_project(project))
     if context.get("build_error"):
-        raise RuntimeError(f"FLARE could not make the kits: {said.getvalue()}")
+        raise FederationError(f"FLARE could not make the kits: {said.getvalue()}")
     return folder / plan.name / "prod_00"
 
 
@@ -305,6 +309,11 @@ def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
     # FLARE's own components of the site: those that send logs away are left out
     resources["components"] = [c for c in resources["components"] if "logging" not in c["path"]]
     if role == "coordinator":
+        listen = "127.0.0.1"  # our own session dials here: a coordinator may not reach itself by the name silos know
+        if is_loopback(plan.host):  # listen there only; FLARE's own word here, "server", means all interfaces
+            listen = plan.host
+            _edit(workspace / "startup/fed_server.json", ("servers", 0, "service", "target"), f"{listen}:{plan.port}")
+        _edit(workspace.parent / "admin/startup/fed_admin.json", ("admin", "host"), listen)
         resources["servers"][0] |= {"heart_beat_timeout": plan.lost_after, "max_num_clients": max(100, len(plan.silos))}
         text = json.dumps(resources, indent=1).replace("/tmp/nvflare/", "{store}/")
         (local / "resources.template.json").write_text(text, encoding="utf-8")
@@ -320,6 +329,25 @@ def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
             template.unlink()
     for script in (workspace / "startup").glob("*.sh"):  # `fmtc join` and `fmtc coordinate` start the processes
         script.unlink()
+
+
+def _edit(path: Path, place: tuple[str | int, ...], value: Any) -> None:
+    """Replace one value in a JSON file."""
+    document = read_json(path)
+    inner = document
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    write_json(path, document)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself, under a name that nobody else can reach."""
+    if host.lower() == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return False
 
 
 def _write_secret(path: Path, text: str) -> None:
@@ -349,7 +377,7 @@ class Process:
         handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(handle, "ab") as stream:
             self.process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "fmtc.runtime.federation", kit.role, str(kit.path)],
+                _command(kit),
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=kit.path,
                 start_new_session=True,  # Ctrl-C is for us; we tell the others
             )  # fmt: skip
@@ -382,27 +410,16 @@ def stop_all(processes: Iterable[Process], patience: float = 5.0) -> None:
         process.process.wait()
 
 
-def serve(role: str, path: Path) -> None:
-    """Be FLARE's server or client in this process: the body of `Process`."""
-    leave_with_parent()
-    kit = Kit.read(path, role)
-    if role == "coordinator":
+def _command(kit: Kit) -> list[str]:
+    """How to start FLARE's server or client for a kit."""
+    if kit.role == "coordinator":
         module, config, words = "server.server_train", "fed_server.json", ["org=fmtc"]
     else:
         module, config = "client.client_train", "fed_client.json"
         words = [f"uid={kit.site}", f"org={_org(kit.name)}", f"heart_beat_interval={kit.plan.lost_after / 10}"]
-    sys.argv = [
-        module,
-        "-m",
-        str(kit.workspace),
-        "-s",
-        config,
-        "--set",
-        "secure_train=true",
-        *words,
-        "config_folder=config",
-    ]
-    runpy.run_module(f"nvflare.private.fed.app.{module}", run_name="__main__")
+    flags = ["-m", str(kit.workspace), "-s", config, "--set", "secure_train=true", *words, "config_folder=config"]
+    script = str(Path(serve.__file__))
+    return [sys.executable, "-u", "-P", script, f"nvflare.private.fed.app.{module}", *flags]
 
 
 # ------------------------------------------------------------------------------------------------------ coordinator
@@ -429,12 +446,13 @@ class Coordinator:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self, patience: float = 60.0) -> None:
+    def open(self, patience: float = 120.0) -> None:
         """Start the server, unless it runs, and log in."""
         if self.server is not None and self.server.alive and self.session is not None:
             return
         self.close()
         self.kit.check()
+        _check_port(self.kit.plan.port)
         self.store = Path(tempfile.mkdtemp(prefix=".store-", dir=self.kit.path))  # FLARE would share one for all users
         local = self.kit.workspace / "local"
         text = (local / "resources.template.json").read_text(encoding="utf-8").replace("{store}", str(self.store))
@@ -443,14 +461,16 @@ class Coordinator:
         end = time.monotonic() + patience
         while True:
             if not self.server.alive:
-                raise RuntimeError(f"the server ended at once; {self.server.log} says why")
+                raise FederationError(f"the server ended at once; {self.server.log} says why")
             try:
                 with quiet():
-                    self.session = new_secure_session(ADMIN, str(self.kit.path / "admin"), timeout=2.0)
+                    self.session = new_secure_session(ADMIN, str(self.kit.path / "admin"), timeout=5.0)
                 return
             except Exception as error:
                 if time.monotonic() > end:
-                    raise RuntimeError(f"the server does not answer: {error}; {self.server.log} may say why") from None
+                    raise FederationError(
+                        f"the server does not answer: {error}; {self.server.log} may say why"
+                    ) from None
                 time.sleep(0.2)
 
     def close(self) -> None:
@@ -499,7 +519,19 @@ class Coordinator:
             raise ServerLostError(f"{type(error).__name__}: {error}") from error
 
 
-class ServerLostError(RuntimeError):
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            raise FederationError(
+                f"port {port} of this machine is taken by another program, or may not be used; is a coordinator "
+                "running already?"
+            ) from None
+
+
+class ServerLostError(FederationError):
     """FLARE's server does not answer."""
 
 
@@ -528,6 +560,8 @@ def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path
         "min_clients": order.min_clients,
         "weights": order.weights,
         "deadline": order.deadline,
+        "lost_after": plan.lost_after,
+        "preflight": order.preflight,
     }
     config = folder / "app" / "config"
     config.mkdir(parents=True)
@@ -540,7 +574,6 @@ def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path
         {
             "format_version": 2,
             **_INLINE,
-            "dead_client_grace_period": 2.0,
             "server": {"task_request_interval": polling(len(names))},
             "workflows": [{"id": "fmtc", "path": CONTROLLER, "args": controller}],
             "components": [],
@@ -549,7 +582,13 @@ def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path
     executor = {"path": EXECUTOR, "args": {"run_id": order.run_id, "hyper": hyper}}
     write_json(
         config / "config_fed_client.json",
-        {"format_version": 2, **_INLINE, "executors": [{"tasks": [TASK], "executor": executor}], "components": []},
+        {
+            "format_version": 2,
+            **_INLINE,
+            "job_heartbeat_interval": plan.lost_after / 10,
+            "executors": [{"tasks": [TASK], "executor": executor}],
+            "components": [],
+        },
     )
     return folder
 
@@ -573,6 +612,7 @@ class Order:
     weights: Mapping[str, float] | None = None
     deadline: float = 600.0  # for one answer
     wait: float = 600.0  # for silos that are not there
+    preflight: str = "no"  # "first": compare the silos' columns before the first round; "only": and leave it at that
     client_ids: Mapping[str, str] = field(default_factory=dict)  # where a client's id is not its silo's name
 
 
@@ -601,28 +641,39 @@ def supervise(
     silos = coordinator.kit.plan.silos
     needed = len(silos) if order.min_clients is None else order.min_clients
     follow = _Follower(order.folder / EVENTS)
-    barren = 0  # jobs in a row that brought no round
+    barren, begun = 0, False  # jobs in a row that brought no round; whether one has brought any
     while True:
         try:
             coordinator.open()
-            present = _gather(coordinator, order, needed, listen, tend)
+            patience = min(order.wait, coordinator.kit.plan.lost_after) if begun else order.wait
+            present = _gather(coordinator, order, needed, patience, listen, tend)
             with tempfile.TemporaryDirectory(prefix="fmtc-job-") as scratch:
                 job = coordinator.submit(write_job(Path(scratch) / "job", order, coordinator.kit.plan, present))
             listen({"event": "submitted", "time": time.time(), "silos": sorted(present)})
-            ended, rounds, why = _attend(coordinator, job, follow, present, needed, listen, tend)
+            ended, rounds, why = _attend(coordinator, job, follow, present, listen, tend)
         except ServerLostError as error:
             listen({"event": "server lost", "time": time.time(), "why": str(error)})
             coordinator.close()
             ended, rounds, why = "lost", 0, str(error)
-        if ended == "done":
+        if ended in ("done", "agree"):
             return
+        if ended == "differ":
+            raise DifferError("the silos' columns differ in a way that would stop the run, or spoil it")
         if ended in ("refused data", "failed"):
-            raise (ValueError if ended == "refused data" else RuntimeError)(why)
+            raise (ValueError if ended == "refused data" else FederationError)(why)
         if ended == "stopped":
             raise ClientError(why)
+        begun = begun or rounds > 0
         barren = 0 if rounds else barren + 1
         if barren >= 3:
             raise ClientError(f"three attempts in a row brought no round: {why}")
+
+
+_ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "failed")
+
+
+class DifferError(ValueError):
+    """Silos whose columns do not go together; the events say how."""
 
 
 class _Follower:
@@ -647,22 +698,22 @@ class _Follower:
         return [json.loads(line) for line in self.lines()]
 
 
-def _gather(coordinator: Coordinator, order: Order, needed: int, listen: Event, tend: Callable[[], None]) -> set[str]:
-    """Wait for all silos, and when the wait is over go on with those that are there, if they are enough."""
+def _gather(
+    coordinator: Coordinator, order: Order, needed: int, patience: float, listen: Event, tend: Callable[[], None]
+) -> set[str]:
+    """Wait for all silos; after `patience` seconds for as many as are needed; after `order.wait` no longer."""
     silos = set(coordinator.kit.plan.silos)
-    end = time.monotonic() + order.wait
+    began = time.monotonic()
     missing: set[str] | None = None
     while True:
         tend()
-        present = coordinator.present()
-        if present >= silos:
+        present, waited = coordinator.present(), time.monotonic() - began
+        if present >= silos or (waited > patience and len(present) >= needed):
             return present
         if silos - present != missing:
             missing = silos - present
             listen({"event": "waiting", "time": time.time(), "missing": sorted(missing)})
-        if time.monotonic() > end:
-            if len(present) >= needed:
-                return present
+        if waited > order.wait:
             raise ClientError(
                 f"{len(present)} of {len(silos)} silos are there, {needed} needed; after {order.wait:g} seconds still "
                 f"missing: {', '.join(sorted(missing))}. The run can go on later with --resume."
@@ -675,12 +726,10 @@ def _attend(
     job: str,
     follow: _Follower,
     present: set[str],
-    needed: int,
     listen: Event,
     tend: Callable[[], None],
 ) -> tuple[str, int, str]:
     """Watch one job: how it ended, how many rounds it brought, and why."""
-    silos = set(coordinator.kit.plan.silos)
     rounds, ended, why, over, looked = 0, "", "", False, 0.0
     while not over:
         tend()
@@ -689,26 +738,21 @@ def _attend(
             status = coordinator.status(job)
             over = status.startswith(("FINISHED", "FAILED"))
             here = coordinator.present()
-            if not over and not ended and not present <= here:
-                gone = sorted(present - here)
-                listen({"event": "silo lost", "time": time.time(), "silos": gone})
+            if not over and not ended and here - present:
+                listen({"event": "silo back", "time": time.time(), "silos": sorted(here - present)})
                 coordinator.abort(job)
-                return "lost", rounds, f"silo {', '.join(gone)} was lost"
-            if not over and not ended and present < silos and silos <= here:
-                listen({"event": "silo back", "time": time.time(), "silos": sorted(silos - present)})
-                coordinator.abort(job)
-                return "back", max(rounds, 1), "all silos are back"
+                return "back", max(rounds, 1), "a silo is back"
         for event in follow.events():
             listen(event)
             rounds += event["event"] == "round"
             over = over or event["event"] == "ended"
-            if event["event"] in ("done", "lost", "refused data", "failed"):
+            if event["event"] == "away":
+                present = present - {silo for silo, site in coordinator.kit.plan.sites.items() if site == event["site"]}
+            if event["event"] in _ENDS:
                 ended, why = event["event"], event.get("why", "")
         time.sleep(0.05)
     if not ended:
         return "lost", rounds, f"the job ended as {status}"
-    if ended == "lost" and "its own log says more" in why:  # the silo's own code: trying again will not help
-        ended = "stopped"
     return ended, rounds, why
 
 
@@ -748,8 +792,10 @@ class Membership:
 
     def watch(self) -> Iterator[dict[str, Any]]:
         """What happens, as it happens: connected, trouble, restarted, round, ended. Goes on until it is left."""
-        seen = {path.parent.name for path in (self.kit.path / STATES).glob("*/ended")}
-        newest, began, warned, crashes = "", time.monotonic(), False, 0
+        delivered = {path.parent.name for path in (self.kit.path / STATES).glob(f"*/{DELIVERED}")}
+        compared = {path.parent.name for path in (self.kit.path / STATES).glob(f"*/{PREFLIGHT}")}
+        newest: dict[str, int] = {}
+        began, warned, crashes = time.monotonic(), False, 0
         while True:
             assert self.process is not None
             if not self.connected and any(b"Successfully registered client" in line for line in self._read.lines()):
@@ -767,14 +813,20 @@ class Membership:
                 yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
             for path in sorted((self.kit.path / STATES).glob("*/*")):
                 run_id = path.parent.name
-                if path.name.startswith("round-") and run_id not in seen and f"{run_id}/{path.name}" > newest:
-                    newest = f"{run_id}/{path.name}"
-                    yield {"event": "round", "round": int(path.stem.partition("-")[2]), "run": run_id}
-                if path.name == "ended" and run_id not in seen:
-                    seen.add(run_id)
+                if path.name.startswith("round-"):
+                    round_no = int(path.stem.partition("-")[2])
+                    if round_no > newest.get(run_id, 0):
+                        newest[run_id] = round_no
+                        yield {"event": "round", "round": round_no, "run": run_id}
+                if path.name == PREFLIGHT and run_id not in compared:
+                    compared.add(run_id)
+                    yield {"event": "preflight", **read_json(path)}
+                if path.name == ENDED and run_id not in delivered:
                     result = read_site_result(path.with_name("result.safetensors"))
                     self._let_go()
                     yield {"event": "ended", "run": run_id, "result": result}
+                    path.with_name(DELIVERED).touch()
+                    delivered.add(run_id)
             yield {"event": "idle"}
             time.sleep(0.2)
 
@@ -783,55 +835,6 @@ class Membership:
         assert self.process is not None
         with contextlib.suppress(psutil.Error):
             psutil.wait_procs(psutil.Process(self.process.process.pid).children(recursive=True), timeout=patience)
-
-
-def reachable(kit: Kit, timeout: float = 5.0) -> str:
-    """What stands between us and the coordinator's port, in a sentence; empty where nothing does."""
-    host, port = kit.plan.host, kit.plan.port
-    try:
-        socket.create_connection((host, port), timeout).close()
-    except socket.gaierror:
-        return f"the name {host!r} of the coordinator is not known here; check the DNS, or the host in the plan"
-    except TimeoutError:
-        return f"{host}:{port} does not answer; a firewall may drop what we send to this port"
-    except ConnectionRefusedError:
-        return f"nobody listens at {host}:{port}; the coordinator may not have started yet"
-    except OSError as error:
-        return f"{host}:{port} cannot be reached: {error.strerror or error}"
-    return ""
-
-
-def refusal(kit: Kit, timeout: float = 5.0) -> str:
-    """Why coordinator and kit do not trust each other, in a sentence; empty where they do, or where nobody answers."""
-    host, port = kit.plan.host, kit.plan.port
-    name = "server" if kit.role == "coordinator" else "client"
-    context = ssl.create_default_context(cafile=str(kit.startup / "rootCA.pem"))
-    context.load_cert_chain(kit.startup / f"{name}.crt", kit.startup / f"{name}.key")
-    try:
-        with (
-            socket.create_connection((host, port), timeout) as plain,
-            context.wrap_socket(plain, server_hostname=host) as secure,
-        ):
-            secure.settimeout(1.0)
-            with contextlib.suppress(TimeoutError):
-                secure.recv(1)  # with TLS 1.3 the other side says no only now
-    except ssl.SSLCertVerificationError as error:
-        if "expired" in error.verify_message:
-            return f"the certificate of the coordinator at {host}:{port} has expired; it needs a renewed kit"
-        if "ostname" in error.verify_message or "IP address" in error.verify_message:
-            return f"the coordinator's certificate is not for {host!r}: the plan names another host"
-        return (
-            f"who answers at {host}:{port} has a certificate of another federation ({error.verify_message}); check the "
-            "host and port of the plan, or ask for the kit of that federation"
-        )
-    except ssl.SSLError as error:
-        return (
-            f"the coordinator at {host}:{port} does not accept the certificate of this kit ({error.reason}): it is of "
-            "another federation, or expired. Ask the person who made the kits for a new one."
-        )
-    except OSError:
-        return ""
-    return ""
 
 
 # ------------------------------------------------------------------------------------------- all on this machine
@@ -924,11 +927,16 @@ class LocalFederation:
         folder = self.folder / f"run-{run_id}"
         folder.mkdir()
         ids = {name: site.client_id for name, site in self.sites.items()}
-        order = Order(hyper, folder, run_id, min_clients, weights, deadline, wait, ids)
+        self.order = Order(hyper, folder, run_id, min_clients, weights, deadline, wait, client_ids=ids)
+        return self.resume(listen)
+
+    def resume(self, listen: Event = lambda event: None) -> Outcome:
+        """Go on with the last run, from its last round."""
+        order = self.order
         supervise(self.coordinator, order, listen, tend=self._tend)
-        consensus, about = read_result(folder / "result.safetensors")
+        consensus, about = read_result(order.folder / "result.safetensors")
         results = {
-            cid: read_site_result(kit.path / STATES / run_id / "result.safetensors")
+            cid: read_site_result(kit.path / STATES / order.run_id / "result.safetensors")
             for cid, kit in self.kits.items()
             if cid not in about["missing"]
         }
@@ -940,7 +948,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-if __name__ == "__main__":
-    serve(sys.argv[1], Path(sys.argv[2]))

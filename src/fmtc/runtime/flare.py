@@ -8,7 +8,6 @@ written to its own folder as the last act of each step, under the number of the 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 import time
@@ -21,8 +20,12 @@ from typing import Any
 import numpy as np
 
 from ..steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
+from ..survey import ERROR, NOTE, Columns, compare, explain, from_verdict, read_columns, survey, verdicts
+from ..tables import Silo, read_silos
+from ..text import TextRecipe
 from .driver import ClientError, Replies, Result, RoundRecord, one_thread, run
 from .guard import RefusedError, check_downlink, check_uplink
+from .serve import leave_with_parent
 from .wire import (
     FileError,
     check_schema,
@@ -53,8 +56,12 @@ Array = np.ndarray
 
 TASK = "fmtc"
 SITE_FILE = "fmtc.json"  # in the `local` folder of a silo's kit: which file holds the rows, and how to read it
+SALT = "salt"  # file of a silo's kit: the silos' common secret, which the coordinator does not have
 STATES = "fmtc"  # folder of a silo's kit with one folder per run
+CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
 EVENTS = "events.jsonl"  # in the coordinator's folder of a run: what happened, a line each
+PREFLIGHT = "preflight.json"  # in a silo's folder of a run: how its columns differ from the others'
+ENDED = "ended"  # file in a silo's folder of a run: all have their numbers
 RESULT_FORMAT = 1
 
 
@@ -63,19 +70,11 @@ class AbortedError(RuntimeError):
 
 
 class SiteError(RuntimeError):
-    """A silo that is not there, does not answer, or says that its own code failed."""
+    """A silo that is not there or does not answer."""
 
 
-def leave_with_parent() -> None:
-    """End this process when the one that started it is gone, however it went."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True, name="leave-with-parent").start()
+class OwnError(SiteError):
+    """A silo whose own code failed: asking again will not help."""
 
 
 # -------------------------------------------------------------------------------------------------- the coordinator
@@ -90,11 +89,23 @@ class FlareTransport:
     sites : mapping of client id to the name of its site
     deadline : float
         Seconds within which an answer must come.
+    lost_after : float
+        Seconds without a sign of life after which a site counts as lost.
     """
 
-    def __init__(self, controller: FmtcController, fl_ctx: Any, abort: Any, sites: Mapping[str, str], deadline: float):
+    def __init__(
+        self,
+        controller: FmtcController,
+        fl_ctx: Any,
+        abort: Any,
+        sites: Mapping[str, str],
+        deadline: float,
+        lost_after: float,
+    ):
         self.controller, self.fl_ctx, self.abort = controller, fl_ctx, abort
-        self.sites, self.deadline = dict(sites), deadline
+        self.sites, self.deadline, self.lost_after = dict(sites), deadline, lost_after
+        self.seen = dict.fromkeys(sites.values(), time.monotonic())  # the last sign of life of each site
+        self.away: set[str] = set()
         self.asked: dict[str, Downlink] = {}  # site -> the message it has not answered yet
         self.replies = Replies()
         self.lock = threading.Lock()
@@ -114,8 +125,8 @@ class FlareTransport:
         tasks = {}
         for cid, message in messages.items():
             site = self.sites[cid]
-            if site not in here:
-                self._fail(cid, SiteError("is not part of this job"))
+            if site not in here or self.is_lost(site):
+                self._fail(cid, SiteError("is away"))
                 continue
             data = _envelope(self.controller.run_id, message, message.phase, message.round_no)
             task = Task(name=TASK, data=data, result_received_cb=self.receive)
@@ -128,8 +139,8 @@ class FlareTransport:
                 if self.abort.triggered:
                     raise AbortedError("the job was told to end")
                 for cid in waiting:
-                    if self.controller.get_client_disconnect_time(self.sites[cid]):
-                        self._fail(cid, SiteError("lost its connection"))
+                    if self.is_lost(self.sites[cid]):
+                        self._fail(cid, SiteError(f"gave no sign of life for {self.lost_after:g} seconds"))
                     elif time.monotonic() > end:
                         self._fail(cid, SiteError(f"did not answer within {self.deadline:g} seconds"))
                     elif tasks[cid].completion_status is not None and self.sites[cid] in self.asked:
@@ -143,6 +154,13 @@ class FlareTransport:
             self.replies = Replies()
         return replies
 
+    def is_lost(self, site: str) -> bool:
+        """Whether a site's process of this job has been silent for too long; it cannot come back to this job."""
+        if time.monotonic() - self.seen[site] > self.lost_after and site not in self.away:
+            self.away.add(site)
+            self.controller.note("away", site=site)
+        return site in self.away
+
     def _fail(self, cid: str, error: Exception) -> None:
         with self.lock:
             if self.asked.pop(self.sites[cid], None) is not None:
@@ -153,11 +171,11 @@ class FlareTransport:
         self.take(client_task.client.name, client_task.result)
         client_task.result = None
 
-    def take(self, site: str, result: Any) -> None:
+    def take(self, site: str, result: Any, expected: bool = True) -> None:
         """One answer of a site: it counts once, for the message that is open, if it is what that message asks for."""
         with self.lock:
             cid = next((cid for cid, name in self.sites.items() if name == site), None)
-            asked = self.asked.get(site)
+            asked = self.asked.get(site) if expected else None
             try:
                 if cid is None:
                     raise RefusedError("it is from a stranger")
@@ -166,7 +184,7 @@ class FlareTransport:
                 code = result.get_return_code()
                 if code != ReturnCode.OK:
                     self.asked.pop(site)
-                    self.replies.failures[cid] = SiteError(f"answered {code}; its own log says more")
+                    self.replies.failures[cid] = OwnError(f"answered {code}; its own log says more")
                     return
                 uplink = _opened(result, Uplink, self.controller.run_id, asked.phase, asked.round_no)
                 check_uplink(uplink, asked, self.controller.hyper.n_clusters)
@@ -179,7 +197,7 @@ class FlareTransport:
                 return
             self.asked.pop(site)
             if uplink.error is not None:
-                self.replies.failures[cid] = SiteError(f"ran into {uplink.error}; its own log says more")
+                self.replies.failures[cid] = OwnError(f"ran into {uplink.error}; its own log says more")
                 return
             self.replies.uplinks[cid] = uplink
             self.replies.bytes_up += nbytes(uplink)
@@ -234,6 +252,8 @@ class FmtcController(Controller):
     sites : dict of client id to site name
     folder : str
         Of the coordinator: checkpoint, events and result.
+    preflight : {"no", "first", "only"}
+        Whether the silos' columns are compared before a run begins; a difference that would spoil it ends the job.
     """
 
     def __init__(
@@ -245,10 +265,13 @@ class FmtcController(Controller):
         min_clients: int | None = None,
         weights: dict[str, float] | None = None,
         deadline: float = 600.0,
+        lost_after: float = 30.0,
+        preflight: str = "no",
     ):
         super().__init__(task_check_period=0.05)
         self.run_id, self.hyper, self.sites, self.folder = run_id, Hyper(**hyper), sites, Path(folder)
-        self.min_clients, self.weights, self.deadline = min_clients, weights, deadline
+        self.min_clients, self.weights, self.deadline, self.lost_after = min_clients, weights, deadline, lost_after
+        self.preflight = preflight
         self.transport: FlareTransport | None = None
 
     def start_controller(self, fl_ctx: Any) -> None:
@@ -263,7 +286,7 @@ class FmtcController(Controller):
     ) -> None:
         """An answer to a question that is closed."""
         if self.transport is not None:
-            self.transport.take(client.name, result)
+            self.transport.take(client.name, result, expected=False)
 
     def note(self, event: str, **facts: Any) -> None:
         """One line to the log of events, which the coordinator's command follows."""
@@ -273,24 +296,34 @@ class FmtcController(Controller):
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Run Algorithm 1 from the last checkpoint, if there is one, to its end."""
-        transport = FlareTransport(self, fl_ctx, abort_signal, self.sites, self.deadline)
+        transport = FlareTransport(self, fl_ctx, abort_signal, self.sites, self.deadline, self.lost_after)
         self.transport = transport
+        is_active = self.communicator.client_is_active  # told of every heartbeat and question of a site's job process
+
+        def client_is_active(client_name: str, reason: str, fl_ctx: Any) -> None:
+            transport.seen[client_name] = time.monotonic()
+            is_active(client_name, reason, fl_ctx)
+
+        self.communicator.client_is_active = client_is_active
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         self.note("started", sites=here)
+        begun = (self.folder / CHECKPOINT).exists()
         try:
+            if (self.preflight == "only" or (self.preflight == "first" and not begun)) and self._survey(transport):
+                return
             result = run(
                 transport,
                 self.hyper,
                 weights=self.weights,
                 callbacks=[self._note_round],
-                checkpoint=self.folder / "checkpoint",
+                checkpoint=self.folder / CHECKPOINT,
                 resume=True,
                 min_clients=self.min_clients,
             )
         except AbortedError:
             self.note("aborted")
         except ClientError as error:
-            self.note("lost", why=str(error))
+            self.note("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
         except ValueError as error:
             self.note("refused data", why=str(error))
         except Exception as error:
@@ -302,6 +335,21 @@ class FmtcController(Controller):
             transport.deadline = min(transport.deadline, 30.0)
             transport.exchange({cid: Downlink("end") for cid in result.server.client_ids})
             self.note("ended")
+
+    def _survey(self, transport: FlareTransport) -> bool:
+        """Compare the silos' columns and tell each what is odd about its own; whether the job ends with that."""
+        replies = transport.exchange({cid: Downlink("survey") for cid in transport.client_ids})
+        if len(replies.uplinks) < (self.min_clients or len(transport.client_ids)):
+            cid, error = min(replies.failures.items())
+            raise ClientError(f"client {cid!r} failed telling its columns: {error}") from error
+        findings = compare(replies.uplinks, n_clusters=self.hyper.n_clusters)
+        transport.exchange(verdicts(findings, replies.uplinks))
+        self.note("surveyed", silos=sorted(replies.uplinks), findings=[asdict(finding) for finding in findings])
+        differ = any(finding.severity == ERROR for finding in findings)
+        if differ or self.preflight == "only":
+            self.note("differ" if differ else "agree")
+            self.note("ended")
+        return differ or self.preflight == "only"
 
     def _note_round(self, record: RoundRecord) -> None:
         self.note("round", record=asdict(record))
@@ -335,7 +383,9 @@ class Site:
     drop: tuple[str, ...] = ()
     id_column: str | None = None
     label_column: str | None = None
+    text_column: str | None = None
     features: tuple[str, ...] | None = None  # columns and their order, where one machine sees all silos
+    salt: str | None = None  # for the hashes of words; left out, that of the kit
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes that FLARE starts."""
@@ -348,15 +398,29 @@ class Site:
         fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in about.items()}
         return cls(**fields)
 
-    def rows(self) -> Any:
-        """The silo's table, read and checked."""
-        from ..tables import read_silos
+    def recipe(self, kit: Path) -> TextRecipe | None:
+        """How texts are read, where rows are texts."""
+        if self.text_column is None:
+            return None
+        return TextRecipe(self.text_column, self.salt or (kit / SALT).read_text(encoding="ascii").strip())
 
+    def rows(self, kit: Path) -> Silo:
+        """The silo's table, read and checked."""
+        recipe = self.recipe(kit)
         (silo,) = read_silos(
             [self.data], drop=self.drop, id_column=self.id_column, label_column=self.label_column,
-            features=self.features,
+            features=self.features, **({} if recipe is None else asdict(recipe)),
         )  # fmt: skip
         return silo
+
+    def columns(self) -> Columns:
+        """The silo's table, read for a comparison with others; refuses only what cannot be read at all."""
+        (columns,) = read_columns(
+            [self.data], id_column=self.id_column, label_column=self.label_column, drop=self.drop
+        ).values()
+        if self.text_column is not None and self.text_column in (columns.names or ()):
+            return columns.with_lengths(self.text_column)
+        return columns
 
 
 class FmtcExecutor(Executor):
@@ -373,6 +437,7 @@ class FmtcExecutor(Executor):
         super().__init__()
         self.run_id, self.hyper = run_id, Hyper(**hyper)
         self.client: ClientState | None = None
+        self.finished: ClientState | None = None
         self.notes: list[str] = []
         self.began = time.monotonic()
         self.round_no = 0  # the newest round a message was about
@@ -398,13 +463,16 @@ class FmtcExecutor(Executor):
     def answer(self, message: Downlink, kit: Path) -> Uplink:
         """Check a message, take the step it asks for, and write the new state down before answering."""
         folder = kit / STATES / self.run_id
+        _only_run(folder)
+        if message.phase in ("survey", "verdict"):
+            return self._compare_columns(message, kit, folder)
         if self.client is None:
             site = Site.read(kit)
-            self.client = open_client(site.client_id, site.rows().X, self.hyper)
-            _only_run(folder)
-        check_downlink(message, self.client.rows.X.shape[1], self.hyper.n_clusters)
+            self.client = open_client(site.client_id, site.rows(kit).X, self.hyper)
+        width = (self.client.X if message.phase == "rescale" else self.client.rows).shape[1]
+        check_downlink(message, width, self.hyper.n_clusters)
         if message.phase == "end":
-            (folder / "ended").touch()
+            (folder / ENDED).touch()
             for old in folder.glob("round-*"):
                 old.unlink()
             return Uplink()
@@ -432,8 +500,26 @@ class FmtcExecutor(Executor):
         elif message.phase == "number":
             seconds = time.monotonic() - self.began
             write_site_result(folder / "result.safetensors", client, self.run_id, self.hyper, self.notes, seconds)
+        elif message.phase == "finish":
+            self.finished = client
         self.client = client
         return uplink
+
+    def _compare_columns(self, message: Downlink, kit: Path, folder: Path) -> Uplink:
+        """Tell what the columns are like, before the rows are checked; keep what the others have to say about them."""
+        site = Site.read(kit)
+        columns = site.columns()
+        check_downlink(message, columns.width, self.hyper.n_clusters)
+        if message.phase == "survey":
+            return survey(columns, (kit / SALT).read_text(encoding="ascii").strip())
+        assert message.findings is not None
+        findings = from_verdict(message.findings, site.client_id)
+        said = {
+            severity: explain(findings, site.client_id, {site.client_id: columns}, severity)
+            for severity in (ERROR, NOTE)
+        }
+        write_json(folder / PREFLIGHT, said)
+        return Uplink()
 
     def _at(self, message: Downlink, client: ClientState, folder: Path) -> ClientState:
         """The client at the round the message goes on from."""
@@ -443,6 +529,8 @@ class FmtcExecutor(Executor):
         turned = client.model is not None  # by an earlier finish
         if message.phase in ("round", "finish") and (client.round_no != message.last_round or turned):
             client = read_client(folder / _state_name(message.last_round), client)
+        if message.phase == "number" and self.finished is not None:
+            client = self.finished  # the order is that of the finish, also when it is told twice
         return client
 
 
@@ -452,10 +540,11 @@ def _state_name(round_no: int) -> str:
 
 def _only_run(folder: Path) -> None:
     """Make the folder of this run, and throw away what earlier runs left."""
+    if folder.is_dir():
+        return
     for old in folder.parent.glob("*"):
-        if old != folder:
-            shutil.rmtree(old, ignore_errors=True)
-    folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(old, ignore_errors=True)
+    folder.mkdir(parents=True)
 
 
 @dataclass(frozen=True)
@@ -491,7 +580,7 @@ def write_site_result(
         "run": run_id,
         "client_id": client.client_id,
         "notes": notes,
-        "data": fingerprint(client.rows.X),
+        "data": fingerprint(client.X),
         "round_no": client.round_no,
         "settings": {name: value for name, value in asdict(hyper).items() if name != "seed"},
         "seconds": seconds,

@@ -13,6 +13,8 @@ Array = np.ndarray
 
 # What a phase may carry; a field in brackets may be left out.
 UPLINKS = {
+    "survey": ("n_samples", "columns", "[aliases]", "kinds", "counts", "missing", "means", "squares", "negatives"),
+    "verdict": (),
     "moments": ("n_samples", "[means]", "[squares]", "[document_counts]"),
     "rescale": (),
     "hello": ("n_samples", "n_features", "energy"),
@@ -23,6 +25,8 @@ UPLINKS = {
     "end": (),
 }
 DOWNLINKS = {
+    "survey": (),
+    "verdict": ("findings",),
     "moments": (),
     "rescale": ("[shift]", "[stretch]", "[keep]"),
     "hello": (),
@@ -80,6 +84,8 @@ def check_downlink(message: Downlink, d: int, k: int) -> None:
         _check_array("keep", keep, (keep.size,), kinds="iu")
         if not (keep.size and np.all(np.diff(keep) > 0) and keep[0] >= 0 and keep[-1] < d):
             raise RefusedError(f"keep does not name columns out of {d}, in order")
+    if message.findings is not None:
+        _check_findings(message.findings, d)
 
 
 def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
@@ -98,9 +104,54 @@ def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
         _check_number(name, getattr(uplink, name))
     _check_array("W", uplink.W, None if asked.guide is None else asked.guide.shape)
     _check_array("centers", uplink.centers, (k, k))
+    if asked.phase == "survey":
+        _check_survey(uplink)
     for name in ("means", "squares", "document_counts"):
         values = getattr(uplink, name, None)
         _check_array(name, values, None if values is None else (values.size,), kinds="fiu")
+
+
+def _check_survey(uplink: Uplink) -> None:
+    """Refuse what no columns can be like: all arrays are of one length, and counts add up."""
+    from ..survey import KINDS, LIMIT
+
+    columns = uplink.columns
+    if not (isinstance(columns, np.ndarray) and columns.ndim == 1 and columns.size):
+        raise RefusedError("columns is no list of hashes")
+    d = columns.size
+    whole, real = ("counts", "missing", "negatives"), ("means", "squares")
+    types = {"columns": "uint64", "aliases": "uint64", "kinds": "int8"}
+    for name, kind in (types | dict.fromkeys(whole, "int64") | dict.fromkeys(real, "float64")).items():
+        array = getattr(uplink, name)
+        if array is not None and not (isinstance(array, np.ndarray) and array.dtype == kind and array.shape == (d,)):
+            raise RefusedError(f"{name} is no array of {d} {kind}")
+    n, counts, missing, negatives = uplink.n_samples, uplink.counts, uplink.missing, uplink.negatives
+    means, squares, kinds = uplink.means, uplink.squares, uplink.kinds
+    assert n is not None and counts is not None and missing is not None and negatives is not None
+    assert means is not None and squares is not None and kinds is not None
+    if len(np.unique(columns)) < d:
+        raise RefusedError("columns holds a hash twice")
+    if not ((kinds >= 0) & (kinds < len(KINDS))).all():
+        raise RefusedError("kinds holds an unknown one")
+    for name, low, value, high in (
+        ("counts", 0, counts, n),
+        ("missing", 0, missing, n - counts),
+        ("negatives", 0, negatives, counts),
+        ("means", -LIMIT, means, LIMIT),
+        ("squares", 0, squares, 4 * LIMIT**2 * np.maximum(counts, 1)),
+    ):
+        if not ((low <= value) & (value <= high)).all():
+            raise RefusedError(f"{name} is out of range")
+
+
+def _check_findings(findings: Array, d: int) -> None:
+    from ..survey import CODES, WIDTH
+
+    rows = len(findings) if isinstance(findings, np.ndarray) and findings.ndim == 2 else 0
+    _check_array("findings", findings, (rows, WIDTH))
+    code, column, place = findings[:, 0], findings[:, 2], findings[:, 3]
+    if not (np.isin(code, range(len(CODES))) & np.isin(column, range(-1, d)) & (place >= -1)).all():
+        raise RefusedError(f"findings are not about {d} columns")
 
 
 def _check_fields(message: Any, phase: str, table: Mapping[str, tuple[str, ...]], always: set[str]) -> None:

@@ -1,0 +1,73 @@
+"""The command that looks for what may keep a machine from a federation: doctor."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+from rich.padding import Padding
+from rich.text import Text
+
+from ..runs import EXTRAS
+from ..runtime.doctor import Check, examine
+from .program import Option, main_group
+from .words import Words, plural, print_json, show
+
+
+@main_group.command(
+    short_help="Look for what may keep this machine from a federation.",
+    epilog="""\b
+Examples:
+  fmtc doctor
+  fmtc doctor --kit north --data ours.parquet
+  fmtc doctor --kit coordinator --json
+
+\b
+Exit codes:
+  0    all is well, or there are warnings only
+  1    a check failed""",
+)
+@click.option("--kit", "kit_path", type=click.Path(path_type=Path), cls=Option,
+              help="Folder that `fmtc federation init` made for you; left out, only this machine.")  # fmt: skip
+@click.option("--data", type=click.Path(path_type=Path), cls=Option, help="Your rows: can they be read?")
+@click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
+              help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
+@click.pass_context
+def doctor(ctx: click.Context, /, kit_path: Path | None, data: Path | None, out: Path, as_json: bool) -> None:
+    """Look for what may keep this machine from a federation, and say what to do about it.
+
+    Versions, certificates, permissions, policy, proxies, the way to the coordinator, clock, disk and data. Changes
+    nothing and sends nothing of your rows.
+    """
+    words = Words()
+    checks = []
+    for check in examine(kit_path, data=data, out=out, extras=EXTRAS):
+        checks.append(check)
+        _show(words, check)
+    failed = sum(not check.ok for check in checks)
+    warnings = sum(check.ok and check.advice != "" for check in checks)
+    ending, style = "all is well", "green"
+    if failed:
+        ending, style = f"{failed} failed", "bold red"
+    elif warnings:
+        ending, style = f"none failed, {plural(warnings, 'warning')}", "yellow"
+    show(words.console, Text())
+    show(words.console, Text(f"{plural(len(checks), 'check')}: {ending}", style))
+    if as_json:
+        print_json([asdict(check) for check in checks])
+    ctx.exit(1 if failed else 0)
+
+
+def _show(words: Words, check: Check) -> None:
+    """A mark, what was looked at and what was found; below it what to do."""
+    plain = not words.console.encoding.startswith("utf")
+    if not check.ok:
+        mark, style = "x" if plain else "✗", "bold red"
+    else:
+        mark, style = ("!", "yellow") if check.advice else ("+" if plain else "✓", "green")
+    show(words.console, Text.assemble((f"{mark} ", style), (check.name, "bold"), f": {check.found}"))
+    if check.advice and words.console.is_terminal:
+        words.console.print(Padding.indent(Text(check.advice, style), 2))
+    elif check.advice:
+        show(words.console, Text.assemble("  ", check.advice))

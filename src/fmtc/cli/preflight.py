@@ -1,0 +1,168 @@
+"""The command that compares silos before anything is learnt from them: preflight."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.padding import Padding
+from rich.text import Text
+
+from ..steps import Hyper
+from ..survey import ERROR, NOTE, Columns, Finding, compare, explain, read_columns, survey
+from .program import Option, data_options, main_group
+from .words import Words, plural, print_json, show
+
+
+@main_group.command(
+    short_help="Compare what silos hold before a run.",
+    epilog="""\b
+Examples:
+  fmtc preflight north.csv south.csv west.csv
+  fmtc preflight north.csv south.csv --id-column patient --drop zip -k 4
+  fmtc preflight all.parquet --client-column site --json
+  fmtc preflight --kit coordinator -k 4          (of a federation whose silos have joined)""",
+)
+@click.argument("files", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--kit", "kit_path", type=click.Path(path_type=Path), cls=Option,
+              help="The coordinator's kit: compare the silos of a federation.")  # fmt: skip
+@click.option("--wait", type=float, default=600.0, show_default=True, cls=Option,
+              help="With --kit: seconds to wait for silos that are not there.")  # fmt: skip
+@click.option("-k", "--n-clusters", type=click.IntRange(1), default=1, cls=Option,
+              help="Clusters you will ask for; finds silos with too few rows.")  # fmt: skip
+@data_options
+@click.pass_context
+def preflight(
+    ctx: click.Context,
+    /,
+    files: tuple[Path, ...],
+    kit_path: Path | None,
+    wait: float,
+    n_clusters: int,
+    client_column: str | None,
+    label_column: str | None,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Compare what silos hold, before a run: columns, types, order, missing values, sizes and units.
+
+    Prints what differs for each silo. Exits with 3 if anything would stop `fmtc fit`, with 0 if not. Silos are compared
+    through what they would send in a federation: salted hashes of names, counts, means and variances of columns.
+    """
+    words = Words()
+    if bool(files) == (kit_path is not None):
+        raise click.UsageError("give the files of the silos, or the coordinator's kit with --kit")
+    if kit_path is not None:
+        silos, findings = _of_federation(words, kit_path, n_clusters, wait)
+        if as_json:
+            print_json(as_document(silos, findings))
+        ctx.exit(exit_code(findings))
+    columns = read_columns(
+        files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop
+    )
+    salt = secrets.token_hex(32)
+    surveys = {silo: survey(content, salt) for silo, content in columns.items()}
+    findings = compare(surveys, by_name=True, n_clusters=n_clusters)
+    show_findings(words, list(columns), findings, columns)
+    if as_json:
+        print_json(as_document(list(columns), findings, columns))
+    ctx.exit(exit_code(findings))
+
+
+def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
+    """Ask the silos of a federation for their columns, compare them, and tell each what is odd about its own."""
+    from ..runtime.federation import Coordinator, DifferError, Kit, Order, supervise
+    from .federation import View
+
+    kit = Kit.read(kit_path, "coordinator")
+    found: list[Finding] = []
+
+    def listen(event: Mapping[str, Any]) -> None:
+        if event["event"] == "surveyed":
+            found.extend(Finding(**finding) for finding in event["findings"])
+        else:
+            view(event)
+
+    names = {silo: silo for silo in kit.plan.silos}
+    with tempfile.TemporaryDirectory() as folder:
+        order = Order(
+            Hyper(n_clusters=n_clusters), Path(folder), secrets.token_hex(8), deadline=60.0, wait=wait, preflight="only"
+        )
+        with (
+            View(words, 0, names, f"federation {kit.plan.name!r}: starting the server") as view,
+            Coordinator(kit) as coordinator,
+            contextlib.suppress(DifferError),
+        ):
+            supervise(coordinator, order, listen)
+    show_findings(words, list(names), found)
+    return list(names), found
+
+
+def show_findings(
+    words: Words, silos: Sequence[str], findings: Sequence[Finding], columns: Mapping[str, Columns] | None = None
+) -> None:
+    """What was found about each silo, and a line about all; names and sizes are taken from the columns at hand."""
+    columns = columns or {}
+    for silo in silos:
+        errors, notes = (explain(findings, silo, columns, severity) for severity in (ERROR, NOTE))
+        states = [(plural(len(errors), "error"), "bold red")] if errors else [("agrees", "green")]
+        states += [(", ", ""), (plural(len(notes), "note"), "yellow")] if notes else []
+        size = ""
+        if silo in columns:
+            size = f" ({plural(columns[silo].n_rows, 'row')}, {plural(columns[silo].width, 'column')})"
+        show(words.console, Text.assemble((silo, "bold"), size, ": ", *states))
+        for mark, style, sentences in (("error: ", "red", errors), ("note: ", "yellow", notes)):
+            for sentence in sentences:
+                _show_indented(words, Text.assemble((mark, style), sentence))
+    show(words.console, Text())
+    show(words.console, _summary(silos, findings))
+
+
+def _show_indented(words: Words, line: Text) -> None:
+    if words.console.is_terminal:
+        words.console.print(Padding.indent(line, 2))
+    else:
+        show(words.console, Text.assemble("  ", line))
+
+
+def _summary(silos: Sequence[str], findings: Sequence[Finding]) -> Text:
+    stopped = {f.silo for f in findings if f.severity == ERROR}
+    if stopped:
+        return Text(f"{len(stopped)} of {plural(len(silos), 'silo')} would stop a run, or spoil it", "bold red")
+    if len(silos) == 1:
+        return Text("1 silo: nothing stops a run, and there is nothing to compare it with", "yellow")
+    noted = "; the notes are worth a look" if findings else ""
+    return Text(f"{plural(len(silos), 'silo')} agree: nothing stops a run{noted}", "yellow" if noted else "green")
+
+
+def as_document(
+    silos: Sequence[str], findings: Sequence[Finding], columns: Mapping[str, Columns] | None = None
+) -> dict[str, Any]:
+    """The same for machines."""
+    columns = columns or {}
+    return {
+        "agree": exit_code(findings) == 0,
+        "silos": [
+            {
+                "silo": silo,
+                "rows": columns[silo].n_rows if silo in columns else None,
+                "columns": columns[silo].names if silo in columns else None,
+                "errors": explain(findings, silo, columns, ERROR),
+                "notes": explain(findings, silo, columns, NOTE),
+                "findings": [asdict(finding) for finding in findings if finding.silo == silo],
+            }
+            for silo in silos
+        ],
+    }
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """3 where anything would stop a run or make it meaningless."""
+    return 3 if any(finding.severity == ERROR for finding in findings) else 0

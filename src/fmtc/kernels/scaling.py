@@ -1,0 +1,146 @@
+"""Columns brought to common units: moments that add up over clients, the scaling they decide, and how to undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+Array = np.ndarray
+
+BLOCK = 4096  # rows scaled at a time
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What a client's rows come to, column by column; sparse rows have no means, and squares about zero."""
+
+    n: int
+    means: Array | None  # d
+    squares: Array  # d, sum of squared deviations from the means
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """(x - shift)/stretch for each column: what was done to the rows, and what undoes it in a model.
+
+    With `keep`, of those columns only, and rows come to unit length then.
+    """
+
+    stretch: Array  # d, above 0
+    shift: Array | None = None  # d; None: zeros stay zeros
+    keep: Array | None = None  # d, numbers of the columns that are kept, in order; None: all
+
+    def apply(self, X: Any) -> Any:
+        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse."""
+        if sp.issparse(X):
+            if self.shift is not None:
+                raise ValueError("sparse rows cannot be shifted: their zeros would be gone")
+            S = X.copy() if self.keep is None else X[:, self.keep]
+            S.data /= self.stretch[S.indices]
+            if self.keep is not None:
+                S.data /= np.repeat(_lengths(S.astype(np.float64).power(2)), np.diff(S.indptr))
+            return S
+        S = np.empty((X.shape[0], len(self.stretch)), X.dtype)
+        for begin in range(0, len(X), BLOCK):  # in double precision: single may not hold an offset and its deviations
+            block = kept_columns(X[begin : begin + BLOCK], self.keep)
+            block = (block if self.shift is None else block - self.shift) / self.stretch
+            S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
+        return S
+
+    def fold(self, W: Array, mean: Array | None) -> tuple[Array, Array | None]:
+        """Projection and mean for rows as they came, from those for scaled rows; (d, k), (d,) -> (d, k), (d,).
+
+        ``((x - shift)/stretch - mean) W = (x - (shift + stretch mean)) (W/stretch)``.
+        """
+        raw = (W / self.stretch[:, None]).astype(W.dtype)
+        if mean is None and self.shift is None:
+            return raw, None
+        centre = (0.0 if self.shift is None else self.shift) + (0.0 if mean is None else self.stretch * mean)
+        return raw, np.asarray(centre).astype(W.dtype)
+
+
+def kept_columns(X: Any, keep: Array | None) -> Any:
+    """The columns of that number, or all where there is no list; X may be sparse."""
+    return X if keep is None else X[:, keep]
+
+
+def _lengths(squares: Any) -> Array:
+    """Norm of each row from its squared entries, 1 for a row of zeros; (n, d) -> (n,)."""
+    lengths = np.sqrt(np.ravel(squares.sum(axis=1)))
+    lengths[lengths == 0] = 1
+    return lengths
+
+
+def moments(X: Any) -> Moments:
+    """Moments of one client's rows, in double precision, without a second copy of them."""
+    n = X.shape[0]
+    if sp.issparse(X):
+        return Moments(n, None, np.ravel(X.astype(np.float64).power(2).sum(axis=0)))
+    first = X[0].astype(np.float64)  # deviations from a row are exactly 0 where a column is constant
+    blocks = (_deviations(X[begin : begin + BLOCK] - first) for begin in range(0, n, BLOCK))
+    whole = reduce(_merged, blocks)
+    assert whole.means is not None
+    return Moments(n, first + whole.means, whole.squares)
+
+
+def _deviations(block: Array) -> Moments:
+    means = block.mean(axis=0)
+    return Moments(len(block), means, np.square(block - means).sum(axis=0))
+
+
+def _merged(a: Moments, b: Moments) -> Moments:
+    """Moments of the rows of both (Chan, Golub and LeVeque, 1983): no large squares are subtracted."""
+    assert a.means is not None and b.means is not None
+    n, gap = a.n + b.n, b.means - a.means
+    return Moments(n, a.means + gap * (b.n / n), a.squares + b.squares + gap**2 * (a.n * b.n / n))
+
+
+def pool(parts: Iterable[Moments]) -> Moments:
+    """Moments of the rows of all clients together; about zero where the rows of any are sparse."""
+    parts = list(parts)
+    if any(part.means is None for part in parts):
+        about_zero = (p.squares if p.means is None else p.squares + p.n * p.means**2 for p in parts)
+        return Moments(sum(p.n for p in parts), None, sum(about_zero, np.zeros_like(parts[0].squares)))
+    return reduce(_merged, parts)
+
+
+def standardize(rows: Moments) -> Scaling:
+    """Mean 0 and standard deviation 1 for each column; root mean square 1 for sparse rows.
+
+    A column is constant, and divided by 1, where its variance is no more than rounding makes of a constant (the rule
+    of scikit-learn's `StandardScaler`).
+    """
+    variance = rows.squares / rows.n
+    means, eps = (0.0 if rows.means is None else rows.means), np.finfo(np.float64).eps
+    constant = variance <= rows.n * eps * variance + (rows.n * eps * means) ** 2
+    return Scaling(np.where(constant, 1.0, np.sqrt(variance)), rows.means)
+
+
+def document_counts(X: Any) -> Array:
+    """How many rows have something in each column; shape (d,)."""
+    if sp.issparse(X):
+        return np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
+    return np.count_nonzero(X, axis=0)
+
+
+def tfidf(n: int, counts: Array, max_features: int) -> Scaling:
+    """Weights of words by how rare they are, for columns that are neither too rare nor too common.
+
+    A column in `counts` of all n documents is multiplied by ``idf = ln((1 + n)/(1 + counts)) + 1``, as in
+    scikit-learn's `TfidfTransformer`. Kept are the `max_features` columns in most documents, of those in at least two
+    and at most half of them; of columns in equally many, the first.
+    """
+    fit = np.flatnonzero((counts >= 2) & (counts <= n / 2))
+    if len(fit) == 0:
+        raise ValueError(
+            f"no word is left: none of the {len(counts)} columns is filled in at least 2 and at most half of the {n} "
+            "documents. Bring more documents, or check how they were read."
+        )
+    keep = np.sort(fit[np.argsort(-counts[fit], kind="stable")[:max_features]])
+    idf = np.log((1 + n) / (1 + counts[keep])) + 1
+    return Scaling(1 / idf, keep=keep)

@@ -1,0 +1,73 @@
+"""Texts as counts of hashed words: silos have the same columns without sharing a vocabulary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.feature_extraction.text import HashingVectorizer
+
+WORD = re.compile(r"\b\w\w+\b")  # scikit-learn's: two or more letters, digits or underscores
+SALT = "fmtc"
+N_BUCKETS = 2**18
+
+
+@dataclass(frozen=True)
+class TextRecipe:
+    """How rows were read from texts: all that is needed to read more of them into the same columns."""
+
+    text_column: str
+    salt: str = SALT
+    n_buckets: int = N_BUCKETS
+
+
+def hashed_counts(texts: Iterable[str | None], salt: str = SALT, n_buckets: int = N_BUCKETS) -> sp.csr_array:
+    """Words of each text, counted in columns that a keyed hash of the word decides: 1 + ln(count).
+
+    Words are two or more letters or digits, in small letters. Without the salt nobody can tell which word belongs to
+    a column; another salt deals the words anew, so all silos need the same. Two words may meet in a column by chance:
+    of v different words about v²/(2 n_buckets) pairs do.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        None is a text without words; such a text gets a row of zeros.
+    salt : str
+        Key of the hash.
+    n_buckets : int
+        Number of columns.
+
+    Returns
+    -------
+    csr_array of shape (n_texts, n_buckets)
+
+    Examples
+    --------
+    >>> from fmtc.text import hashed_counts
+    >>> X = hashed_counts(["to be or not to be", "Not so!", None], salt="secret", n_buckets=1000)
+    >>> X.shape, [round(float(v), 2) for v in sorted(X.data)]
+    ((3, 1000), [1.0, 1.0, 1.0, 1.0, 1.69, 1.69])
+    """
+    if isinstance(n_buckets, bool) or not isinstance(n_buckets, int) or not 1 <= n_buckets < 2**31:
+        raise ValueError(f"n_buckets must be a whole number from 1 to 2**31 - 1, got {n_buckets!r}")
+    key = blake2b(salt.encode()).digest()
+
+    @cache
+    def token(word: str) -> str:
+        return blake2b(word.encode(), key=key, digest_size=16).hexdigest()
+
+    def analyze(text: str) -> list[str]:
+        return [token(word) for word in WORD.findall(text.lower())]
+
+    hashing = HashingVectorizer(n_features=n_buckets, analyzer=analyze, alternate_sign=False, norm=None)
+    X = sp.csr_array(hashing.transform("" if text is None else text for text in texts))
+    X.data = 1 + np.log(X.data)
+    return X
+
+
+__all__ = ["TextRecipe", "hashed_counts"]

@@ -1,0 +1,116 @@
+"""Silos of different sizes, the run that nothing disturbs, and a federation of processes to disturb."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from numpy.testing import assert_array_equal
+
+from fmtc import Hyper, LocalTransport, run
+from fmtc.runtime.driver import Replies
+
+FAULTS = Path(__file__).parent / "faults"
+ROUNDS = 6
+
+
+def silo_rows(dtype=np.float64):
+    rng = np.random.default_rng(0)
+    centers = 2.5 * rng.normal(size=(4, 10))
+    sizes = {"a": 60, "b": 90, "c": 120}
+    return {
+        cid: (centers[rng.integers(4, size=n)] + rng.normal(size=(n, 10))).astype(dtype) for cid, n in sizes.items()
+    }
+
+
+HYPER = Hyper(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
+
+
+class Absent(LocalTransport):
+    """The local transport, with one client that gives no answer in some rounds."""
+
+    def __init__(self, data, hyper, cid, rounds):
+        super().__init__(data, hyper)
+        self.cid, self.rounds = cid, rounds
+
+    def exchange(self, messages):
+        message = messages.get(self.cid)
+        away = message is not None and (
+            message.round_no in self.rounds if message.phase == "round" else message.phase in self.rounds
+        )
+        replies = super().exchange({c: m for c, m in messages.items() if c != self.cid or not away})
+        if away:
+            replies = replace(replies, failures=replies.failures | {self.cid: RuntimeError("away")})
+        assert isinstance(replies, Replies)
+        return replies
+
+
+def expected(data, hyper=HYPER, *, away=(), cid="b", **options):
+    """What the run comes to in this process, with `cid` silent in the rounds (or phases) `away`."""
+    transport = Absent(data, hyper, cid, set(away))
+    return transport, run(transport, hyper, min_clients=2, **options)
+
+
+def assert_same(outcome, transport, result):
+    """Equal, not close: the same code ran."""
+    assert_array_equal(outcome.consensus, result.server.Z)
+    assert outcome.consensus.dtype == result.server.Z.dtype
+    assert tuple(outcome.about["missing"]) == result.missing
+    assert [record.missing for record in outcome.history] == [record.missing for record in result.history]
+    for cid, silo in outcome.silos.items():
+        client = transport.clients[cid]
+        assert_array_equal(silo.labels, client.labels)
+        for name in ("W", "centers", "mean"):
+            ours, theirs = getattr(silo.model, name), getattr(client.model, name)
+            assert (ours is None) == (theirs is None)
+            assert ours is None or (ours.tobytes(), ours.dtype) == (theirs.tobytes(), theirs.dtype)
+    assert set(outcome.silos) == set(transport.clients) - set(result.missing)
+
+
+def family(process):
+    """A process of ours and all it started."""
+    with contextlib.suppress(psutil.Error):
+        parent = psutil.Process(process.process.pid)
+        return [parent, *parent.children(recursive=True)]
+    return []
+
+
+def slay(victims):
+    """As kill -9 does."""
+    for victim in victims:
+        with contextlib.suppress(psutil.Error):
+            victim.kill()
+
+
+def processes_of(folder):
+    """Living processes that name a folder on their command line."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if process.info["status"] != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in words):
+            found.append(process)
+    return found
+
+
+def none_left(folder, patience=5.0):
+    """Whether all processes that name the folder are gone, now or very soon."""
+    end = time.monotonic() + patience
+    while processes_of(folder) and time.monotonic() < end:
+        time.sleep(0.1)
+    return not processes_of(folder)
+
+
+@pytest.fixture
+def misbehave(monkeypatch):
+    """Let processes that are started from now on misbehave."""
+
+    def order(fault):
+        monkeypatch.setenv("PYTHONPATH", str(FAULTS))
+        monkeypatch.setenv("FMTC_TEST_FAULT", fault)
+
+    return order

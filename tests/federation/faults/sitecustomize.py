@@ -1,0 +1,83 @@
+"""Makes a silo's process misbehave on request: put this folder on PYTHONPATH and say how in FMTC_TEST_FAULT.
+
+``KIND@ROUND`` or ``KIND@ROUND:SECONDS``, several with commas between; each happens once, and leaves a file in the kit
+so that the silo behaves after a restart. ``slow@0:SECONDS`` delays every round.
+"""
+
+import importlib.util
+import os
+import sys
+import time
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+
+
+def _patch(flare):
+    import numpy as np
+
+    faults = {}
+    for fault in os.environ["FMTC_TEST_FAULT"].split(","):
+        kind, _, rest = fault.partition("@")
+        at, _, seconds = rest.partition(":")
+        faults[int(at)] = (kind, float(seconds or 0))
+    answer, envelope = flare.FmtcExecutor.answer, flare._envelope
+    spoil = []
+
+    def faulty(self, message, kit):
+        if message.phase != "round":
+            return answer(self, message, kit)
+        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0)))
+        done = Path(kit) / f"fault-{kind}-{message.round_no}"
+        if kind == "slow":
+            time.sleep(seconds)
+        if kind in ("", "slow") or done.exists():
+            return answer(self, message, kit)
+        done.touch()
+        if kind == "raise":
+            raise OSError("the disk of this test is full")
+        if kind == "exit-before":
+            os._exit(9)
+        if kind == "late":
+            time.sleep(seconds)
+        uplink = answer(self, message, kit)
+        if kind == "exit-after":
+            os._exit(9)
+        if kind == "nan":
+            return flare.replace(uplink, W=np.full_like(uplink.W, np.nan))
+        if kind == "shape":
+            return flare.replace(uplink, W=uplink.W[:-1])
+        if kind == "kind":
+            return flare.replace(uplink, W=uplink.W.astype(np.int64))
+        if kind in ("stale", "garbage"):
+            spoil.append(kind)
+        return uplink
+
+    def spoilt(run_id, message, phase, round_no):
+        if not spoil:
+            return envelope(run_id, message, phase, round_no)
+        if spoil.pop() == "stale":
+            return envelope(run_id, message, phase, round_no - 1)
+        from nvflare.apis.shareable import Shareable
+
+        return Shareable({"garbage": b"\x00\xff" * 100})
+
+    flare.FmtcExecutor.answer, flare._envelope = faulty, spoilt
+
+
+class _Hook(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name != "fmtc.runtime.flare" or "FMTC_TEST_FAULT" not in os.environ:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            _patch(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+sys.meta_path.insert(0, _Hook())

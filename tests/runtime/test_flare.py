@@ -1,0 +1,252 @@
+"""The two ends of a FLARE job without the processes between them; tests/federation has those."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+pytest.importorskip("nvflare", reason="needs the federation extra")
+
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import make_reply
+
+from fmtc import Hyper, LocalTransport, run
+from fmtc.runtime import flare
+from fmtc.runtime.guard import RefusedError
+from fmtc.runtime.wire import FileError
+from fmtc.steps import Downlink, Uplink
+
+HYPER = Hyper(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
+ASKED = Downlink("round", round_no=2, last_round=1, guide=np.ones((5, 3)))
+ANSWER = Uplink(W=np.ones((5, 3)), cut=0.5, misfit=0.25)
+
+
+@pytest.fixture
+def transport():
+    notes = []
+    controller = SimpleNamespace(run_id="r", hyper=HYPER, note=lambda event, **facts: notes.append((event, facts)))
+    transport = flare.FlareTransport(controller, None, None, {"a": "silo-a", "b": "silo-b"}, 5.0, 5.0)
+    transport.notes = notes
+    transport.asked = {"silo-a": ASKED, "silo-b": ASKED}
+    return transport
+
+
+def answer(uplink=ANSWER, run_id="r", phase="round", round_no=2):
+    return flare._envelope(run_id, uplink, phase, round_no)
+
+
+def test_a_good_answer_counts_once(transport):
+    transport.take("silo-a", answer())
+    assert_array_equal(transport.replies.uplinks["a"].W, ANSWER.W)
+    assert (transport.replies.refused, transport.replies.bytes_up) == (0, 5 * 3 * 8 + 16)
+    transport.take("silo-a", answer(replace(ANSWER, W=2 * ANSWER.W)))  # twice
+    assert_array_equal(transport.replies.uplinks["a"].W, ANSWER.W)
+    assert transport.replies.refused == 1
+    assert transport.notes == [("refused", {"site": "silo-a", "why": "nothing is open: it is late, or came twice"})]
+
+
+def test_a_stranger_is_refused(transport):
+    transport.take("silo-x", answer())
+    assert transport.replies.refused == 1
+    assert not transport.replies.uplinks
+    assert transport.notes == [("refused", {"site": "silo-x", "why": "it is from a stranger"})]
+
+
+def test_what_comes_late_does_not_touch_the_open_question(transport):
+    transport.take("silo-a", answer(round_no=1), expected=False)
+    assert transport.replies.refused == 1
+    assert not transport.replies.failures
+    transport.take("silo-a", answer())
+    assert set(transport.replies.uplinks) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("result", "why"),
+    [
+        (answer(run_id="other"), "it belongs to another run"),
+        (answer(round_no=1), "it answers round 1, not round 2"),
+        (answer(phase="finish"), "it answers finish 2, not round 2"),
+        (answer(Uplink(centers=np.eye(3))), "round carries no centers"),
+        (answer(replace(ANSWER, W=np.full((5, 3), np.nan))), "W holds NaN or infinity"),
+        (flare._envelope("r", ASKED, "round", 2), "it is no Uplink"),
+        (make_reply(ReturnCode.OK), "it cannot be read: ValueError"),
+    ],
+)
+def test_an_answer_that_does_not_fit_is_never_used(transport, result, why):
+    transport.take("silo-a", result)
+    assert not transport.replies.uplinks
+    assert transport.replies.refused == 1
+    assert isinstance(transport.replies.failures["a"], RefusedError)
+    assert transport.notes == [("refused", {"site": "silo-a", "why": why})]
+    assert set(transport.asked) == {"silo-b"}
+
+
+def test_an_unknown_field_is_refused(transport):
+    result = answer()
+    result["DXO"]["data"]["rows"] = np.ones(3)
+    transport.take("silo-a", result)
+    assert transport.notes == [("refused", {"site": "silo-a", "why": "it cannot be read: FileError"})]
+
+
+@pytest.mark.parametrize("result", [answer(Uplink(error="OSError")), make_reply(ReturnCode.EXECUTION_EXCEPTION)])
+def test_a_silos_own_error_is_not_a_refusal(transport, result):
+    transport.take("silo-a", result)
+    assert isinstance(transport.replies.failures["a"], flare.OwnError)
+    assert transport.replies.refused == 0
+
+
+# --------------------------------------------------------------------------------------------------------- a silo
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return {
+        cid: rng.normal(size=(30 + 10 * t, 5)) + 3 * rng.integers(2, size=(30 + 10 * t, 1))
+        for t, cid in enumerate("ab")
+    }
+
+
+class Silos:
+    """A transport to executors, with their folders; no FLARE between. Can lose and repeat messages."""
+
+    def __init__(self, rows, folder, hyper=HYPER):
+        self.rows, self.folder, self.hyper = rows, folder, hyper
+        for cid, X in rows.items():
+            (folder / cid / "local").mkdir(parents=True)
+            np.save(folder / f"{cid}.npy", X)
+            flare.Site(cid, str(folder / f"{cid}.npy")).write(folder / cid)
+        self.executors = {cid: self.new(cid) for cid in rows}
+        self.client_ids = tuple(sorted(rows))
+        self.seen = []
+
+    def new(self, cid):
+        return flare.FmtcExecutor("r", asdict(self.hyper))
+
+    def exchange(self, messages):
+        replies = flare.Replies()
+        for cid, message in messages.items():
+            self.seen.append((cid, message))
+            replies.uplinks[cid] = self.tell(cid, message)
+        return replies
+
+    def tell(self, cid, message):
+        return self.executors[cid].answer(message, self.folder / cid)
+
+    def save_clients(self, folder):
+        pass
+
+    def load_clients(self, folder, client_ids):
+        pass
+
+    def states(self, cid):
+        return sorted(path.name for path in (self.folder / cid / flare.STATES / "r").iterdir())
+
+    def result(self, cid):
+        return flare.read_site_result(self.folder / cid / flare.STATES / "r" / "result.safetensors")
+
+
+def assert_as_local(silos, rows, hyper=HYPER):
+    local = LocalTransport(rows, hyper)
+    run(local, hyper)
+    for cid in rows:
+        result, client = silos.result(cid), local.clients[cid]
+        assert_array_equal(result.labels, client.labels)
+        assert result.model.W.tobytes() == client.model.W.tobytes()
+        assert result.model.spread == client.model.spread
+
+
+@pytest.mark.parametrize("scale", ["none", "client", "global"])
+def test_executors_are_clients(rows, tmp_path, scale):
+    hyper = replace(HYPER, scale=scale)
+    silos = Silos(rows, tmp_path, hyper)
+    run(silos, hyper)
+    assert_as_local(silos, rows, hyper)
+
+
+def test_a_silo_keeps_the_state_it_may_have_to_go_back_to(rows, tmp_path):
+    silos = Silos(rows, tmp_path)
+    kept = []
+    run(silos, HYPER, callbacks=[lambda record: kept.append(silos.states("a"))])
+    assert kept == [[f"round-{r - 1:05d}.safetensors", f"round-{r:05d}.safetensors"] for r in range(1, 5)]
+    silos.tell("a", Downlink("end"))
+    assert silos.states("a") == ["ended", "result.safetensors"]
+
+
+def test_a_message_told_twice_is_answered_alike(rows, tmp_path):
+    silos, plain = Silos(rows, tmp_path), Silos.tell
+
+    def twice(cid, message):
+        first, second = plain(silos, cid, message), plain(silos, cid, message)
+        for name, value in asdict(first).items():
+            assert_array_equal(value, asdict(second)[name])
+        return second
+
+    silos.tell = twice
+    run(silos, HYPER)
+    assert_as_local(silos, rows)
+
+
+def test_a_silo_that_starts_anew_goes_on_from_its_files(rows, tmp_path):
+    silos, plain = Silos(rows, tmp_path), Silos.tell
+
+    def crash(cid, message):
+        uplink = plain(silos, cid, message)
+        if message.phase == "round":
+            silos.executors[cid] = silos.new(cid)
+            prepared = next(m for c, m in silos.seen if c == cid and m.phase == "prepare")
+            plain(silos, cid, prepared)
+        return uplink
+
+    silos.tell = crash
+    run(silos, HYPER)
+    assert_as_local(silos, rows)
+
+
+def test_a_silo_refuses_what_does_not_fit(rows, tmp_path):
+    silos = Silos(rows, tmp_path)
+    run(silos, HYPER)
+    old = next(message for cid, message in silos.seen if cid == "a" and message.round_no == 2)
+    with pytest.raises(RefusedError, match="a message of round 2 came after one of round 4"):
+        silos.tell("a", old)
+    with pytest.raises(RefusedError, match="guide has shape"):
+        silos.tell("a", replace(old, round_no=9, guide=np.ones((4, 3))))
+    with pytest.raises(FileError, match=r"round-00007.safetensors is missing"):
+        silos.tell("a", replace(old, round_no=9, last_round=7))
+
+
+def test_a_silo_does_not_go_on_with_other_rows(rows, tmp_path):
+    silos = Silos(rows, tmp_path)
+    run(silos, HYPER)
+    np.save(tmp_path / "a.npy", rows["a"] + 1e-9)
+    silos.executors["a"] = silos.new("a")
+    prepared = next(message for cid, message in silos.seen if cid == "a" and message.phase == "prepare")
+    with pytest.raises(FileError, match="the rows of client 'a' are not those of the checkpoint"):
+        silos.tell("a", prepared)
+
+
+def test_a_new_run_throws_the_states_of_old_ones_away(rows, tmp_path):
+    silos = Silos(rows, tmp_path)
+    run(silos, HYPER)
+    flare.FmtcExecutor("s", asdict(HYPER)).answer(Downlink("hello"), tmp_path / "a")
+    assert [path.name for path in (tmp_path / "a" / flare.STATES).iterdir()] == ["s"]
+
+
+def test_an_error_leaves_the_silo_as_its_kind_alone(rows, tmp_path):
+    Silos(rows, tmp_path)
+    (tmp_path / "a.npy").write_bytes(b"secret 4711")
+    executor = flare.FmtcExecutor("r", asdict(HYPER))
+    said = []
+    executor.log_exception = lambda context, text: said.append(text)
+    workspace = SimpleNamespace(get_root_dir=lambda: str(tmp_path / "a"))
+    context = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
+    shareable = flare._envelope("r", Downlink("hello"), "hello", 0)
+    reply = executor.execute("fmtc", shareable, context, None)
+    assert flare._opened(reply, Uplink, "r", "hello", 0) == Uplink(error="DataError")
+    assert "a.npy" in said[0]
+    stranger = executor.execute("fmtc", flare._envelope("x", Downlink("hello"), "hello", 0), context, None)
+    assert flare._opened(stranger, Uplink, "r", "", 0) == Uplink(error="RefusedError")

@@ -1,0 +1,193 @@
+"""`fmtc preflight`: what it prints, its JSON, and the code it exits with."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from fmtc.cli import main_group
+from fmtc.cli.preflight import as_document, exit_code, show_findings
+from fmtc.cli.words import Words
+from fmtc.survey import Columns, Finding
+from fmtc.tables import read_silos
+
+
+def preflight(*args, **env):
+    plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "FORCE_COLOR": None, "COLUMNS": "80"}
+    done = CliRunner().invoke(main_group, ["preflight", *map(str, args)], prog_name="fmtc", env=plain | env)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def patients(seed, n=60):
+    rng = np.random.default_rng(seed)
+    return pl.DataFrame(
+        {
+            "patient": [f"{seed}-{i}" for i in range(n)],
+            "height": rng.normal(1.7, 0.1, n),
+            "weight": rng.normal(70, 9, n),
+            "[red]": rng.normal(5, 1, n),
+        }
+    )
+
+
+@pytest.fixture
+def home(tmp_path):
+    """Three files that agree."""
+    for seed, name in enumerate(("north", "south", "west")):
+        patients(seed).write_csv(tmp_path / f"{name}.csv")
+    return tmp_path
+
+
+def files(home):
+    return sorted(home.glob("*.csv"))
+
+
+ID = ("--id-column", "patient")
+
+
+def test_silos_that_agree(home):
+    done = preflight(*files(home), *ID)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == [
+        "north (60 rows, 3 columns): agrees",
+        "south (60 rows, 3 columns): agrees",
+        "west (60 rows, 3 columns): agrees",
+        "",
+        "3 silos agree: nothing stops a run",
+    ]
+
+
+def test_what_differs_is_said_of_each_silo_with_names(home):
+    odd = patients(7).drop("[red]").with_columns(pl.col("weight") * 1000, pl.lit("?").alias("dose"))
+    odd.with_columns(
+        pl.when(pl.col("patient") == "7-3").then(None).otherwise(pl.col("height")).alias("height")
+    ).write_csv(home / "south.csv")
+    done = preflight(*files(home), *ID)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr.splitlines() == [
+        "north (60 rows, 3 columns): agrees",
+        "south (60 rows, 3 columns): 4 errors, 1 note",
+        "  error: lacks '[red]', which others have",
+        "  error: has 'dose', which no other silo has",
+        "  error: has no value at all in 'dose': leave the column out everywhere",
+        "  error: has missing values in 'height' (1): fill them, or leave out those rows or columns",
+        "  note: has values about 1,000 times the others' in 'weight': grams for kilograms?",
+        "west (60 rows, 3 columns): agrees",
+        "",
+        "1 of 3 silos would stop a run, or spoil it",
+    ]
+
+
+def test_notes_alone_do_not_stop(home):
+    patients(1).with_columns(pl.col("height") * 100).write_csv(home / "south.csv")
+    done = preflight(*files(home), *ID)
+    assert done.exit_code == 0
+    assert "south (60 rows, 3 columns): agrees, 1 note" in done.stderr
+    assert done.stderr.endswith("3 silos agree: nothing stops a run; the notes are worth a look\n")
+
+
+def test_an_order_that_fit_puts_right_is_a_note(home):
+    patients(1).select("patient", "weight", "height", "[red]").write_csv(home / "south.csv")
+    done = preflight(*files(home), *ID)
+    assert done.exit_code == 0
+    assert "note: has its columns in another order than the others" in done.stderr
+    with pytest.warns(UserWarning, match="put in the order"):
+        read_silos(files(home), id_column="patient")
+
+
+def test_too_few_rows_for_the_clusters(home):
+    assert preflight(*files(home), *ID, "-k", 59).exit_code == 0
+    done = preflight(*files(home), *ID, "-k", 60)
+    assert done.exit_code == 3
+    assert "has 60 rows, and needs at least 61" in done.stderr
+
+
+def test_json(home):
+    patients(1).with_columns(pl.col("height") * 100).drop("weight").write_csv(home / "south.csv")
+    done = preflight(*files(home), *ID, "--json")
+    assert done.exit_code == 3
+    document = json.loads(done.stdout)
+    north, south, west = document["silos"]
+    assert (document["agree"], north["errors"], west["findings"]) == (False, [], [])
+    assert (south["silo"], south["rows"], south["columns"]) == ("south", 60, ["height", "[red]"])
+    assert south["errors"] == ["lacks 'weight', which others have"]
+    assert south["findings"][1] == {
+        "silo": "south", "code": "unit", "severity": "note", "column": 0, "other": "north", "place": 0, "number": 100.0,
+    }  # fmt: skip
+    (home / "south.csv").unlink()
+    done = preflight(*files(home), *ID, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["agree"]) == (0, True)
+
+
+def test_one_file_of_all_silos(home):
+    frames = {file.stem: pl.read_csv(file) for file in files(home)}
+    frames["west"] = frames["west"].with_columns(pl.lit(3.0).alias("weight"))
+    pl.concat([frame.with_columns(pl.lit(name).alias("site")) for name, frame in frames.items()]).write_parquet(
+        home / "all.parquet"
+    )
+    done = preflight(home / "all.parquet", "--client-column", "site", *ID)
+    assert done.exit_code == 0
+    assert "west (60 rows, 3 columns): agrees, 1 note" in done.stderr
+    assert "has one value in all rows of this silo in 'weight'" in done.stderr
+
+
+def test_a_single_silo(home):
+    done = preflight(home / "north.csv", *ID)
+    assert (done.exit_code, "nothing to compare it with" in done.stderr) == (0, True)
+    assert preflight(home / "north.csv").exit_code == 3  # names of patients are no numbers
+
+
+def test_matrices(tmp_path, rng):
+    for name, width in (("a", 5), ("b", 5), ("c", 4)):
+        np.save(tmp_path / f"{name}.npy", rng.normal(size=(30, width)))
+    done = preflight(*sorted(tmp_path.glob("*.npy")))
+    assert done.exit_code == 3
+    assert "  error: lacks column 4, which others have" in done.stderr.splitlines()
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["north.csv", "elsewhere/north.csv"], "would both be silo 'north'"),
+    (["north.csv", "nowhere.csv"], "nowhere.csv does not exist"),
+    (["north.csv", "broken.parquet"], "broken.parquet cannot be read"),
+    (["north.csv", "south.csv", "--drop", "weigth"], "did you mean 'weight' or 'height'?"),
+])  # fmt: skip
+def test_files_that_cannot_be_read(home, monkeypatch, arguments, words):
+    monkeypatch.chdir(home)
+    (home / "elsewhere").mkdir()
+    patients(0).write_csv(home / "elsewhere" / "north.csv")
+    (home / "broken.parquet").write_bytes(b"PAR1 and no more")
+    done = preflight(*arguments)
+    assert (done.exit_code, done.stdout) == (3, "")
+    assert done.stderr.startswith("Error: ")
+    assert len(done.stderr.splitlines()) == 1
+    assert words in done.stderr
+
+
+def test_colours_and_indented_lines_on_a_terminal(home):
+    patients(1).with_columns(pl.col("height") * 100).write_csv(home / "south.csv")
+    done = preflight(*files(home), *ID, NO_COLOR=None, FORCE_COLOR="1", TERM="xterm", COLUMNS="60")
+    assert "\x1b[32magrees" in done.stderr
+    lines = done.stderr.splitlines()
+    first = next(place for place, line in enumerate(lines) if "about 100 times" in line)
+    assert lines[first].startswith("  ")
+    assert lines[first + 1].startswith("  ")
+
+
+def test_findings_without_columns_at_hand(capsys):
+    """As a coordinator shows them."""
+    findings = [Finding("b", "missing", "error", 4, number=2.0), Finding("a", "constant", "note", 1)]
+    show_findings(Words(), ["a", "b", "c"], findings)
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "a: agrees, 1 note"
+    assert said[2:5] == [
+        "b: 1 error",
+        "  error: has missing values in column 4 (2): fill them, or leave out those rows or columns",
+        "c: agrees",
+    ]
+    assert exit_code(findings) == 3
+    assert exit_code(findings[1:]) == 0
+    assert as_document(["b"], findings)["silos"][0]["rows"] is None
+    assert as_document(["b"], findings, {"b": Columns(np.zeros((3, 5)))})["silos"][0]["rows"] == 3

@@ -1,0 +1,234 @@
+"""Columns scaled by each client or by all together: the same as scaling beforehand, in models that take raw rows."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnxruntime
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.preprocessing import StandardScaler
+
+import fmtc
+from fmtc import FMTC, Hyper, LocalTransport
+from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
+
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+
+D, K = 6, 3
+UNITS = np.array([1.0, 1000.0, 0.01, 1.0, 50.0, 1.0])
+
+
+def silo(n, seed, dtype=np.float64):
+    """Three groups in six columns of very different units."""
+    rng = np.random.default_rng(seed)
+    X = 4 * np.eye(K, D)[rng.integers(K, size=n)] + rng.normal(size=(n, D)) + 0.3 * seed
+    return (X * UNITS).astype(dtype)
+
+
+DATA = {"north": silo(60, 0), "south": silo(45, 1), "west": silo(50, 2)}
+UNION = np.vstack(list(DATA.values()))
+NEW = {name: silo(40, 10 + seed) for seed, name in enumerate(DATA)}
+
+
+def short(**params):
+    return FMTC(K, **{"random_state": 0, "max_iter": 6, "n_init": 3} | params)
+
+
+def thin(X):
+    """Sparse counts, most of them zero."""
+    return sp.csr_array(np.where(X > 0.5 * UNITS, X, 0))
+
+
+def assert_scaled_beforehand(model, scalers, data, **params):
+    """The model is that of rows scaled by hand, with the scaler folded into it."""
+    by_hand = {name: scalers[name].transform(X) for name, X in data.items()}
+    other = short(**params).fit(by_hand)
+    assert_array_equal(model.labels_, other.labels_)
+    assert_allclose(model.embedding_, other.embedding_, atol=1e-9)
+    assert_allclose(model.consensus_, other.consensus_, atol=1e-9)
+    for name in data:
+        folded = other.projections_[name] / scalers[name].scale_[:, None]
+        assert_allclose(model.projections_[name], folded, rtol=1e-7, atol=1e-9)
+        assert_allclose(model.cluster_centers_[name], other.cluster_centers_[name], atol=1e-8)
+        new = NEW[name]
+        assert_array_equal(model.predict(new, clients=name), other.predict(scalers[name].transform(new), clients=name))
+    assert_allclose(model.score(data), other.score(by_hand), rtol=1e-9)
+    assert abs(model.score(data) - short(**params).fit(data).score(data)) > 1e-3  # and scaling matters here
+
+
+@pytest.mark.parametrize("params", [{}, {"center": False}, {"coupling": "subspace", "labels_from": "embedding"}],
+                         ids=["defaults", "not centred", "embedding"])  # fmt: skip
+def test_global_scaling_is_a_standard_scaler_on_the_union(params):
+    scaler = StandardScaler().fit(UNION)
+    model = short(scale="global", **params).fit(DATA)
+    assert_scaled_beforehand(model, dict.fromkeys(DATA, scaler), DATA, **params)
+
+
+@pytest.mark.parametrize("params", [{}, {"center": False}])
+def test_client_scaling_is_a_standard_scaler_in_each(params):
+    model = short(scale="client", **params).fit(DATA)
+    assert_scaled_beforehand(model, {name: StandardScaler().fit(X) for name, X in DATA.items()}, DATA, **params)
+
+
+def test_labels_are_those_of_predict_on_the_rows_as_they_came():
+    for scale in ("client", "global"):
+        for wrap in (np.asarray, thin, lambda X: X.astype(np.float32)):
+            data = {name: wrap(X) for name, X in DATA.items()}
+            model = short(scale=scale).fit(data)
+            assert_array_equal(np.concatenate(list(model.predict(data).values())), model.labels_)
+            assert len(np.unique(model.labels_)) == K
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, thin], ids=["dense", "sparse"])
+def test_the_unit_of_a_column_does_not_matter(wrap):
+    factor = np.where(np.arange(D) == 2, 1000.0, 1.0)
+
+    def fitted(scale, changed):
+        data = {name: wrap(X) for name, X in DATA.items()}
+        return short(scale=scale).fit({n: X * factor if n in changed else X for n, X in data.items()})
+
+    for scale, changed in (("global", set(DATA)), ("client", {"south"}), ("client", set(DATA))):
+        plain, other = fitted(scale, ()), fitted(scale, changed)
+        assert_array_equal(plain.labels_, other.labels_)
+        assert_allclose(plain.embedding_, other.embedding_, atol=1e-8)
+        for name in DATA:
+            units = factor[:, None] if name in changed else 1.0
+            assert_allclose(plain.projections_[name], other.projections_[name] * units, rtol=1e-6, atol=1e-10)
+    assert (fitted("none", ()).labels_ != fitted("none", set(DATA)).labels_).any()
+    assert (fitted("global", ()).labels_ != fitted("global", {"south"}).labels_).any()  # its columns mean other things
+
+
+def test_an_offset_of_all_clients_does_not_matter():
+    plain = short(scale="global").fit(DATA)
+    far = short(scale="global").fit({name: X + 1e8 for name, X in DATA.items()})
+    assert_allclose(far.embedding_, plain.embedding_, atol=1e-4)
+    assert_array_equal(far.labels_, plain.labels_)
+
+
+def test_sparse_rows_stay_sparse(monkeypatch):
+    data = {name: thin(X) for name, X in DATA.items()}
+    union = sp.vstack(list(data.values()))
+    rms = np.sqrt(union.power(2).sum(axis=0) / union.shape[0])
+    sizes = []
+    toarray = sp.csr_array.toarray
+
+    def watched(self, *args, **kwargs):
+        sizes.append(self.shape)
+        return toarray(self, *args, **kwargs)
+
+    monkeypatch.setattr(sp.csr_array, "toarray", watched)
+    monkeypatch.setattr(sp.csr_array, "todense", watched)
+    for scale in ("global", "client"):
+        transport = LocalTransport(data, Hyper(K, scale=scale, max_iter=2))
+        fmtc.run(transport, transport.hyper)
+        for name, client in transport.clients.items():
+            assert sp.issparse(client.rows.X)
+            assert client.X is data[name]
+            assert client.scaling.shift is None
+            assert client.model.mean is None
+            if scale == "global":
+                assert_allclose(client.scaling.stretch, rms, rtol=1e-12)
+    assert set(sizes) <= {(D, D), (1, D)}  # the factor of the regression, and no matrix of rows
+
+
+def test_single_precision_stays_single():
+    data = {name: X.astype(np.float32) for name, X in DATA.items()}
+    for scale in ("client", "global"):
+        model = short(scale=scale).fit(data)
+        found = [model.embedding_, model.consensus_, *model.projections_.values(), *model.transform(data).values()]
+        assert {array.dtype for array in found} == {np.dtype(np.float32)}
+        assert_array_equal(model.labels_, short(scale=scale).fit(DATA).labels_)
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, thin], ids=["dense", "sparse"])
+@pytest.mark.parametrize("scale", ["client", "global"])
+def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path):
+    data = {name: wrap(X) for name, X in DATA.items()}
+    model = short(scale=scale).fit(data)
+    again = fmtc.load(model.save(tmp_path / "m"))
+    for call in ("predict", "transform", "predict_proba"):
+        for name in data:
+            assert getattr(again, call)(data)[name].tobytes() == getattr(model, call)(data)[name].tobytes()
+    assert again.score(data) == model.score(data)
+    assert again.scale == scale
+    for name, X in NEW.items():
+        X = wrap(X)
+        expected = model.predict(X, clients=name)
+        assert len(np.unique(expected)) == K
+        assert_array_equal(again.predict(X, clients=name), expected)
+        path = model.export_onnx(name, tmp_path / f"{name}.onnx", dtype=np.float64)
+        rows = X.toarray() if sp.issparse(X) else X
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        assert_array_equal(session.run(["label"], {"X": rows})[0], expected)
+
+
+def test_a_constant_column_is_left_at_its_unit():
+    data = {name: np.column_stack([X, np.full(len(X), 0.1)]) for name, X in DATA.items()}
+    for scale in ("client", "global"):
+        model, plain = short(scale=scale).fit(data), short(scale=scale).fit(DATA)
+        assert_array_equal(model.labels_, plain.labels_)
+        assert all(np.isfinite(W).all() for W in model.projections_.values())
+    only_here = DATA | {"south": data["south"][:, [0, 1, 2, 3, 4, 6]]}  # constant in one client, not in all
+    assert np.isfinite(short(scale="client").fit(only_here).consensus_).all()
+
+
+def test_one_client_alone():
+    one, all_of_it = short(scale="client").fit(UNION), short(scale="global").fit(UNION)
+    assert_array_equal(one.labels_, all_of_it.labels_)
+    assert_allclose(one.projections_["all"], all_of_it.projections_["all"], rtol=1e-9)
+
+
+# ------------------------------------------------------------------------------------------------------- messages
+
+
+def test_what_is_said_about_the_columns():
+    hyper = Hyper(K, scale="global")
+    clients = {name: open_client(name, X, hyper) for name, X in DATA.items()}
+    ups = {name: client_reply(client, Downlink("moments"), hyper)[1] for name, client in clients.items()}
+    filled = [{name for name, value in vars(up).items() if value is not None} for up in ups.values()]
+    assert filled == 3 * [{"n_samples", "means", "squares"}]
+    X = DATA["west"]
+    assert ups["west"].n_samples == len(X)
+    assert_allclose(ups["west"].means, X.mean(axis=0), rtol=1e-12)
+    assert_allclose(ups["west"].squares, len(X) * X.var(axis=0), rtol=1e-12)
+    scaling = pooled_scaling(ups, hyper)
+    messages = rescalings(scaling, DATA)
+    assert {id(message) for message in messages.values()} == {id(messages["west"])}  # the same for all
+    assert_allclose(messages["west"].shift, UNION.mean(axis=0), rtol=1e-12)
+    client, up = client_reply(clients["west"], messages["west"], hyper)
+    assert all(value is None for value in vars(up).values())
+    assert_allclose(client.rows.X, StandardScaler().fit(UNION).transform(X), rtol=1e-9, atol=1e-12)
+    assert client.X is X
+    again, _ = client_reply(client, messages["west"], hyper)  # a second time is the first time again
+    assert_array_equal(again.rows.X, client.rows.X)
+
+
+def test_columns_are_summed_up_only_where_that_was_agreed():
+    for scale in ("none", "client"):
+        hyper = Hyper(K, scale=scale)
+        client = open_client("a", DATA["north"], hyper)
+        for phase in ("moments", "rescale"):
+            with pytest.raises(ValueError, match=f"phase '{phase}' is not part of a run with scale='{scale}'"):
+                client_reply(client, Downlink(phase, stretch=np.ones(D)), hyper)
+
+
+def test_a_client_does_not_go_on_without_the_common_units():
+    hyper = Hyper(K, scale="global")
+    client = open_client("a", DATA["north"], hyper)
+    for message in (Downlink("hello"), Downlink("prepare", scale=1.0, ridge=0.1)):
+        with pytest.raises(RuntimeError, match="client 'a' has not been told the common units of the columns"):
+            client_reply(client, message, hyper)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"stretch": None}, {"stretch": np.ones(D - 1)}, {"stretch": np.array([0.0] + [1.0] * (D - 1))},
+     {"stretch": np.full(D, np.nan)}, {"shift": np.zeros(D + 1)}],
+    ids=["none", "short", "zero", "nan", "long"],
+)  # fmt: skip
+def test_units_that_do_not_fit_are_refused(wrong):
+    hyper = Hyper(K, scale="global")
+    message = replace(Downlink("rescale", shift=np.zeros(D), stretch=np.ones(D)), **wrong)
+    with pytest.raises(ValueError, match="the common units do not fit 6 columns"):
+        client_reply(open_client("a", DATA["north"], hyper), message, hyper)
