@@ -479,6 +479,9 @@ def test_a_survey_that_cannot_be_is_refused(change):
         check_uplink(replace(said, **change), Downlink("survey"), 3)
     with pytest.raises(RefusedError):
         check_uplink(said, Downlink("hello"), 3)
+    nothing = {name: value[:0] for name, value in pack(said).items() if name != "n_samples"}
+    with pytest.raises(RefusedError):
+        check_uplink(Uplink(n_samples=5, **nothing), Downlink("survey"), 3)
 
 
 @pytest.mark.parametrize("findings", [

@@ -406,10 +406,13 @@ def test_what_inspect_says_of_a_model_of_texts(run):
     about = json.loads(fmtc_ok("inspect", run, "--json").stdout)
     assert about["text"]["text_column"] == "note"
     assert about["n_features"] == 2**18
-    ship = hashed_counts(["ship", "cow", "tram"]).indices
-    keep = fmtc.load(run / "model")._models["west"].keep
-    assert set(ship) <= set(keep)
-    marks = {mark["feature"] for cluster in about["clients"]["west"]["top_features"] for mark in cluster}
+    model = fmtc.load(run / "model")._models["west"]
+    assert set(hashed_counts(["ship", "cow", "tram"]).indices) <= set(model.keep)
+    top = about["clients"]["west"]["top_features"]
+    weights = model.centers @ (model.W * model.stretch[:, None]).T  # in the units of weighted words
+    for j, marks in enumerate(top):
+        assert_allclose([abs(mark["weight"]) for mark in marks], -np.sort(-np.abs(weights[j]))[:4], rtol=1e-12)
+    marks = {mark["feature"] for cluster in top for mark in cluster}
     assert marks <= {f"column {j}" for j in hashed_counts(TOPIC_WORDS).indices}
 
 

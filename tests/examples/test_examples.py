@@ -55,7 +55,8 @@ def reader():
 def test_code_on_the_page_runs(page, tmp_path, monkeypatch, capsys):
     """Blocks marked python are run, pycon are doctests; all of a page share their names and their folder.
 
-    On the page of the command line, toml blocks are the file study.toml, and console blocks hold commands that succeed.
+    On the page of the command line, toml blocks are the files study.toml and, with silos, federation.toml, and console
+    blocks hold commands that succeed.
     """
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
@@ -71,7 +72,7 @@ def test_code_on_the_page_runs(page, tmp_path, monkeypatch, capsys):
             assert outcome.attempted and not outcome.failed, capsys.readouterr().out
             names |= test.globs
         elif kind == "toml" and page.stem == "cli":
-            Path("study.toml").write_text(code, encoding="utf-8")
+            Path("federation.toml" if "silos = " in code else "study.toml").write_text(code, encoding="utf-8")
         elif kind == "console" and page.stem == "cli":
             for command in re.findall(r"^\$ fmtc (.*)$", code, re.MULTILINE):
                 done = CliRunner().invoke(main_group, shlex.split(command))

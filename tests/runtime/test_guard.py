@@ -116,6 +116,7 @@ def test_good_uplinks_pass(uplink, asked):
         (replace(ANSWER, centers=np.eye(K)), ROUND, "round carries no centers"),
         (Uplink(centers=np.eye(K + 1)), Downlink("finish"), "centers has shape"),
         (Uplink(error="rows: 1.5, 2.5"), ROUND, "error is not the name of a kind"),
+        (replace(ANSWER, error="OSError"), ROUND, "an error comes alone"),
         (Uplink(error=3), ROUND, "error is not the name of a kind"),
         (Uplink(n_samples=9, means=np.ones((D, 1)), squares=np.ones(D)), Downlink("moments"), "means has shape"),
     ],

@@ -57,6 +57,7 @@ AUTHORITY_DAYS = 3650
 CONTROLLER = "fmtc.runtime.flare.FmtcController"
 EXECUTOR = "fmtc.runtime.flare.FmtcExecutor"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
+OTHER_FOLDERS = ("coordinator", "authority")  # what `provision` makes beside the silos' kits
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 
 
@@ -94,9 +95,12 @@ class Plan:
         twice = sorted({silo for silo in self.silos if [s.lower() for s in self.silos].count(silo.lower()) > 1})
         if twice:
             raise KitError(f"silo {', '.join(map(repr, twice))} is named more than once; give each silo its own name")
+        taken = [silo for silo in self.silos if silo.lower() in OTHER_FOLDERS]
+        if taken:
+            raise KitError(f"silo {taken[0]!r}: a folder beside the kits has this name; give the silo another one")
         if not self.silos:
             raise KitError('no silo is named; write, for example, silos = ["north", "south"]')
-        if not (isinstance(self.lost_after, int | float) and self.lost_after >= 5):
+        if not (isinstance(self.lost_after, int | float) and 5 <= self.lost_after < float("inf")):
             raise KitError(f"lost_after must be a number of at least 5 seconds, got {self.lost_after!r}")
 
     @property
@@ -416,7 +420,8 @@ def _command(kit: Kit) -> list[str]:
         module, config, words = "server.server_train", "fed_server.json", ["org=fmtc"]
     else:
         module, config = "client.client_train", "fed_client.json"
-        words = [f"uid={kit.site}", f"org={_org(kit.name)}", f"heart_beat_interval={kit.plan.lost_after / 10}"]
+        beat = max(2, 2 * int(kit.plan.lost_after / 10))  # FLARE sleeps in steps of 2 seconds, and not at all below
+        words = [f"uid={kit.site}", f"org={_org(kit.name)}", f"heart_beat_interval={beat}"]
     flags = ["-m", str(kit.workspace), "-s", config, "--set", "secure_train=true", *words, "config_folder=config"]
     script = str(Path(serve.__file__))
     return [sys.executable, "-u", "-P", script, f"nvflare.private.fed.app.{module}", *flags]

@@ -511,7 +511,8 @@ class FmtcExecutor(Executor):
         columns = site.columns()
         check_downlink(message, columns.width, self.hyper.n_clusters)
         if message.phase == "survey":
-            return survey(columns, (kit / SALT).read_text(encoding="ascii").strip())
+            salt = (kit / SALT).read_text(encoding="ascii").strip()
+            return survey(columns, f"{salt} {self.run_id}")  # so that the hashes of two runs cannot be linked
         assert message.findings is not None
         findings = from_verdict(message.findings, site.client_id)
         said = {

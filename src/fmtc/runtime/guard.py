@@ -77,11 +77,10 @@ def check_downlink(message: Downlink, d: int, k: int) -> None:
         if not np.array_equal(np.sort(order), np.arange(k)):
             raise RefusedError(f"order is not one of {k} clusters")
     for name in ("shift", "stretch"):
-        values = getattr(message, name, None)
-        _check_array(name, values, None if values is None else (values.size,))
-    keep = getattr(message, "keep", None)
+        _check_array(name, getattr(message, name), None)
+    keep = message.keep
     if keep is not None:
-        _check_array("keep", keep, (keep.size,), kinds="iu")
+        _check_array("keep", keep, None, kinds="iu")
         if not (keep.size and np.all(np.diff(keep) > 0) and keep[0] >= 0 and keep[-1] < d):
             raise RefusedError(f"keep does not name columns out of {d}, in order")
     if message.findings is not None:
@@ -93,6 +92,8 @@ def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
     if uplink.error is not None:
         if not (isinstance(uplink.error, str) and uplink.error.isidentifier() and len(uplink.error) < 100):
             raise RefusedError("error is not the name of a kind of error")
+        if any(value is not None for name, value in vars(uplink).items() if name != "error"):
+            raise RefusedError("an error comes alone")
         return
     _check_fields(uplink, asked.phase, UPLINKS, set())
     for name in ("n_samples", "n_features"):
@@ -102,13 +103,12 @@ def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
     _check_number("energy", uplink.energy, above=-1e-300)
     for name in ("cut", "misfit"):
         _check_number(name, getattr(uplink, name))
-    _check_array("W", uplink.W, None if asked.guide is None else asked.guide.shape)
+    _check_array("W", uplink.W, () if asked.guide is None else asked.guide.shape)
     _check_array("centers", uplink.centers, (k, k))
     if asked.phase == "survey":
         _check_survey(uplink)
     for name in ("means", "squares", "document_counts"):
-        values = getattr(uplink, name, None)
-        _check_array(name, values, None if values is None else (values.size,), kinds="fiu")
+        _check_array(name, getattr(uplink, name), None, kinds="fiu")
 
 
 def _check_survey(uplink: Uplink) -> None:
@@ -179,13 +179,16 @@ def _check_number(name: str, value: Any, above: float | None = None) -> None:
 
 
 def _check_array(name: str, array: Any, shape: tuple[int, ...] | None, kinds: str = "f") -> None:
+    """Refuse all but a finite array of this shape, or a vector of any length where it is None."""
     if array is None:
         return
     if not isinstance(array, np.ndarray):
         raise RefusedError(f"{name} is no array")
     if array.dtype.kind not in kinds or array.dtype.itemsize not in (4, 8):
         raise RefusedError(f"{name} holds {array.dtype}")
-    if array.shape != shape:
+    if shape is None and array.ndim != 1:
+        raise RefusedError(f"{name} has shape {array.shape}, and is no vector")
+    if shape is not None and array.shape != shape:
         raise RefusedError(f"{name} has shape {array.shape}, not {shape}")
     if not np.isfinite(array).all():
         raise RefusedError(f"{name} holds NaN or infinity")

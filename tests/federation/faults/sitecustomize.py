@@ -2,9 +2,13 @@
 
 ``KIND@ROUND`` or ``KIND@ROUND:SECONDS``, several with commas between; each happens once, and leaves a file in the kit
 so that the silo behaves after a restart. ``slow@0:SECONDS`` delays every round.
+
+With FMTC_TEST_RECORD, the name of a file, each process writes there what it asks of the network: a line of JSON for
+every name it looks up, and every address it binds, dials or sends to.
 """
 
 import importlib.util
+import json
 import os
 import sys
 import time
@@ -62,6 +66,27 @@ def _patch(flare):
         return Shareable({"garbage": b"\x00\xff" * 100})
 
     flare.FmtcExecutor.answer, flare._envelope = faulty, spoilt
+
+
+RECORD = os.environ.get("FMTC_TEST_RECORD")
+
+
+def _record(event, args):
+    """An audit hook: Python calls it whichever library asks."""
+    if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
+        asked = args[0]
+    elif event in ("socket.bind", "socket.connect", "socket.sendto"):
+        asked = args[1]
+    else:
+        return
+    line = json.dumps([event, list(asked) if isinstance(asked, tuple) else asked, os.getpid()], default=repr)
+    handle = os.open(RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(handle, line.encode() + b"\n")
+    os.close(handle)
+
+
+if RECORD:
+    sys.addaudithook(_record)
 
 
 class _Hook(MetaPathFinder):
