@@ -816,7 +816,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     assert params[0] == params[1]
 
     known = config_keys(main_group.commands["fit"])
-    untouched = {"id_column", "client_column", "resume", "verbose"}
+    untouched = {"id_column", "client_column", "text_column", "resume", "verbose"}
     assert set(settings) | untouched == set(known)
 
 

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 import fmtc
-from fmtc import FMTC, FileError, Hyper, LocalTransport, cli
+from fmtc import FMTC, FileError, Hyper, LocalTransport, cli, steps
 from fmtc.runtime.wire import read_tensors, write_tensors
 from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
 from fmtc.tables import DataError, read_silos
@@ -163,6 +163,16 @@ def test_labels_and_topics():
     assert fmtc.clustering_accuracy(topics, found) > 0.9
     assert_array_equal(model.predict(7 * new, clients="west"), found)  # the length of a row does not matter
     assert_allclose(model.predict_proba(7 * new, clients="west"), model.predict_proba(new, clients="west"), atol=1e-12)
+
+
+def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch):
+    X = DATA["north"].toarray()
+    model = short(max_iter=2).fit(X)
+    calls = (model.predict, model.transform, model.predict_proba)
+    whole = [call(X) for call in calls]
+    monkeypatch.setattr(steps, "BLOCK", 7)
+    for call, answer in zip(calls, whole, strict=True):
+        assert_allclose(call(X), answer, rtol=0, atol=1e-13)
 
 
 def test_scores_are_those_of_weighted_rows():
@@ -418,8 +428,9 @@ def test_what_inspect_says_of_a_model_of_texts(run):
 
 def test_another_scale_for_texts(folder):
     files = [folder / f"{name}.csv" for name in SILOS]
-    args = ("-k", 3, "--text-column", "note", *ROLES, "--max-iter", 1, "--scale", "none", "--out", folder / "plain")
-    fmtc_ok("fit", *files, *args)
+    (folder / "c.toml").write_text('[fit]\ntext_column = "note"\nmax_iter = 1\nscale = "none"\n')
+    fmtc_ok("fit", *files, "-k", 3, *ROLES, "--config", folder / "c.toml", "--out", folder / "plain")
+    assert fmtc.load(folder / "plain" / "model").text_recipe_ == TextRecipe("note")
     assert fmtc.load(folder / "plain" / "model").scale == "none"
 
 

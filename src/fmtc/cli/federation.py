@@ -103,6 +103,7 @@ class View:
         notes = {
             "away": f"{self.site(event)} was lost",
             "silo back": f"{silos} is back; going on from the last round",
+            "job gone": f"{event.get('why')}; trying again from the last round",
             "server lost": "the server process was lost; starting it again and going on from the last round",
             "lost": f"{event.get('why')}; trying again from the last round",
             "refused": f"a message of {self.site(event)} was refused: {event.get('why')}",
@@ -231,7 +232,7 @@ def federate_local(
                 model._hyper(), weights=model._weights(), min_clients=min_clients, deadline=deadline, listen=view
             )
         for cid in outcome.about["missing"]:
-            words.note(f"silo {cid!r} was away at the end and has no model")
+            words.note(f"silo {cid!r} was lost and has no model")
         silos = [silo for silo in silos if silo.name in outcome.silos]
         for result in outcome.silos.values():
             for note in result.notes:
@@ -437,7 +438,7 @@ def coordinate(
         raise
     _, about = read_result(folder / "result.safetensors")
     for silo in about["missing"]:
-        words.note(f"silo {silo!r} was away at the end and has no model of this run")
+        words.note(f"silo {silo!r} was lost and has no model of this run")
     report = {
         "kind": "fmtc consensus report",
         "schema": runs.REPORT_FORMAT,

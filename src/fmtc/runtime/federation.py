@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -245,7 +246,9 @@ def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite
                 else:
                     shutil.move(made / plan.sites[name], kit)
                     _write_secret(kit / SALT, salt)
-                _set_policy(kit / "server" if role == "coordinator" else kit, plan, role)
+                workspace = kit / "server" if role == "coordinator" else kit
+                _set_policy(workspace, plan, role)
+                _write_readme(kit, workspace, plan, role)
                 certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
                 about = {
                     "kind": "fmtc kit",
@@ -324,8 +327,8 @@ def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
     else:
         resources["allow_log_streaming"] = False
         write_json(local / "resources.json", resources)
-    rights = dict.fromkeys(("submit_job", "manage_job", "view", "operate"), "any")
-    rights |= dict.fromkeys(("clone_job", "download_job", "byoc", "shell_commands"), "none")
+    rights = dict.fromkeys(("submit_job", "manage_job", "view"), "any")
+    rights |= dict.fromkeys(("clone_job", "download_job", "operate", "byoc", "shell_commands"), "none")
     authorization = {"format_version": "1.0", "permissions": {"project_admin": rights}}
     write_json(local / "authorization.json", authorization)
     for template in local.glob("*.default"):
@@ -354,6 +357,23 @@ def is_loopback(host: str) -> bool:
     return False
 
 
+def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str) -> None:
+    """Say what a kit is for, in place of FLARE's words about scripts that are not here."""
+    for theirs in workspace.rglob("readme.txt"):
+        theirs.unlink()
+    command = (
+        "coordinate --kit FOLDER -k 4 --out run"
+        if role == "coordinator"
+        else "join --kit FOLDER --data FILE --out ours"
+    )
+    (kit / "README.txt").write_text(
+        f"The kit of the {role} {kit.name if role == 'silo' else ''} in the federation {plan.name!r}, whose coordinator\n"
+        f"is {plan.host}:{plan.port}. It holds a private key: keep it to yourself.\n\n"
+        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n",
+        encoding="utf-8",
+    )
+
+
 def _write_secret(path: Path, text: str) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="ascii") as stream:
@@ -369,6 +389,19 @@ def _tighten(folder: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- processes
 
 
+JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def _tidy(kit: Kit) -> None:
+    """Throw away what FLARE keeps of jobs that are over, and a log that has grown long."""
+    for folder in kit.workspace.iterdir():
+        if folder.is_dir() and JOB.fullmatch(folder.name):
+            shutil.rmtree(folder, ignore_errors=True)
+    log = kit.path / CONSOLE
+    if log.exists() and log.stat().st_size > 10_000_000:
+        log.replace(log.with_suffix(".old.log"))
+
+
 class Process:
     """FLARE's server or a silo's client, in a process of its own that ends with this one.
 
@@ -378,6 +411,7 @@ class Process:
     def __init__(self, kit: Kit):
         self.kit = kit
         self.log = kit.path / CONSOLE
+        _tidy(kit)
         handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(handle, "ab") as stream:
             self.process = subprocess.Popen(
@@ -542,11 +576,12 @@ class ServerLostError(FederationError):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """FLARE's session prints and logs; nobody asked for it."""
+    """FLARE's session prints, logs and uses what is deprecated; nobody asked for it."""
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
     finally:
         logging.disable(level)
@@ -568,14 +603,14 @@ def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path
         "lost_after": plan.lost_after,
         "preflight": order.preflight,
     }
-    config = folder / "app" / "config"
-    config.mkdir(parents=True)
+    apps = {"coordinator": ["server"], "silo": names}  # a silo does not get the coordinator's part
+    for app in apps:
+        (folder / app / "config").mkdir(parents=True)
     write_json(
-        folder / "meta.json",
-        {"name": "fmtc", "min_clients": len(names), "resource_spec": {}, "deploy_map": {"app": ["server", *names]}},
+        folder / "meta.json", {"name": "fmtc", "min_clients": len(names), "resource_spec": {}, "deploy_map": apps}
     )
     write_json(
-        config / "config_fed_server.json",
+        folder / "coordinator" / "config" / "config_fed_server.json",
         {
             "format_version": 2,
             **_INLINE,
@@ -586,7 +621,7 @@ def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path
     )
     executor = {"path": EXECUTOR, "args": {"run_id": order.run_id, "hyper": hyper}}
     write_json(
-        config / "config_fed_client.json",
+        folder / "silo" / "config" / "config_fed_client.json",
         {
             "format_version": 2,
             **_INLINE,
@@ -656,6 +691,8 @@ def supervise(
                 job = coordinator.submit(write_job(Path(scratch) / "job", order, coordinator.kit.plan, present))
             listen({"event": "submitted", "time": time.time(), "silos": sorted(present)})
             ended, rounds, why = _attend(coordinator, job, follow, present, listen, tend)
+            if ended == "gone":
+                listen({"event": "job gone", "time": time.time(), "why": why})
         except ServerLostError as error:
             listen({"event": "server lost", "time": time.time(), "why": str(error)})
             coordinator.close()
@@ -757,7 +794,7 @@ def _attend(
                 ended, why = event["event"], event.get("why", "")
         time.sleep(0.05)
     if not ended:
-        return "lost", rounds, f"the job ended as {status}"
+        return "gone", rounds, f"a process of the job was lost ({status})"
     return ended, rounds, why
 
 
@@ -953,3 +990,9 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+__all__ = [
+    "Coordinator", "DifferError", "Kit", "KitError", "LocalFederation", "Membership", "Order", "Outcome", "Plan",
+    "Process", "provision", "read_plan", "supervise",
+]  # fmt: skip

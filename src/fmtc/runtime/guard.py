@@ -192,3 +192,6 @@ def _check_array(name: str, array: Any, shape: tuple[int, ...] | None, kinds: st
         raise RefusedError(f"{name} has shape {array.shape}, not {shape}")
     if not np.isfinite(array).all():
         raise RefusedError(f"{name} holds NaN or infinity")
+
+
+__all__ = ["RefusedError", "check_downlink", "check_uplink"]

@@ -73,13 +73,14 @@ RECORD = os.environ.get("FMTC_TEST_RECORD")
 
 def _record(event, args):
     """An audit hook: Python calls it whichever library asks."""
+    kind = ""
     if event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
         asked = args[0]
     elif event in ("socket.bind", "socket.connect", "socket.sendto"):
-        asked = args[1]
+        kind, asked = args[0].type.name, args[1]
     else:
         return
-    line = json.dumps([event, list(asked) if isinstance(asked, tuple) else asked, os.getpid()], default=repr)
+    line = json.dumps([event, list(asked) if isinstance(asked, tuple) else asked, kind, os.getpid()], default=repr)
     handle = os.open(RECORD, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(handle, line.encode() + b"\n")
     os.close(handle)
