@@ -21,7 +21,7 @@ ROUNDS = 6
 
 def silo_rows(dtype=np.float64):
     rng = np.random.default_rng(0)
-    centers = 2.5 * rng.normal(size=(4, 10))
+    centers = 1.2 * rng.normal(size=(4, 10))
     sizes = {"a": 60, "b": 90, "c": 120}
     return {
         cid: (centers[rng.integers(4, size=n)] + rng.normal(size=(n, 10))).astype(dtype) for cid, n in sizes.items()

@@ -289,6 +289,7 @@ ADMIN = ["permissions", "project_admin"]
         ("authorization.json", [*ADMIN, "byoc"], "any", "project_admin has the right byoc"),
         ("authorization.json", [*ADMIN, "shell_commands"], "any", "project_admin has the right shell_commands"),
         ("authorization.json", [*ADMIN, "download_job"], "any", "project_admin has the right download_job"),
+        ("authorization.json", [*ADMIN, "operate"], "any", "project_admin has the right operate"),
         ("authorization.json", ["permissions", "lead"], "any", "lead has the right byoc"),
         ("../startup/fed_client.json", ["client", "connection_security"], "clear", "'clear', not mutual TLS"),
     ],

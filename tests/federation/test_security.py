@@ -504,12 +504,13 @@ def jobs(study, tmp_path_factory):
     ids = {}
     for name in ("code", "component", "executor"):
         job = write_job(folder / name, Order(Hyper(n_clusters=2, max_iter=2), folder, name), plan, {"north"})
-        client = job / "app/config/config_fed_client.json"
+        (client,) = job.rglob("config_fed_client.json")
         mark = str(folder / f"{name}-{MARK}")
         executor = read_json(client)["executors"][0]["executor"]
         if name == "code":
-            (job / "app/custom").mkdir()
-            (job / "app/custom/foreign.py").write_text(
+            custom = client.parents[1] / "custom"
+            custom.mkdir()
+            (custom / "foreign.py").write_text(
                 f"open({mark!r}, 'w').close()\nfrom fmtc.runtime.flare import FmtcExecutor as Foreign\n"
             )
             change(client, ["executors", 0, "executor"], executor | {"path": "foreign.Foreign"})
@@ -625,8 +626,11 @@ def observed(tmp_path_factory):
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(listening(connections.append))
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
-            patch.setenv(name, f"http://127.0.0.1:{proxy}")
+        for name in ("http_proxy", "https_proxy", "ws_proxy", "wss_proxy", "all_proxy"):
+            for spelling in (name, name.upper()):
+                patch.setenv(spelling, f"http://127.0.0.1:{proxy}")
+        for name in ("no_proxy", "NO_PROXY"):
+            patch.delenv(name, raising=False)
         patch.setenv("PYTHONPATH", str(FAULTS), prepend=os.pathsep)
         patch.setenv("FMTC_TEST_RECORD", str(record))
         for name in ("getaddrinfo", "gethostbyname"):  # in this process, where the coordinator's session is

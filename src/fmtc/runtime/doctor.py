@@ -38,7 +38,9 @@ FLARE = (2, 9)  # the series fmtc was tested with
 SOON = timedelta(days=30)  # a certificate that ends this soon is worth a word
 DRIFT = timedelta(minutes=5)  # clocks may differ this much
 NEEDED, WANTED = 100 * 10**6, 10**9  # bytes free: without the first nothing works, FLARE's logs may grow to the second
+PROXIES = {f"{kind}_proxy" for kind in ("http", "https", "ws", "wss", "all", "grpc")}
 TIMEOUT = 5.0
+RIGHTS = ("submit_job", "manage_job", "view")  # all that the coordinator may do in a silo
 SERVER = "server"  # the coordinator's name in its certificate
 
 
@@ -349,8 +351,10 @@ def _open_doors(kit: Kit) -> Iterator[str]:
             yield f"{component['path']} is no part of FLARE"
     rights = read_json(local / "authorization.json")["permissions"]
     for role, may in rights.items():
-        for right in ("byoc", "shell_commands", "download_job", "clone_job"):
-            if (may if isinstance(may, str) else may.get(right, "none")) != "none":
+        if isinstance(may, str):
+            may = dict.fromkeys(("byoc", "shell_commands"), may)
+        for right, whom in may.items():
+            if right not in RIGHTS and whom != "none":
                 yield f"{role} has the right {right}"
     if (local / "custom").exists():
         yield f"{local / 'custom'} holds code that FLARE would load"
@@ -367,11 +371,7 @@ def _open_doors(kit: Kit) -> Iterator[str]:
 def proxy(kit: Kit, environment: Mapping[str, str] | None = None) -> Check:
     """Whether a proxy of the environment would come between us and the coordinator: FLARE over gRPC would take it."""
     environment = os.environ if environment is None else environment
-    named = [
-        name
-        for name in sorted(environment)
-        if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy") and environment[name]
-    ]
+    named = [name for name in sorted(environment) if name.lower() in PROXIES and environment[name]]
     if not named:
         return Check("proxy", True, "none in the environment")
     bypassed = {"no": environment.get("no_proxy") or environment.get("NO_PROXY", "")}

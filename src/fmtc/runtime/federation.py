@@ -361,17 +361,16 @@ def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str) -> None:
     """Say what a kit is for, in place of FLARE's words about scripts that are not here."""
     for theirs in workspace.rglob("readme.txt"):
         theirs.unlink()
-    command = (
-        "coordinate --kit FOLDER -k 4 --out run"
-        if role == "coordinator"
-        else "join --kit FOLDER --data FILE --out ours"
+    if role == "coordinator":
+        who, command = "the coordinator", "coordinate --kit FOLDER -k 4 --out run"
+    else:
+        who, command = f"silo {kit.name}", "join --kit FOLDER --data FILE --out ours"
+    text = (
+        f"The kit of {who} in the federation {plan.name}, which meets at {plan.host}:{plan.port}.\n"
+        f"It holds a private key: keep it to yourself.\n\n"
+        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n"
     )
-    (kit / "README.txt").write_text(
-        f"The kit of the {role} {kit.name if role == 'silo' else ''} in the federation {plan.name!r}, whose coordinator\n"
-        f"is {plan.host}:{plan.port}. It holds a private key: keep it to yourself.\n\n"
-        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n",
-        encoding="utf-8",
-    )
+    (kit / "README.txt").write_text(text, encoding="utf-8")
 
 
 def _write_secret(path: Path, text: str) -> None:
