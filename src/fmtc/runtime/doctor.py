@@ -360,9 +360,10 @@ def _open_doors(kit: Kit) -> Iterator[str]:
         yield f"{local / 'custom'} holds code that FLARE would load"
     where, section = ("fed_server.json", "servers") if coordinator else ("fed_client.json", "client")
     config = read_json(kit.startup / where)[section]
-    security = (config[0] if coordinator else config).get("connection_security")
-    if security != "mtls":
-        yield f"connections are of kind {security!r}, not mutual TLS"
+    inside = read_json(local / "comm_config.json")["internal"]["resources"]
+    for place, connection in (("with others", config[0] if coordinator else config), ("inside this machine", inside)):
+        if connection.get("connection_security") != "mtls":
+            yield f"connections {place} are of kind {connection.get('connection_security')!r}, not mutual TLS"
 
 
 # --------------------------------------------------------------------------------------------------- the connection

@@ -331,6 +331,9 @@ def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
     rights |= dict.fromkeys(("clone_job", "download_job", "operate", "byoc", "shell_commands"), "none")
     authorization = {"format_version": "1.0", "permissions": {"project_admin": rights}}
     write_json(local / "authorization.json", authorization)
+    # FLARE's processes of one machine talk to each other too: not in the clear, and not to other users of the machine
+    inside = {"scheme": "tcp", "resources": {"host": "localhost", "connection_security": "mtls"}}
+    write_json(local / "comm_config.json", {"internal": inside})
     for template in local.glob("*.default"):
         if template.name in ("resources.json.default", "authorization.json.default"):
             template.unlink()

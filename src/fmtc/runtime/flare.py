@@ -8,6 +8,7 @@ written to its own folder as the last act of each step, under the number of the 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 import time
@@ -55,6 +56,7 @@ except ImportError as error:
 Array = np.ndarray
 
 TASK = "fmtc"
+RUN = re.compile("[A-Za-z0-9_-]{1,64}")  # names of runs, which come from the coordinator
 SITE_FILE = "fmtc.json"  # in the `local` folder of a silo's kit: which file holds the rows, and how to read it
 SALT = "salt"  # file of a silo's kit: the silos' common secret, which the coordinator does not have
 STATES = "fmtc"  # folder of a silo's kit with one folder per run
@@ -435,6 +437,8 @@ class FmtcExecutor(Executor):
 
     def __init__(self, run_id: str, hyper: dict[str, Any]):
         super().__init__()
+        if not (isinstance(run_id, str) and RUN.fullmatch(run_id)):  # it names a folder here
+            raise RefusedError(f"{run_id!r} is no name of a run")
         self.run_id, self.hyper = run_id, Hyper(**hyper)
         self.client: ClientState | None = None
         self.finished: ClientState | None = None

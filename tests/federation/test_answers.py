@@ -1,0 +1,133 @@
+"""Answers, with real processes: late, wrong, none at all; and runs that go on with fewer silos, or stop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fmtc import Hyper
+from fmtc.runtime.driver import ClientError
+from fmtc.runtime.flare import Site
+
+from .conftest import HYPER, ROUNDS, Trouble, assert_same, expected, family, silo_rows, slay
+
+pytestmark = pytest.mark.federation
+
+
+# ------------------------------------------------------------------------------------------------ nothing disturbed
+
+
+@pytest.mark.parametrize(
+    ("kind", "coupling"),
+    [("float64", "subspace"), ("float32", "tensor"), ("sparse", "tensor"), ("sparse", "subspace")],
+)
+def test_local_and_flare_give_equal_bytes(healthy, tmp_path, kind, coupling):
+    rows = silo_rows(np.float32 if kind == "float32" else np.float64)
+    if kind == "sparse":
+        rows = {cid: sp.csr_array(np.where(X > 0.5, X, 0)) for cid, X in rows.items()}
+    hyper = Hyper(n_clusters=4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, seed=7)
+    try:
+        for cid, X in rows.items():
+            path = tmp_path / f"{cid}.np{'z' if kind == 'sparse' else 'y'}"
+            sp.save_npz(path, X) if kind == "sparse" else np.save(path, X)
+            Site(cid, str(path)).write(healthy.kits[cid].path)
+        outcome = healthy.run(hyper, weights={"a": 1.0, "b": 2.0, "c": 1.0})
+    finally:
+        for site in healthy.sites.values():
+            site.write(healthy.kits[site.client_id].path)
+    assert_same(outcome, *expected(rows, hyper, weights={"a": 1.0, "b": 2.0, "c": 1.0}))
+
+
+# --------------------------------------------------------------------------------------------- with fewer than all
+
+
+def test_a_bad_answer_costs_its_round_and_no_more(healthy, data, misbehave):
+    misbehave("nan@2,shape@3,raise@4,kind@6,stale@7,garbage@8")
+    healthy.restart("b")
+    trouble = Trouble(None)
+    hyper = replace(HYPER, max_iter=9)
+    outcome = healthy.run(hyper, listen=trouble, min_clients=2, deadline=60.0)
+    assert [record.missing for record in outcome.history] == [
+        ("b",) if r in {2, 3, 4, 6, 7, 8} else () for r in range(1, 10)
+    ]
+    assert [record.refused for record in outcome.history] == [0, 1, 1, 0, 0, 1, 1, 1, 0]
+    why = [event["why"] for event in trouble.events if event["event"] == "refused"]
+    assert why == [
+        "W holds NaN or infinity",
+        "W has shape (9, 4), not (10, 4)",
+        "W holds int64",
+        "it answers round 6, not round 7",
+        "it cannot be read: ValueError",
+    ]
+    assert trouble.kinds.count("submitted") == 1
+    assert_same(outcome, *expected(data, hyper, away={2, 3, 4, 6, 7, 8}))
+
+
+def test_a_late_answer_is_thrown_away(healthy, data, misbehave):
+    misbehave("late@3:5")
+    healthy.restart("b")
+    trouble = Trouble(None)
+    outcome = healthy.run(HYPER, listen=trouble, min_clients=2, deadline=3.0)
+    away = {record.round_no for record in outcome.history if "b" in record.missing}
+    assert min(away) == 3
+    assert outcome.history[-1].missing == ()
+    # it had gone on to round 3 by itself, and must go back to where its last answer counted
+    assert_same(outcome, *expected(data, away=away))
+
+
+def test_a_silo_that_never_answers_and_one_that_is_gone(healthy, data, misbehave, monkeypatch):
+    misbehave("late@3:1000")
+    healthy.restart("b")
+    outcome = healthy.run(HYPER, min_clients=2, deadline=2.0)
+    assert_same(outcome, *expected(data, away={*range(3, ROUNDS + 1), "finish"}))
+    monkeypatch.undo()
+    healthy.restart("b")
+
+    healthy.tends = False
+    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
+    outcome = healthy.run(HYPER, listen=trouble, min_clients=2)
+    assert_same(outcome, *expected(data, away={*range(4, ROUNDS + 1), "finish"}))
+    assert trouble.kinds.count("away") == 1
+    healthy.restart("b")
+
+
+def test_a_silo_that_returns_is_taken_in_again(healthy, data, misbehave, monkeypatch):
+    misbehave("slow@0:1.5")
+    healthy.restart("a")
+    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
+    outcome = healthy.run(HYPER, listen=trouble, min_clients=2)
+    monkeypatch.undo()
+    healthy.restart("a")
+    away = {record.round_no for record in outcome.history if "b" in record.missing}
+    assert away
+    assert "silo back" in trouble.kinds
+    assert outcome.history[-1].missing == ()
+    assert_same(outcome, *expected(data, away=away))
+
+
+# ------------------------------------------------------------------------------------------------- below the quorum
+
+
+def test_below_the_quorum_it_stops_and_can_be_resumed(healthy, undisturbed):
+    healthy.tends = False
+    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
+    with pytest.raises(ClientError, match="2 of 3 silos are there, 3 needed"):
+        healthy.run(HYPER, listen=trouble, wait=3.0)
+    healthy.tends = True
+    healthy.restart("b")
+    assert_same(healthy.resume(), *undisturbed)
+
+
+def test_a_silo_whose_code_raises_stops_the_run_at_once(healthy, undisturbed, misbehave):
+    misbehave("raise@3")
+    healthy.restart("b")
+    trouble = Trouble(None)
+    with pytest.raises(ClientError, match="client 'b' failed in round 3: OwnError: ran into OSError"):
+        healthy.run(HYPER, listen=trouble)
+    assert trouble.kinds.count("submitted") == 1
+    assert not any("disk of this test" in str(event) for event in trouble.events)  # the sentence stays in the silo
+    assert "disk of this test" in (healthy.kits["b"].path / "console.log").read_text()
+    assert_same(healthy.resume(), *undisturbed)

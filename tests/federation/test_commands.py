@@ -1,0 +1,316 @@
+"""The commands of a federation, as people give them: one machine, many silos, interrupts, and a run gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from fmtc.cli import main_group
+from fmtc.runtime.federation import LocalFederation, free_port
+from fmtc.runtime.flare import Site
+
+from .conftest import HYPER, assert_same, expected, family, none_left, processes_of, silo_rows, slay
+
+NAMES = ("north", "south", "west")
+SETTINGS = ("-k", "4", "--max-iter", "5", "--tol", "0", "--n-neighbors", "15", "--random-state", "3")
+
+
+def write_tables(folder, texts=False):
+    rng = np.random.default_rng(1)
+    vocabulary = [f"{stem}{i}" for stem in ("goal", "vote", "cell", "song") for i in range(12)]
+    for name, X in zip(NAMES, silo_rows().values(), strict=True):
+        frame = pl.DataFrame({f"x{j}": X[:, j] for j in range(X.shape[1])})
+        if texts:
+            topic = rng.integers(4, size=len(X))
+            words = [
+                " ".join(vocabulary[12 * t + w] if rng.random() < 0.8 else vocabulary[rng.integers(48)] for w in row)
+                for t, row in zip(topic, rng.integers(12, size=(len(X), 15)), strict=True)
+            ]
+            frame = pl.DataFrame({"text": words})
+        frame.with_columns(patient=pl.Series([f"{name}-{i}" for i in range(len(X))])).write_csv(folder / f"{name}.csv")
+    return [str(folder / f"{name}.csv") for name in NAMES]
+
+
+def in_process(*words):
+    plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "COLUMNS": "200"}
+    return CliRunner().invoke(main_group, [str(word) for word in words], prog_name="fmtc", env=plain)
+
+
+def start(*words, **options):
+    """A command in a process of its own."""
+    environment = os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "fmtc.cli", *map(str, words)], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+def finish(process, patience=120):
+    out, err = process.communicate(timeout=patience)
+    return process.returncode, out, err
+
+
+def wait_until(holds, patience=90.0):
+    end = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
+
+
+def assert_same_run(ours, theirs):
+    """Two folders of `fmtc fit` hold the same labels and models, to the last byte."""
+    for kind in ("labels", "model"):
+        names = sorted(path.name for path in (theirs / kind).iterdir())
+        assert sorted(path.name for path in (ours / kind).iterdir()) == names
+        for name in names:
+            if name != "model.json":
+                assert (ours / kind / name).read_bytes() == (theirs / kind / name).read_bytes(), name
+    assert history(ours) == history(theirs)
+
+
+def history(run):
+    """Its lines, but for the time they took."""
+    lines = json.loads((run / "history.json").read_text())
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+
+# ---------------------------------------------------------------------------------------------- the short form
+
+
+def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
+    files = write_tables(tmp_path)
+    options = (*files, "--id-column", "patient", *SETTINGS, "--scale", "global")
+    done = in_process("federate", "local", *options, "--out", tmp_path / "run", "--json")
+    assert done.exit_code == 0, done.output
+    assert in_process("fit", *options, "--out", tmp_path / "fit").exit_code == 0
+    assert_same_run(tmp_path / "run", tmp_path / "fit")
+    said = json.loads(done.stdout)
+    assert (said["n_iter"], said["missing"], len(said["silos"])) == (5, [], 3)
+    assert "round 5: residuals" in done.stderr
+    assert none_left(tmp_path)
+
+
+def test_a_silo_that_is_killed_costs_time_and_nothing_else(tmp_path):
+    data = silo_rows()
+    for cid, X in data.items():
+        np.save(tmp_path / f"{cid}.npy", X)
+    events = []
+
+    def listen(event):
+        events.append(event["event"])
+        if event["event"] == "round" and event["record"]["round_no"] == 2 and "killed" not in events:
+            events.append("killed")
+            slay(family(federation.processes["b"])[1:])
+
+    with LocalFederation([Site(cid, str(tmp_path / f"{cid}.npy")) for cid in data], lost_after=10.0) as federation:
+        outcome = federation.run(HYPER, listen=listen)
+        folder = federation.folder
+    assert events.count("submitted") == 2
+    assert_same(outcome, *expected(data))
+    assert none_left(folder)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "why"),
+    [
+        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--client-column", "x"), 2, "one file per silo"),
+        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--min-clients", 4), 2, "between 1 and the 3 silos"),
+        (("federate", "local", "FILES", "-k", 4, "--out", "."), 2, "exists"),
+        (("federate", "local", "nowhere.csv", "-k", 4, "--out", "o"), 3, "nowhere.csv does not exist"),
+        (("join", "--kit", "nowhere", "--data", "x.csv", "--out", "o"), 3, "is not a folder"),
+        (("join", "--kit", "kits/coordinator", "--data", "FILES", "--out", "o"), 3, "is the kit of a coordinator"),
+        (("join", "--kit", "kits/north", "--data", "nowhere.csv", "--out", "o"), 3, "nowhere.csv does not exist"),
+        (("join", "--kit", "kits/north", "--data", "FILES", "--out", "o", "--client-column", "x"), 2, "one silo"),
+        (("coordinate", "--kit", "kits/north", "-k", 4, "--out", "o"), 3, "is the kit of a silo"),
+        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o", "--min-clients", 9), 2, "between 1 and"),
+        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "half"), 2, "holds an interrupted run"),
+        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o"), 1, "is taken by another program"),
+        (("preflight",), 2, "give the files of the silos, or the coordinator's kit"),
+    ],
+)
+def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
+    import socket
+
+    monkeypatch.chdir(tmp_path)
+    files = write_tables(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["north","south"]\n')
+        assert in_process("federation", "init", "plan.toml").exit_code == 0
+        (tmp_path / ".half.checkpoint").mkdir()
+        before = sorted(tmp_path.iterdir())
+        given = []
+        for word in words:
+            given += (files if words[0] == "federate" else files[:1]) if word == "FILES" else [word]
+        done = in_process(*given)
+    assert done.exit_code == code, done.output
+    assert why in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+    left = {path.name for path in tmp_path.iterdir()} - {path.name for path in before}
+    assert left <= {".o.checkpoint"}
+
+
+# ---------------------------------------------------------------------------------------------- all of it
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Kits of three silos, and their tables."""
+    files = write_tables(tmp_path)
+    silos = '["north", "south", "west"]'
+    (tmp_path / "plan.toml").write_text(
+        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {silos}\nlost_after = 8\n'
+    )
+    done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
+    assert done.exit_code == 0, done.output
+    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", "north", "south", "west"]
+    started = []
+
+    def join(name, *more):
+        process = start(
+            "join", "--kit", tmp_path / "kits" / name, "--data", tmp_path / f"{name}.csv", "--id-column", "patient",
+            "--out", tmp_path / f"of-{name}", *more,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    join.folder, join.files = tmp_path, files
+    join.coordinator = ("coordinate", "--kit", tmp_path / "kits" / "coordinator", *SETTINGS, "--out", tmp_path / "run")
+    yield join
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert none_left(tmp_path, 15.0)
+
+
+def fit_for(study):
+    out = study.folder / "fit"
+    assert in_process("fit", *study.files, "--id-column", "patient", *SETTINGS, "--out", out).exit_code == 0
+    return out
+
+
+def assert_silos_have_theirs(study):
+    fit = fit_for(study)
+    for name in NAMES:
+        mine = study.folder / f"of-{name}"
+        assert [path.name for path in (mine / "labels").iterdir()] == [f"{name}.csv"]
+        for file in (f"labels/{name}.csv", f"model/{name}.safetensors"):
+            assert (mine / file).read_bytes() == (fit / file).read_bytes()
+        labels = in_process("predict", mine, study.folder / f"{name}.csv", "--id-column", "patient")
+        assert labels.stdout.encode() == (fit / "labels" / f"{name}.csv").read_bytes()
+
+
+@pytest.mark.federation
+def test_join_and_coordinate(study):
+    silos = [study(name) for name in NAMES]
+    done = finish(start(*study.coordinator, "--json"))
+    assert done[0] == 0, done[2]
+    for process in silos:
+        code, _, said = finish(process, 30)
+        assert code == 0, said
+        assert "connected" in said
+    run = study.folder / "run"
+    assert sorted(path.name for path in run.iterdir()) == ["consensus.safetensors", "history.json", "report.json"]
+    said = json.loads(done[1])
+    assert (said["missing"], said["n_iter"], len(said["history"])) == ([], 5, 5)
+    assert not (study.folder / ".run.checkpoint").exists()
+    assert_silos_have_theirs(study)
+
+
+@pytest.mark.federation
+def test_the_coordinator_is_killed_and_goes_on(study, misbehave):
+    misbehave("slow@0:0.5")
+    silos = [study(name) for name in NAMES]
+    events = study.folder / ".run.checkpoint" / "events.jsonl"
+    coordinator = start(*study.coordinator)
+    wait_until(lambda: events.exists() and '"round"' in events.read_text())
+    coordinator.kill()
+    coordinator.communicate()
+    assert none_left(study.folder / "kits" / "coordinator", 10.0)  # its processes went with it
+    refused = in_process(*study.coordinator)
+    assert (refused.exit_code, "--resume" in refused.stderr) == (2, True)
+    done = finish(start(*study.coordinator, "--resume"), 180)
+    assert done[0] == 0, done[2]
+    assert [finish(process, 30)[0] for process in silos] == [0, 0, 0]
+    assert events.exists() is False
+    assert_silos_have_theirs(study)
+    assert history(study.folder / "run") == history(study.folder / "fit")
+
+
+@pytest.mark.federation
+def test_below_the_quorum_and_with_fewer(study):
+    north, south = study("north"), study("south")
+    code, _, said = finish(start(*study.coordinator, "--wait", "8"))
+    assert code == 5, said
+    assert "2 of 3 silos are there, 3 needed" in said
+    assert "west" in said
+    code, _, said = finish(start(*study.coordinator, "--resume", "--wait", "3", "--min-clients", "2"))
+    assert code == 0, said
+    assert "silo 'west' was lost and has no model of this run" in said
+    assert json.loads((study.folder / "run" / "report.json").read_text())["missing"] == ["west"]
+    assert [finish(process, 30)[0] for process in (north, south)] == [0, 0]
+
+
+@pytest.mark.federation
+def test_interrupts_leave_nothing(study, tmp_path):
+    north = study("north")
+    log = study.folder / "kits" / "north" / "console.log"
+    wait_until(log.exists)
+    north.send_signal(signal.SIGINT)
+    assert finish(north, 20)[0] == 130
+    assert none_left(study.folder / "kits")
+    local = start("federate", "local", *study.files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "local")
+    wait_until(lambda: len(psutil.Process(local.pid).children(recursive=True)) > 5)
+    children = psutil.Process(local.pid).children(recursive=True)
+    local.send_signal(signal.SIGINT)
+    code, _, said = finish(local, 30)
+    assert (code, "interrupted" in said) == (130, True)
+    assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
+    assert not (tmp_path / "local").exists()
+
+
+@pytest.mark.federation
+def test_a_killed_join_takes_its_processes_along(study):
+    north = study("north")
+    wait_until(lambda: len(processes_of(study.folder / "kits" / "north")) >= 2)
+    north.kill()
+    north.communicate()
+    assert none_left(study.folder / "kits", 10.0)
+
+
+@pytest.mark.federation
+def test_texts_and_a_preflight_over_the_federation(study):
+    write_tables(study.folder, texts=True)
+    silos = [study(name, "--text-column", "text", "--stay") for name in NAMES]
+    kit = study.folder / "kits" / "coordinator"
+    code, _, said = finish(start("preflight", "--kit", kit, "-k", "4"))
+    assert code == 0, said
+    assert "3 silos agree" in said
+    done = finish(start(*study.coordinator, "--scale", "tfidf"))
+    assert done[0] == 0, done[2]
+    wait_until(lambda: all((study.folder / f"of-{name}" / "report.json").exists() for name in NAMES))
+    for name, process in zip(NAMES, silos, strict=True):
+        assert process.poll() is None  # it stays
+        process.send_signal(signal.SIGINT)
+        assert finish(process, 20)[0] == 130
+        mine = study.folder / f"of-{name}"
+        labels = in_process("predict", mine, study.folder / f"{name}.csv", "--id-column", "patient")
+        assert labels.stdout.encode() == (mine / "labels" / f"{name}.csv").read_bytes()
+    (study.folder / "south.csv").write_text((study.folder / "south.csv").read_text().replace("text", "Text", 1))
+    for name in NAMES:
+        study(name, "--text-column", "Text" if name == "south" else "text", "--force")
+    code, said, _ = finish(start("preflight", "--kit", kit, "-k", "4", "--json"))
+    found = {line["silo"]: [f["code"] for f in line["findings"]] for line in json.loads(said)["silos"]}
+    assert "spelling" in found["south"]
