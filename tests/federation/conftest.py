@@ -143,6 +143,7 @@ class Disturbed(LocalFederation):
     def restart(self, cid):
         """Stop a silo and start it again, under the environment of now; wait until it is there."""
         slay(family(self.processes[cid]))
+        self.processes[cid].process.wait()
         for mark in self.kits[cid].path.glob("fault-*"):
             mark.unlink()
         self.start(cid)

@@ -230,6 +230,12 @@ def test_a_kit_that_is_mixed_up(home, north, tmp_path):
     assert doctor.open_kit(north.path)[0].ok
 
 
+def test_a_coordinator_that_cannot_log_in(coordinator):
+    (coordinator.path / "admin/startup/client.key").unlink()
+    check, kit = doctor.open_kit(coordinator.path)
+    assert kit is None and "admin/startup/client.key missing" in check.found
+
+
 def test_a_kit_that_dials_elsewhere_is_told(north):
     change(north.startup / "fed_client.json", ["servers", 0, "service", "target"], "127.0.0.1:8002")
     check, kit = doctor.open_kit(north.path)

@@ -211,9 +211,12 @@ def open_kit(path: Path) -> tuple[Check, Kit | None]:
         kit = Kit.read(path)
     except (KitError, FileError) as error:
         return Check("kit", False, str(error), "give the folder that `fmtc federation init` made for you"), None
-    missing = [name for name in (*_names(kit), "rootCA.pem") if not (kit.startup / name).is_file()]
+    files = [kit.startup / name for name in (*_names(kit), "rootCA.pem")]
+    if kit.role == "coordinator":
+        files += [kit.path / "admin/startup" / name for name in ("client.crt", "client.key", "rootCA.pem")]
+    missing = [str(file.relative_to(kit.path)) for file in files if not file.is_file()]
     if missing:
-        return Check("kit", False, f"{', '.join(missing)} missing in {kit.startup}", ask), None
+        return Check("kit", False, f"{', '.join(missing)} missing in {kit.path}", ask), None
     wrong = mixed_up(kit)
     if wrong:
         return Check("kit", False, wrong, ask), None
@@ -282,9 +285,8 @@ def expiry(kit: Kit) -> Check:
     """How long our certificates and the authority's hold."""
     ends = {"our certificate": _certificate(kit.startup / _names(kit)[0]).not_valid_after_utc}
     if kit.role == "coordinator":
-        ends["that of the coordinator's log-in"] = _certificate(
-            kit.path / "admin/startup/client.crt"
-        ).not_valid_after_utc
+        log_in = kit.path / "admin/startup/client.crt"
+        ends["that of the coordinator's log-in"] = _certificate(log_in).not_valid_after_utc
     ends["the authority's"] = _certificate(kit.startup / "rootCA.pem").not_valid_after_utc
     now = datetime.now(UTC)
     whose, end = min(ends.items(), key=lambda item: item[1])
