@@ -1,4 +1,4 @@
-"""Bring the README's generated parts up to date from what was measured, or check that they are.
+"""Bring the generated parts of README and docs up to date from what was measured, or check that they are.
 
 python benchmarks/readme.py            # write; runs the demo, about a minute
 python benchmarks/readme.py --check    # exit 1 when a part made from results/ is stale
@@ -19,7 +19,13 @@ HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 RESULTS = HERE / "results"
 PICTURE = "docs/_static/demo.png"
-MAKERS = {"demo": "benchmarks/readme.py", "real data": "benchmarks/real_data.py", "speed": "benchmarks/readme.py"}
+FEDERATION = HERE.parent / "docs" / "federation.md"
+MAKERS = {
+    "demo": "benchmarks/readme.py",
+    "real data": "benchmarks/real_data.py",
+    "speed": "benchmarks/readme.py",
+    "costs": "benchmarks/federation.py",
+}
 
 
 def replace_part(text: str, part: str, content: str) -> str:
@@ -71,6 +77,30 @@ def speed_part() -> str:
     )
 
 
+def costs_part(found: dict[str, Any]) -> str:
+    """What a federation of processes costs, and what rounded messages do."""
+    rows, setting, half = found["silos"], found["setting"], found["float32_messages"]
+    columns = {
+        "silos": "{silos}",
+        "a round, above the local transport": "{overhead:.2f} s",
+        "bytes on the wire / payload": "{wire_over_payload:.2f}",
+        "memory of a silo": "{megabytes_per_silo:.0f} MB",
+        "first round after": "{seconds_to_first_round:.0f} s",
+        "in all": "{seconds_in_all:.0f} s",
+    }
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    lines += ["| " + " | ".join(cell.format(**row) for cell in columns.values()) + " |" for row in rows]
+    return (
+        f"All silos, the server and the measuring on one machine with {rows[0]['cpus']} cores; {setting['rows']} rows, "
+        f"{setting['features']:,} features and {setting['clusters']} clusters each, {setting['rounds']} rounds. "
+        "The payload is 2 d k numbers of 8 bytes per silo and round (`python benchmarks/federation.py`).\n\n"
+        + "\n".join(lines)
+        + f"\n\nWith `--message-dtype float32` {half['bytes_up']:.0%} of the bytes go up; on the digits of `fmtc demo` "
+        f"{half['labels_changed']:.1%} of the labels changed, and W by {half['largest_relative_change_of_W']:.0e} "
+        "of its size at most."
+    )
+
+
 def demo_part() -> str:
     """The demo's picture and table, from running it."""
     result = run_demo(random_state=0, n_jobs=-1)
@@ -93,8 +123,12 @@ def main() -> None:
     before = README.read_text()
     text = replace_part(before, "real data", real_data_part(stored("real_data")))
     text = replace_part(text, "speed", speed_part())
+    page = FEDERATION.read_text()
+    new = replace_part(page, "costs", costs_part(stored("federation")))
     if args.check:
-        raise SystemExit(0 if text == before else "README.md is stale: run python benchmarks/readme.py")
+        stale = [file.name for file, is_stale in ((README, text != before), (FEDERATION, page != new)) if is_stale]
+        raise SystemExit(f"{' and '.join(stale)} stale: run python benchmarks/readme.py" if stale else 0)
+    FEDERATION.write_text(new)
     README.write_text(replace_part(text, "demo", demo_part()))
 
 

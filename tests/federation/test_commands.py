@@ -161,9 +161,6 @@ def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
     assert left <= {".o.checkpoint"}
 
 
-# ---------------------------------------------------------------------------------------------- all of it
-
-
 @pytest.fixture
 def study(tmp_path):
     """Kits of three silos, and their tables."""
@@ -212,7 +209,6 @@ def assert_silos_have_theirs(study):
         assert labels.stdout.encode() == (fit / "labels" / f"{name}.csv").read_bytes()
 
 
-@pytest.mark.federation
 def test_join_and_coordinate(study):
     silos = [study(name) for name in NAMES]
     done = finish(start(*study.coordinator, "--json"))
@@ -227,6 +223,9 @@ def test_join_and_coordinate(study):
     assert (said["missing"], said["n_iter"], len(said["history"])) == ([], 5, 5)
     assert not (study.folder / ".run.checkpoint").exists()
     assert_silos_have_theirs(study)
+
+
+# ---------------------------------------------------------------------------------------------- all of it
 
 
 @pytest.mark.federation
