@@ -933,9 +933,7 @@ def test_a_command_in_a_group_ends_as_any_other(nested):
 
 def test_a_config_file_has_tables_in_tables_for_commands_in_groups(nested, tmp_path):
     config = tmp_path / "c.toml"
-    config.write_text(
-        "[version]\njson = true\n[orchard]\n[orchard.local]\nn_clusters = 4\nquiet = true\njson = true\n"
-    )
+    config.write_text("[version]\njson = true\n[orchard]\n[orchard.local]\nn_clusters = 4\nquiet = true\njson = true\n")
     local = ("orchard", "local", "--config", config)
     assert fmtc_ok(*local, program=nested).stdout == '[4, true, "hello", true]\n'
     assert fmtc_ok(*local, "-k", 5, "--say", "x", program=nested).stdout == '[5, true, "x", true]\n'
