@@ -104,3 +104,13 @@ def test_what_a_client_keeps_on_disk(wrap, tmp_path):
     some.load_clients(tmp_path, ("b", "c"))  # those of the checkpoint, not all there are
     assert [some.clients[cid].round_no for cid in "abc"] == [0, 2, 2]
     assert some.clients["a"].F is None
+
+
+def test_a_hundred_silos_in_one_process():
+    rng = np.random.default_rng(0)
+    data = {f"silo{t:03d}": rng.normal(size=(10, 3)) + 3 * rng.integers(2, size=(10, 1)) for t in range(100)}
+    hyper = Hyper(n_clusters=2, max_iter=2, tol=0, n_init=1, n_neighbors=9)
+    transport = LocalTransport(data, hyper)
+    result = run(transport, hyper)
+    assert result.server.Z.shape == (3, 2, 100)
+    assert all(client.labels is not None for client in transport.clients.values())

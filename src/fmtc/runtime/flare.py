@@ -215,12 +215,7 @@ def _envelope(run_id: str, message: Any, phase: str, round_no: int) -> Any:
     """A message as FLARE carries it: arrays as arrays, beside the run, phase and round it belongs to."""
     meta = {"run": run_id, "phase": phase, "round": round_no}
     flat = {name: np.ascontiguousarray(v) if isinstance(v, np.ndarray) else v for name, v in pack(message).items()}
-    return DXO(DataKind.WEIGHTS, data={"message": kind_of(message), **flat}, meta=meta).to_shareable()
-
-
-def kind_of(message: Any) -> str:
-    """Name of a message's class."""
-    return type(message).__name__
+    return DXO(DataKind.WEIGHTS, data={"message": type(message).__name__, **flat}, meta=meta).to_shareable()
 
 
 def _opened(shareable: Any, kind: type, run_id: str, phase: str | None, round_no: int | None) -> Any:
@@ -307,6 +302,15 @@ class FmtcController(Controller):
             is_active(client_name, reason, fl_ctx)
 
         self.communicator.client_is_active = client_is_active
+        process = self.communicator.process_submission
+
+        def process_submission(client: Any, task_name: str, task_id: str, result: Any, fl_ctx: Any) -> None:
+            if task_id in self.communicator._client_task_map:
+                process(client, task_name, task_id, result, fl_ctx)
+            else:  # FLARE would drop it too, but not tell us
+                transport.take(client.name, result, expected=False)
+
+        self.communicator.process_submission = process_submission
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         self.note("started", sites=here)
         begun = (self.folder / CHECKPOINT).exists()
