@@ -255,7 +255,7 @@ def test_below_the_quorum_and_with_fewer(study):
     assert code == 5, said
     assert "2 of 3 silos are there, 3 needed" in said
     assert "west" in said
-    code, _, said = finish(start(*study.coordinator, "--resume", "--wait", "3", "--min-clients", "2"))
+    code, _, said = finish(start(*study.coordinator, "--resume", "--wait", "40", "--min-clients", "2"))
     assert code == 0, said
     assert "silo 'west' was lost and has no model of this run" in said
     assert json.loads((study.folder / "run" / "report.json").read_text())["missing"] == ["west"]
