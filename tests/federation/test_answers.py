@@ -74,8 +74,8 @@ def test_a_late_answer_is_thrown_away(healthy, data, misbehave):
     away = {record.round_no for record in outcome.history if "b" in record.missing}
     assert min(away) == 3
     assert outcome.history[-1].missing == ()
-    assert sum(record.refused for record in outcome.history) == 1
-    assert "nothing is open" in next(event["why"] for event in trouble.events if event["event"] == "refused")
+    # FLARE's client asks before it sends, and keeps an answer that nobody waits for to itself
+    assert trouble.kinds.count("refused") == 0
     # it had gone on to round 3 by itself, and must go back to where its last answer counted
     assert_same(outcome, *expected(data, away=away))
 

@@ -302,15 +302,6 @@ class FmtcController(Controller):
             is_active(client_name, reason, fl_ctx)
 
         self.communicator.client_is_active = client_is_active
-        process = self.communicator.process_submission
-
-        def process_submission(client: Any, task_name: str, task_id: str, result: Any, fl_ctx: Any) -> None:
-            if task_id in self.communicator._client_task_map:
-                process(client, task_name, task_id, result, fl_ctx)
-            else:  # FLARE would drop it too, but not tell us
-                transport.take(client.name, result, expected=False)
-
-        self.communicator.process_submission = process_submission
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         self.note("started", sites=here)
         begun = (self.folder / CHECKPOINT).exists()
