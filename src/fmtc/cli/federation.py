@@ -146,7 +146,7 @@ class View:
         if self.records:
             rounds = self.max_iter - self.records[-1].round_no
             usual = float(np.median(self.seconds[-10:]))
-            left = f", at most {timedelta(seconds=round(rounds * usual))} left"
+            left = f", at most {timedelta(seconds=round(rounds * usual))} left" if rounds * usual >= 1 else ""
         return Stack(Spinner("dots", Text(self.status + left)), *([table] if self.records else []))
 
 
