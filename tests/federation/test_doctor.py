@@ -445,7 +445,7 @@ def test_a_certificate_for_another_host(home, north, coordinator):
 
 
 def test_a_host_that_is_an_address(tmp_path):
-    """FLARE writes it among the names of the certificate, where TLS would not look for it."""
+    """Its certificate has it as an address, not as a name."""
     kits = provision(Plan("study", "127.0.0.1", 4711, ("north",)), tmp_path / "kits")
     with listening(https(kits[0].startup)) as port:
         assert last(dial(kits[1], port)).ok
