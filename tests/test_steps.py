@@ -116,7 +116,7 @@ def test_schatten_p_lies_in_its_interval():
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("coupling", ("tensor", "subspace")),
+        ("coupling", ("tensor", "subspace", "average")),
         ("align", ("loop", "init", "none")),
         ("scale", ("none", "client", "global", "tfidf")),
         ("labels_from", ("projection", "embedding")),

@@ -9,23 +9,21 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils import ClassifierTags, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from .clients import ClientsMixin, is_mapping
 from .kernels.graph import association, knn_affinity
 from .runtime.driver import Callback, RoundRecord, run
 from .runtime.local import LocalTransport
 from .steps import ClientModel, Hyper, NotFiniteError, assign, memberships, project
 
 Array = np.ndarray
-NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
-SINGLE = "all"  # name of the only client where `clients` is left out
 
 
-class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Federated multi-task clustering: one model per silo, each better for what the others learnt.
 
     Every client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F of its rows and a
@@ -47,9 +45,10 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         norm 1.
     schatten_p : float in (0, 1], default=1.0
         Exponent of the Schatten norm; below 1 small singular values are cut harder and large ones less.
-    coupling : {"tensor", "subspace"}, default="tensor"
+    coupling : {"tensor", "subspace", "average"}, default="tensor"
         What is made low-rank: the d x k x m tensor of projections (the paper), or the matrix of all projections side
-        by side, which depends neither on the order of clients nor on rotations.
+        by side, which depends neither on the order of clients nor on rotations. "average" draws all clients to one
+        common projection, whatever `beta`: a control to compare with.
     align : {"loop", "init", "none"}, default="loop"
         Turn the clients' embeddings to a common frame: every round, after the first round only, or never (the paper).
     n_neighbors : int or "auto", default="auto"
@@ -330,7 +329,7 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         -------
         ndarray of shape (n_samples, n_clusters), or mapping of client to such
         """
-        if _is_mapping(X) and self._output_is_framed():
+        if is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
         return self._each(X, clients, lambda Xt, model: project(Xt, model.W, model.mean, model.keep))
 
@@ -373,7 +372,7 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _fitted_models(self) -> dict[str, ClientModel]:
         if not hasattr(self, "_models"):
             raise AttributeError(f"this {type(self).__name__} instance is not fitted yet; call fit first")
-        return self._models
+        return dict(self._models)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Keep the fitted models in a folder: JSON and one safetensors file per client, no training row inside.
@@ -435,9 +434,6 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
         tags.classifier_tags = ClassifierTags()  # estimator checks look here for what predict_proba returns
         return tags
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_models")
-
     def _output_is_framed(self) -> bool:
         here = getattr(self, "_sklearn_output_config", {})
         return here.get("transform", get_config()["transform_output"]) != "default"
@@ -450,121 +446,16 @@ class FMTC(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, Base
     def _n_features_out(self) -> int:
         return self._k
 
-    def _model_of(self, client: Any) -> ClientModel:
-        try:
-            return self._models[str(client)]
-        except KeyError:
-            known = ", ".join(map(repr, self.client_ids_))
-            raise ValueError(f"unknown client {str(client)!r}; this model knows {known}") from None
-
-    def _each(self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array]) -> Any:
+    def _each(self, X: Any, clients: Any, answer: Callable[[Any, Any], Array], **checks: Any) -> Any:
         """Answer for every row by its client's model, in the order of the rows.
 
         Rows are looked at for NaN and infinity only where their projection, much smaller, has some.
         """
-        check_is_fitted(self)
         try:
-            return self._each_finite(X, clients, answer)
+            return super()._each(X, clients, answer, ensure_all_finite=False, **checks)
         except NotFiniteError:
             self._parts(X, clients, reset=False)  # says what is wrong, and where
             raise
-
-    def _each_finite(self, X: Any, clients: Any, answer: Callable[[Any, ClientModel], Array]) -> Any:
-        parts = self._parts(X, clients, reset=False, ensure_all_finite=False)
-        if len(parts) == 1 and not _is_mapping(X):
-            ((cid, (Xt, _)),) = parts.items()
-            return answer(Xt, self._models[cid])
-        found = {cid: answer(Xt, self._models[cid]) for cid, (Xt, _) in parts.items()}
-        first = next(iter(found.values()))
-        answers = np.empty((sum(map(len, found.values())), *first.shape[1:]), np.result_type(*found.values()))
-        for cid, (_, rows) in parts.items():
-            answers[rows] = found[cid]
-        return self._as_given(X, answers)
-
-    def _as_given(self, X: Any, answers: Array) -> Any:
-        """One array for an array; for a mapping of clients, a mapping of the same keys."""
-        if not _is_mapping(X):
-            return answers
-        ends = np.cumsum([_n_rows(Xt) for Xt in X.values()])
-        return dict(zip(X, np.split(answers, ends[:-1]), strict=True))
-
-    def _parts(self, X: Any, clients: Any, *, reset: bool, **checks: Any) -> dict[str, tuple[Any, Any]]:
-        """Checked rows of each client and where they stand in the input; new clients only when fitting."""
-        checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
-        if _is_mapping(X):
-            return self._parts_of_mapping(X, clients, checks, reset)
-        X = validate_data(self, X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
-        n = X.shape[0]
-        if clients is None:
-            if not reset and len(self.client_ids_) > 1:
-                known = ", ".join(map(repr, self.client_ids_))
-                raise ValueError(f"which client are these rows of? Pass clients=; this model knows {known}")
-            return {SINGLE if reset else self.client_ids_[0]: (X, slice(None))}
-        parts: dict[str, tuple[Any, Any]]
-        if isinstance(clients, str):
-            if clients in NAMELESS:
-                raise ValueError(f"the client is without a name: {clients!r}")
-            names = [clients]
-            parts = {clients: (X, slice(None))}
-        else:
-            names, index = _client_index(clients, n)
-            if len(names) == 1:
-                parts = {names[0]: (X, slice(None))}
-            else:
-                parts = {name: (X[rows], rows) for name, rows in zip(names, index, strict=True)}
-        if not reset:
-            for name in names:
-                self._model_of(name)
-        return parts
-
-    def _parts_of_mapping(
-        self, X: Mapping[Any, Any], clients: Any, checks: dict[str, Any], reset: bool
-    ) -> dict[str, tuple[Any, Any]]:
-        if clients is not None:
-            raise TypeError("X is a mapping of clients already; leave clients= out")
-        if not X:
-            raise ValueError("X is an empty mapping; give at least one client")
-        parts: dict[str, tuple[Any, Any]] = {}
-        begin = 0
-        for key, rows in X.items():
-            name = str(key)
-            if name in NAMELESS:
-                raise ValueError(f"a client is without a name: {key!r}")
-            if name in parts:
-                raise ValueError(f"two clients are called {name!r}; names must differ when written out")
-            if not reset:
-                self._model_of(name)
-            try:
-                Xt = validate_data(self, rows, reset=reset and not parts, **checks)
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"client {name!r}: {error}") from error
-            parts[name] = (Xt, slice(begin, begin + Xt.shape[0]))
-            begin += Xt.shape[0]
-        dtypes = {Xt.dtype for Xt, _ in parts.values()}
-        if len(dtypes) > 1:  # one silo in double precision takes the others along
-            parts = {name: (Xt.astype(np.float64, copy=False), rows) for name, (Xt, rows) in parts.items()}
-        return parts
-
-
-def _is_mapping(X: Any) -> bool:
-    return isinstance(X, Mapping) and not sp.issparse(X)  # a dok_array is a dict as well
-
-
-def _n_rows(X: Any) -> int:
-    return X.shape[0] if hasattr(X, "shape") else len(X)
-
-
-def _client_index(clients: Any, n: int) -> tuple[list[str], list[Array]]:
-    """Names of the clients and the rows of each, from one name per row."""
-    array = np.asarray(clients)
-    if array.ndim != 1 or len(array) != n:
-        raise ValueError(f"clients must hold one name per row: X has {n} rows, clients has shape {array.shape}")
-    values, codes = np.unique(array.astype(str), return_inverse=True)
-    missing = NAMELESS & set(values.tolist())
-    if missing:
-        raise ValueError(f"clients has {int(np.isin(array.astype(str), list(missing)).sum())} rows without a name")
-    order = np.argsort(codes, kind="stable")
-    return values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])
 
 
 def _print_round(record: RoundRecord) -> None:

@@ -290,7 +290,7 @@ def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientStat
     gamma = message.scale / np.sqrt(n) if hyper.rho is None else 1.0
     rows = replace(rows, gamma=float(gamma))
     factors = RidgeFactors(rows, message.ridge)
-    F = spectral_start(graph, k, _stream(hyper, client.client_id, "start")) if client.F is None else client.F
+    F = spectral_start(graph, k, stream(hyper.seed, client.client_id, "start")) if client.F is None else client.F
     return replace(client, rows=rows, graph=graph, factors=factors, F=F)
 
 
@@ -344,7 +344,7 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
         W, mean = client.scaling.fold(W, mean)
     stretch, keep = (None, None) if client.scaling is None else (client.scaling.stretch, client.scaling.keep)
     E = F / _norms(F) if hyper.labels_from == "embedding" else project(X, W, mean, keep)
-    seed = int(_stream(hyper, client.client_id, "kmeans").integers(2**31))
+    seed = int(stream(hyper.seed, client.client_id, "kmeans").integers(2**31))
     centers = _unit_centers(E, k, hyper.n_init, seed)
     model = ClientModel(W, centers, 0.0, mean, stretch, keep)
     labels = (E @ centers.T).argmax(axis=1) if hyper.labels_from == "embedding" else assign(X, model)
@@ -389,9 +389,9 @@ def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState
     return replace(client, model=model, labels=labels)
 
 
-def _stream(hyper: Hyper, client_id: str, purpose: str) -> np.random.Generator:
+def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
     """One stream per client and purpose: order, threads and newcomers do not matter."""
-    return np.random.default_rng([hyper.seed, crc32(client_id.encode()), crc32(purpose.encode())])
+    return np.random.default_rng([seed, crc32(client_id.encode()), crc32(purpose.encode())])
 
 
 # ---------------------------------------------------------------------------------------------------- new rows

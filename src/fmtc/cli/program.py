@@ -274,7 +274,10 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "beta": (float, "Strength of the coupling; 0 leaves the silos alone, 1 shrinks the first consensus to nothing."),
     "ridge": (float, "Weight of the consensus in a silo's regression."),
     "schatten_p": (float, "Exponent of the Schatten norm, above 0 and at most 1."),
-    "coupling": (click.Choice(COUPLINGS), "What is made low-rank: the tensor of projections, or all side by side."),
+    "coupling": (
+        click.Choice(COUPLINGS),
+        "What is made low-rank: the tensor of projections, or all side by side; average makes them one.",
+    ),
     "align": (click.Choice(ALIGNMENTS), "Turn the silos to a common frame: each round, once, or never."),
     "n_neighbors": (_CountOrAuto(), "Neighbours in each silo's graph; auto is max(10, sqrt(rows)/2)."),
     "bandwidth": (float, "Width of the Gaussian edge weights; left out, the mean distance to the neighbours."),

@@ -1,8 +1,8 @@
 """Consensus of all clients: Schatten-p value, its proximal step and the dual step (Eq. 5, 17-19).
 
-Two couplings of the stack W of shape (d, k, m). ``tensor`` is the paper's: the t-SVD, Fourier transform along the
+Three couplings of the stack W of shape (d, k, m). ``tensor`` is the paper's: the t-SVD, Fourier transform along the
 clients. ``subspace`` is the matrix [W_1 ... W_m]: no rotation of a client's columns and no order of clients
-changes it.
+changes it. ``average`` asks for one projection for all, plain federated averaging: a control to compare with.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 Array = np.ndarray
 
-COUPLINGS = ("tensor", "subspace")
+COUPLINGS = ("tensor", "subspace", "average")
 GST_STEPS = 30  # fixed-point steps of the scalar shrinkage; ten leave an error near 1e-9, thirty none
 
 
@@ -47,7 +47,11 @@ def singular_values(T: Array, coupling: str) -> tuple[Array, Array]:
 
     ``tensor``: of the Fourier slices along the clients that a real transform keeps. docs/paper.md#schatten: the norm is
     (1/m) times the sum over all m slices, so a slice with a conjugate twin weighs 2/m, the others 1/m.
+    ``average``: of the mean; they weigh nothing, as the constraint Z_1 = ... = Z_m has no value.
     """
+    if coupling == "average":
+        s = np.linalg.svd(T.mean(axis=2), compute_uv=False)
+        return s, np.zeros_like(s)
     if coupling == "subspace":
         s = np.linalg.svd(unfold(T), compute_uv=False)
         return s, np.ones_like(s)
@@ -67,7 +71,7 @@ def schatten_p(T: Array, p: float, coupling: str = "tensor") -> float:
     ----------
     T : array of shape (d, k, m)
     p : float in (0, 1]
-    coupling : {"tensor", "subspace"}
+    coupling : {"tensor", "subspace", "average"}
 
     Examples
     --------
@@ -83,7 +87,12 @@ def schatten_p(T: Array, p: float, coupling: str = "tensor") -> float:
 
 
 def prox(T: Array, tau: float, p: float, coupling: str = "tensor") -> Array:
-    """Minimise tau ||Z||_Sp^p + ||Z - T||²/2 over Z (Eq. 18), for either coupling; shape (d, k, m)."""
+    """Minimise tau ||Z||_Sp^p + ||Z - T||²/2 over Z (Eq. 18), for any coupling; shape (d, k, m).
+
+    ``average`` has no tau: the nearest stack of equal slices.
+    """
+    if coupling == "average":
+        return np.broadcast_to(T.mean(axis=2, keepdims=True), T.shape)
     return tsvt(T, tau, p) if coupling == "tensor" else subspace_threshold(T, tau, p)
 
 

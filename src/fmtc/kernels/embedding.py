@@ -98,6 +98,32 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
     return F * np.where(peak < 0, -1, 1).astype(F.dtype)
 
 
+def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Array:
+    """Eigenvectors of the normalised Laplacian continued to new rows.
+
+    ``f_j(x) = sum_i a_i(x) F_ij / sqrt(d(x) d_i) / (1 - lambda_j)`` with d(x) the sum of the weights a_i(x): for a row
+    of the graph itself, with its own weights, exactly its row of F. A column with lambda_j = 1 cannot be continued and
+    is zero.
+
+    Parameters
+    ----------
+    affinity : sparse array of shape (n_new, n)
+        Weights of new rows to the rows of the graph.
+    degree : array of shape (n,)
+        Of the rows of the graph.
+    F : array of shape (n, k)
+    eigenvalues : array of shape (k,)
+        lambda_j of the columns of F.
+
+    Returns
+    -------
+    array of shape (n_new, k)
+    """
+    gain = np.divide(1, 1 - eigenvalues, out=np.zeros_like(eigenvalues), where=np.abs(1 - eigenvalues) >= 1e-6)
+    scale = np.sqrt(np.ravel(affinity.sum(axis=1)))[:, None]
+    return (affinity @ (F / np.sqrt(degree)[:, None])) * gain / scale
+
+
 def _largest_eigenvectors(apply: Any, n: int, k: int, rng: np.random.Generator) -> Array:
     """Eigenvectors of the k largest eigenvalues of a symmetric operator, largest first, by the solver ladder."""
     start = rng.standard_normal((n, k))

@@ -37,7 +37,9 @@ def resolve_neighbors(n_neighbors: int | str, n: int) -> int:
     return min(wanted, n - 1)
 
 
-def knn_affinity(X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None) -> sp.csr_array:
+def knn_affinity(
+    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, *, stretch: float = 1.0
+) -> sp.csr_array:
     """Gaussian weights on the k-nearest-neighbour graph, rows joined when either counts the other (Eq. 1).
 
     Parameters
@@ -48,25 +50,45 @@ def knn_affinity(X: Any, n_neighbors: int | str = "auto", bandwidth: float | Non
         Neighbours of each row, the row itself not counted.
     bandwidth : float, optional
         The kernel's sigma, in the units of X. Left out, it is the mean distance over the neighbour pairs.
+    stretch : float
+        Times which the mean distance is taken.
 
     Returns
     -------
     csr_array of shape (n, n)
         Symmetric, zero diagonal, entries in [1e-12, 1].
     """
+    return knn_weights(X, n_neighbors, bandwidth, stretch)[0]
+
+
+def knn_weights(
+    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, stretch: float = 1.0
+) -> tuple[sp.csr_array, float]:
+    """`knn_affinity`, and the bandwidth it took."""
     n = X.shape[0]
     k = resolve_neighbors(n_neighbors, n)
     distance, neighbor = _neighbors(X, k)
     if bandwidth is None:
-        bandwidth = float(distance.mean(dtype=np.float64)) or 1.0  # all rows equal: any width gives weight 1
+        bandwidth = stretch * float(distance.mean(dtype=np.float64)) or 1.0  # all rows equal: any width gives weight 1
+    directed = _gaussian(distance, neighbor, bandwidth, X)
+    return sp.csr_array(directed.maximum(directed.T)), bandwidth
+
+
+def cross_affinity(X_new: Any, X: Any, n_neighbors: int | str, bandwidth: float) -> sp.csr_array:
+    """Gaussian weights of new rows to their nearest rows among X; (n_new, d), (n, d) -> (n_new, n)."""
+    k = resolve_neighbors(n_neighbors, X.shape[0])
+    return _gaussian(*_neighbors(X, k, X_new), bandwidth, X)
+
+
+def _gaussian(distance: Array, neighbor: Array, bandwidth: float, X: Any) -> sp.csr_array:
+    """Weight of each pair of neighbours among the rows of X, in their precision; (rows, k) -> (rows, n)."""
+    rows, k = distance.shape
     weight = np.maximum(np.exp(-0.5 * (distance / bandwidth) ** 2), MIN_WEIGHT).astype(X.dtype, copy=False)
-    indptr = np.arange(0, n * k + 1, k)
-    directed = sp.csr_array((weight.ravel(), neighbor.ravel(), indptr), shape=(n, n))
-    return sp.csr_array(directed.maximum(directed.T))
+    return sp.csr_array((weight.ravel(), neighbor.ravel(), np.arange(0, rows * k + 1, k)), shape=(rows, X.shape[0]))
 
 
-def _neighbors(X: Any, k: int) -> tuple[Array, Array]:
-    """Distances to the k nearest other rows and their numbers, (n, k) each.
+def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
+    """Distances of new rows to the k nearest rows and their numbers; of each row to the k nearest others if left out.
 
     A sparse row without entries is nobody's neighbour: it is nearer to all documents than they are to each other, and
     would join them all (docs/paper.md#graph). It still has neighbours itself.
@@ -75,12 +97,15 @@ def _neighbors(X: Any, k: int) -> tuple[Array, Array]:
         empty = np.diff(X.indptr) == 0
         full = np.flatnonzero(~empty)
         if empty.any() and len(full) > k:
-            distance, neighbor = np.empty((len(empty), k), dtype=X.dtype), np.empty((len(empty), k), dtype=np.int64)
             search = NearestNeighbors(n_neighbors=k).fit(X[full])
+            if X_new is not None:
+                distance, neighbor = search.kneighbors(X_new)
+                return distance, full[neighbor]
+            distance, neighbor = np.empty((len(empty), k), dtype=X.dtype), np.empty((len(empty), k), dtype=np.int64)
             distance[full], neighbor[full] = search.kneighbors()
             distance[empty], neighbor[empty] = search.kneighbors(X[np.flatnonzero(empty)])
             return distance, full[neighbor]
-    return NearestNeighbors(n_neighbors=k).fit(X).kneighbors()
+    return NearestNeighbors(n_neighbors=k).fit(X).kneighbors(X_new)
 
 
 def normalized_laplacian(affinity: sp.csr_array) -> sp.csr_array:
@@ -94,7 +119,11 @@ def normalized_laplacian(affinity: sp.csr_array) -> sp.csr_array:
 
 def build_graph(X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None) -> Graph:
     """Affinity, Laplacian and connected components of one client's rows (Eq. 1-2)."""
-    affinity = knn_affinity(X, n_neighbors, bandwidth)
+    return graph_of(knn_affinity(X, n_neighbors, bandwidth))
+
+
+def graph_of(affinity: sp.csr_array) -> Graph:
+    """Laplacian and connected components of a graph given by its weights (Eq. 2)."""
     _, component = connected_components(affinity, directed=False)
     by_size = np.argsort(-np.bincount(component), kind="stable")  # ties: the component seen first
     return Graph(normalized_laplacian(affinity), affinity.sum(axis=1), np.argsort(by_size)[component])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from joblib import effective_n_jobs
 
-from ..steps import ClientState, Downlink, Hyper, Uplink, client_reply, open_client
+from ..steps import client_reply, open_client
 from .driver import Replies, one_thread
 from .wire import file_names, nbytes, read_client, write_client
 
@@ -26,6 +26,8 @@ class LocalTransport:
     hyper : Hyper
     n_jobs : int, optional
         As in scikit-learn: None is 1, -1 all cores.
+    open_client, client_reply : callables
+        How a client starts and how it answers a message; those of FMTC unless another method is to be run.
 
     Examples
     --------
@@ -37,17 +39,26 @@ class LocalTransport:
     ('a', 'b')
     """
 
-    def __init__(self, data: Mapping[str, Any], hyper: Hyper, n_jobs: int | None = None):
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        hyper: Any,
+        n_jobs: int | None = None,
+        *,
+        open_client: Callable[..., Any] = open_client,
+        client_reply: Callable[..., Any] = client_reply,
+    ):
         self.hyper = hyper
         self.n_jobs = n_jobs
-        self.clients: dict[str, ClientState] = {cid: open_client(cid, X, hyper) for cid, X in data.items()}
+        self.client_reply = client_reply
+        self.clients: dict[str, Any] = {cid: open_client(cid, X, hyper) for cid, X in data.items()}
 
     @property
     def client_ids(self) -> tuple[str, ...]:
         """Names of the clients, sorted."""
         return tuple(sorted(self.clients))
 
-    def exchange(self, messages: Mapping[str, Downlink]) -> Replies:
+    def exchange(self, messages: Mapping[str, Any]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
         with one_thread("blas"):
@@ -65,13 +76,13 @@ class LocalTransport:
                 replies.bytes_up += nbytes(replies.uplinks[cid])
         return replies
 
-    def _ask(self, cid: str, message: Downlink) -> tuple[ClientState, Uplink] | Exception:
+    def _ask(self, cid: str, message: Any) -> tuple[Any, Any] | Exception:
         try:
-            return client_reply(self.clients[cid], message, self.hyper)
+            return self.client_reply(self.clients[cid], message, self.hyper)
         except Exception as error:  # the driver decides whether the run can go on without this client
             return error
 
-    def _ask_with_one_thread(self, cid: str, message: Downlink) -> tuple[ClientState, Uplink] | Exception:
+    def _ask_with_one_thread(self, cid: str, message: Any) -> tuple[Any, Any] | Exception:
         with one_thread("openmp"):  # counted per thread, so set in this one
             return self._ask(cid, message)
 
