@@ -2,10 +2,16 @@ from itertools import combinations, permutations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
-from sklearn.metrics import normalized_mutual_info_score, rand_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, rand_score
 
-from fmtc import clustering_accuracy, score_clients
+from fmtc import clustering_accuracy, clustering_scores, match_classes, score_clients
+
+LABELLINGS = st.integers(2, 30).flatmap(
+    lambda n: st.tuples(*2 * [st.lists(st.integers(0, 4), min_size=n, max_size=n).map(np.array)])
+)
 
 
 def brute_accuracy(truth, found):
@@ -49,7 +55,7 @@ def test_scores_of_each_client_and_their_plain_mean(rng):
     clients = np.repeat(["x", "y", "z"], [10, 20, 70])
     truth, found = rng.integers(3, size=100), rng.integers(3, size=100)
     scores = score_clients(truth, found, clients)
-    assert set(scores) == {"x", "y", "z", "mean"}
+    assert set(scores) == {"x", "y", "z", "mean", "weighted", "pooled"}
     for cid in "xyz":
         t, f = truth[clients == cid], found[clients == cid]
         pairs = [(t[i] == t[j]) == (f[i] == f[j]) for i, j in combinations(range(len(t)), 2)]
@@ -58,8 +64,12 @@ def test_scores_of_each_client_and_their_plain_mean(rng):
         assert_allclose(scores[cid]["ri"], rand_score(t, f), rtol=1e-12)
         assert_allclose(scores[cid]["nmi"], brute_nmi(t, f), rtol=1e-10)
         assert_allclose(scores[cid]["nmi"], normalized_mutual_info_score(t, f), rtol=1e-12)
-    for name in ("acc", "nmi", "ri"):
-        assert_allclose(scores["mean"][name], np.mean([scores[cid][name] for cid in "xyz"]), rtol=1e-12)
+    for name in ("acc", "nmi", "ri", "ari", "ri_one_cluster", "ri_independent"):
+        each = [scores[cid][name] for cid in "xyz"]
+        assert_allclose(scores["mean"][name], np.mean(each), rtol=1e-12)
+        assert_allclose(scores["weighted"][name], np.dot([0.1, 0.2, 0.7], each), rtol=1e-12)
+    assert scores["pooled"] == clustering_scores(truth, found)
+    assert scores["pooled"]["acc"] == brute_accuracy(truth, found)
 
 
 def brute_nmi(t, f):
@@ -78,4 +88,70 @@ def test_numbers_of_one_client_do_not_bind_another():
 
 
 def test_clients_may_be_numbers():
-    assert set(score_clients([0, 1, 1], [0, 1, 0], [3, 3, 12])) == {"3", "12", "mean"}
+    assert set(score_clients([0, 1, 1], [0, 1, 0], [3, 3, 12])) == {"3", "12", "mean", "weighted", "pooled"}
+
+
+def pairs_of(labels):
+    return np.array([labels[i] == labels[j] for i, j in combinations(range(len(labels)), 2)])
+
+
+@given(LABELLINGS)
+def test_scores_are_those_of_an_oracle(labellings):
+    truth, found = labellings
+    scores = clustering_scores(truth, found)
+    same_class, same_cluster = pairs_of(truth), pairs_of(found)
+    assert scores["acc"] == brute_accuracy(truth, found)
+    assert_allclose(scores["ri"], np.mean(same_class == same_cluster), rtol=1e-12)
+    assert_allclose(scores["nmi"], normalized_mutual_info_score(truth, found), rtol=1e-12)
+    both, a, b, pairs = (same_class & same_cluster).sum(), same_class.sum(), same_cluster.sum(), len(same_class)
+    chance, most = a * b / pairs, (a + b) / 2
+    if most != chance:
+        assert_allclose(scores["ari"], (both - chance) / (most - chance), atol=1e-12)
+    assert scores["ari"] == adjusted_rand_score(truth, found)
+    assert_allclose(scores["ri_one_cluster"], rand_score(truth, np.zeros_like(truth)), rtol=1e-12)
+    assert_allclose(scores["ri_one_cluster"], same_class.mean(), rtol=1e-12)
+
+
+@given(LABELLINGS)
+def test_scores_do_not_depend_on_names_or_order(labellings):
+    truth, found = labellings
+    scores, order = clustering_scores(truth, found), np.argsort(found, kind="stable")
+    renamed = clustering_scores(np.array(list("pqrst"))[truth][order], (7 - found)[order])
+    assert_allclose(list(renamed.values()), list(scores.values()), atol=1e-12)
+
+
+def test_independent_labels_have_the_rand_index_they_are_held_against(rng):
+    truth, found = np.repeat([0, 1, 2], [500, 300, 200]), rng.permutation(np.repeat([0, 1], [700, 300]))
+    scores = clustering_scores(truth, found)
+    assert_allclose(scores["ri_independent"], 0.38 * 0.58 + 0.62 * 0.42, rtol=1e-12)  # shares of equal pairs
+    assert_allclose(scores["ri"], scores["ri_independent"], atol=0.01)
+    assert abs(scores["ari"]) < 0.02
+
+
+def test_one_cluster_and_one_row():
+    collapsed = clustering_scores([0, 0, 1, 1, 1], [3] * 5)
+    assert collapsed["ri"] == collapsed["ri_one_cluster"] == 0.4
+    assert collapsed["nmi"] == collapsed["ari"] == 0
+    assert set(clustering_scores([1], [4]).values()) == {1.0}
+
+
+def test_a_matching_found_elsewhere():
+    matching = match_classes(["a", "a", "b"], [0, 0, 1])
+    assert matching == {0: "a", 1: "b"}
+    truth, found = ["a", "b", "b", "c"], [1, 0, 1, 2]
+    assert clustering_accuracy(truth, found, matching=matching) == 1 / 4  # cluster 2 stands for nothing
+    assert clustering_accuracy(truth, found) == 3 / 4
+    assert clustering_accuracy(["b", "b"], [0, 0], matching=matching) == 0  # the class it stands for is not there
+
+
+@given(LABELLINGS)
+def test_the_best_matching_on_the_same_rows_is_the_accuracy(labellings):
+    truth, found = labellings
+    matching = match_classes(truth, found)
+    assert len(set(matching.values())) == len(matching) == min(len(np.unique(truth)), len(np.unique(found)))
+    assert clustering_accuracy(truth, found, matching=matching) == clustering_accuracy(truth, found)
+
+
+def test_a_client_with_the_name_of_a_summary_is_refused():
+    with pytest.raises(ValueError, match="'pooled', the name of a summary"):
+        score_clients([0, 1], [0, 1], ["pooled", "a"])

@@ -4,7 +4,7 @@ import logging
 
 from .estimator import FMTC
 from .kernels.consensus import schatten_p, tsvt
-from .metrics import clustering_accuracy, score_clients
+from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
 from .models import load
 from .runtime.driver import ClientError, RoundRecord, run
 from .runtime.local import LocalTransport
@@ -23,7 +23,9 @@ __all__ = [
     "LocalTransport",
     "RoundRecord",
     "clustering_accuracy",
+    "clustering_scores",
     "load",
+    "match_classes",
     "run",
     "schatten_p",
     "score_clients",

@@ -1,27 +1,55 @@
-"""Agreement of a clustering with known classes: ACC, NMI and RI, per client and averaged.
+"""Agreement of a clustering with known classes: ACC, NMI, RI and ARI, per client, averaged and pooled.
 
 Labels are used here for scoring only; nothing in `fmtc` fits on them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import normalized_mutual_info_score, rand_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, rand_score
 from sklearn.metrics.cluster import contingency_matrix
 
-__all__ = ["clustering_accuracy", "score_clients"]
+__all__ = ["AVERAGES", "clustering_accuracy", "clustering_scores", "match_classes", "score_clients"]
+
+AVERAGES = ("mean", "weighted", "pooled")
 
 
-def clustering_accuracy(labels_true: Any, labels_pred: Any) -> float:
+def match_classes(labels_true: Any, labels_pred: Any) -> dict[Any, Any]:
+    """The class that each cluster stands for, under the one-to-one matching with most rows in agreement.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : array-like of shape (n,)
+        Any labels; their number may differ. Of more clusters than classes, some stand for none and are left out.
+
+    Returns
+    -------
+    dict of cluster to class
+
+    Examples
+    --------
+    >>> from fmtc.metrics import match_classes
+    >>> match_classes(["a", "a", "b", "b"], [1, 1, 0, 1])
+    {1: 'a', 0: 'b'}
+    """
+    classes, clusters = np.unique(labels_true), np.unique(labels_pred)
+    rows, columns = linear_sum_assignment(-contingency_matrix(labels_true, labels_pred))
+    return dict(zip(clusters[columns].tolist(), classes[rows].tolist(), strict=True))
+
+
+def clustering_accuracy(labels_true: Any, labels_pred: Any, *, matching: Mapping[Any, Any] | None = None) -> float:
     """Share of rows that agree under the best one-to-one matching of clusters to classes (ACC).
 
     Parameters
     ----------
     labels_true, labels_pred : array-like of shape (n,)
         Any labels; their number may differ.
+    matching : mapping of cluster to class, optional
+        A matching found on other rows by `match_classes`; rows of a cluster it does not name count as wrong.
 
     Returns
     -------
@@ -32,14 +60,60 @@ def clustering_accuracy(labels_true: Any, labels_pred: Any) -> float:
     >>> from fmtc.metrics import clustering_accuracy
     >>> clustering_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
     0.75
+    >>> clustering_accuracy(["a", "b"], [0, 1], matching={0: "b", 1: "a"})
+    0.0
     """
     table = contingency_matrix(labels_true, labels_pred)
-    rows, columns = linear_sum_assignment(-table)
-    return float(table[rows, columns].sum() / table.sum())
+    if matching is None:
+        rows, columns = linear_sum_assignment(-table)
+        return float(table[rows, columns].sum() / table.sum())
+    classes, clusters = np.unique(labels_true).tolist(), np.unique(labels_pred).tolist()
+    place = {label: i for i, label in enumerate(classes)}
+    agree = [table[place[matching[c]], j] for j, c in enumerate(clusters) if matching.get(c) in place]
+    return float(sum(agree) / table.sum())
+
+
+def clustering_scores(labels_true: Any, labels_pred: Any) -> dict[str, float]:
+    """ACC, NMI (arithmetic mean), Rand index and adjusted Rand index, with two values to hold the Rand index against.
+
+    ``ri_one_cluster`` is the Rand index of putting all rows together and ``ri_independent`` that to be expected of
+    clusters of the same sizes without any relation to the classes. A Rand index near either says nothing.
+
+    Parameters
+    ----------
+    labels_true, labels_pred : array-like of shape (n,)
+
+    Returns
+    -------
+    dict with keys acc, nmi, ri, ari, ri_one_cluster and ri_independent
+        ``ari`` is at most 1, the others lie between 0 and 1. ``ri_one_cluster`` is 1 for a single row.
+
+    Examples
+    --------
+    >>> from fmtc.metrics import clustering_scores
+    >>> scores = clustering_scores([0, 0, 0, 1], [0, 0, 0, 0])
+    >>> scores["acc"], scores["ri"], scores["ri_one_cluster"], scores["ari"]
+    (0.75, 0.5, 0.5, 0.0)
+    """
+    n = len(labels_true)
+    sizes = [np.unique(labels, return_counts=True)[1] for labels in (labels_true, labels_pred)]
+    P, Q = (float(np.square(count / n).sum()) for count in sizes)
+    together = float((sizes[0] * (sizes[0] - 1)).sum() / (n * (n - 1))) if n > 1 else 1.0
+    return {
+        "acc": clustering_accuracy(labels_true, labels_pred),
+        "nmi": float(normalized_mutual_info_score(labels_true, labels_pred)),
+        "ri": float(rand_score(labels_true, labels_pred)),
+        "ari": float(adjusted_rand_score(labels_true, labels_pred)),
+        "ri_one_cluster": together,
+        "ri_independent": P * Q + (1 - P) * (1 - Q),
+    }
 
 
 def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str, dict[str, float]]:
-    """ACC, NMI (arithmetic mean) and Rand index of each client, and their unweighted mean under ``"mean"``.
+    """`clustering_scores` of each client, and three summaries of them.
+
+    ``"mean"`` counts every client alike and is what tables show; ``"weighted"`` counts them by their rows;
+    ``"pooled"`` scores all rows at once, which asks that a cluster number mean the same everywhere.
 
     Parameters
     ----------
@@ -47,7 +121,7 @@ def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str,
 
     Returns
     -------
-    dict of client id to dict with keys ``acc``, ``nmi`` and ``ri``, all between 0 and 1
+    dict of client id, ``"mean"``, ``"weighted"`` and ``"pooled"`` to dict of scores
 
     Examples
     --------
@@ -56,15 +130,15 @@ def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str,
     >>> scores["a"]["acc"], scores["b"]["acc"], scores["mean"]["acc"]
     (1.0, 0.5, 0.75)
     """
-    labels_true, labels_pred, clients = map(np.asarray, (labels_true, labels_pred, clients))
-    scores: dict[str, dict[str, float]] = {}
-    for cid in np.unique(clients):
-        rows = clients == cid
-        truth, found = labels_true[rows], labels_pred[rows]
-        scores[str(cid)] = {
-            "acc": clustering_accuracy(truth, found),
-            "nmi": float(normalized_mutual_info_score(truth, found)),
-            "ri": float(rand_score(truth, found)),
-        }
-    scores["mean"] = {name: float(np.mean([s[name] for s in scores.values()])) for name in ("acc", "nmi", "ri")}
-    return scores
+    labels_true, labels_pred, clients = (np.asarray(a) for a in (labels_true, labels_pred, clients))
+    ids, sizes = np.unique(clients, return_counts=True)
+    taken = sorted(set(AVERAGES) & set(map(str, ids)))
+    if taken:
+        raise ValueError(f"a client is called {taken[0]!r}, the name of a summary of all clients; rename it")
+    scores = {str(cid): clustering_scores(labels_true[clients == cid], labels_pred[clients == cid]) for cid in ids}
+    table = np.array([list(line.values()) for line in scores.values()])
+    pooled = clustering_scores(labels_true, labels_pred)
+    for name, weights in (("mean", None), ("weighted", sizes)):
+        values = np.average(table, axis=0, weights=weights).tolist()
+        scores[name] = dict(zip(pooled, values, strict=True))
+    return scores | {"pooled": pooled}

@@ -14,7 +14,7 @@ import polars as pl
 
 from . import __version__
 from .estimator import FMTC
-from .metrics import score_clients
+from .metrics import clustering_scores
 from .models import MODEL_FILE, load
 from .runtime.wire import FileError, file_names, new_folder, write_file, write_json
 from .tables import Silo
@@ -68,7 +68,7 @@ def results(model: FMTC, silos: Sequence[Silo]) -> list[SiloResult]:
             line["labelled_rows"] = len(known)
             if known:
                 truth = [silo.labels[place] for place in known]
-                line |= score_clients(truth, labels[known], [silo.name] * len(known))["mean"]
+                line |= clustering_scores(truth, labels[known])
         shown = np.sort(rng.permutation(len(labels))[:PROJECTED_ROWS])
         view = model.transform(silo.X[shown], clients=silo.name)
         found.append(SiloResult(silo, labels, model.predict_proba(silo.X, clients=silo.name), line, shown, view))
@@ -78,7 +78,7 @@ def results(model: FMTC, silos: Sequence[Silo]) -> list[SiloResult]:
 def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
     """The lines of all silos, and their unweighted mean over the silos that have the score."""
     lines = [result.line for result in results]
-    names = [name for name in ("score", "acc", "nmi", "ri") if any(name in line for line in lines)]
+    names = [name for name in ("score", "acc", "nmi", "ri", "ari") if any(name in line for line in lines)]
     mean = {name: float(np.mean([line[name] for line in lines if name in line])) for name in names}
     return {"silos": lines, "mean": mean}
 
