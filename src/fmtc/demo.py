@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier
 
+from .datasets.base import label_skew
 from .estimator import FMTC
 from .kernels.graph import resolve_neighbors
 from .metrics import clustering_accuracy
@@ -48,35 +49,6 @@ class DemoResult:
     model: FMTC
     silos: Silos
     seconds: float
-
-
-def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: int) -> Array:
-    """Deal the rows of each class to clients in Dirichlet shares, at least three rows of each class to everyone.
-
-    Parameters
-    ----------
-    y : array of shape (n,)
-        Classes.
-    n_clients : int
-    concentration : float
-        Large: equal shares. Small: some clients hardly know a class.
-    random_state : int
-
-    Returns
-    -------
-    array of str of shape (n,)
-        ``silo1`` ... for each row.
-    """
-    rng = np.random.default_rng(random_state)
-    clients = np.empty(len(y), dtype=object)
-    for label in np.unique(y):
-        rows = rng.permutation(np.flatnonzero(y == label))
-        spare = len(rows) - 3 * n_clients
-        share = 3 + np.floor(rng.dirichlet([concentration] * n_clients) * spare).astype(int)
-        share[share.argmax()] += len(rows) - share.sum()
-        for t, part in enumerate(np.split(rows, np.cumsum(share)[:-1])):
-            clients[part] = f"silo{t + 1}"
-    return clients.astype(str)
 
 
 def digits_silos(random_state: int = 0) -> Silos:

@@ -1,0 +1,282 @@
+"""A data set as a federation, the split inside each client, and where its files live."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import train_test_split
+
+from ..kernels.scaling import Scaling, document_counts, moments, standardize, tfidf
+
+Array = np.ndarray
+
+RECIPES = ("none", "standardize", "tfidf")
+N_WORDS = 2000
+
+
+class DatasetError(ValueError):
+    """A data set that is not there or cannot be read; the message says where it was looked for and what to do."""
+
+
+# -------------------------------------------------------------------------------------------------- the data set
+
+
+@dataclass(frozen=True, eq=False)
+class FederatedDataset:
+    """Rows with the client and the known class of each, and what one has to know before using them.
+
+    Labels are for scoring: nothing in `fmtc` fits on them. Rows come as they are in the source; what has to be learnt
+    from rows before they can be compared (which words to keep and how much each weighs, the units of pixels) is
+    learnt by `split` from the training rows alone.
+
+    Parameters
+    ----------
+    name : str
+        What it is, with the seed where clients were dealt out at random: ``"bbcnews-skew5-seed0"``.
+    X : csr_array or ndarray of shape (n, d)
+        Words are sparse: 1 + ln(count) for each word of a text.
+    y : ndarray of int of shape (n,)
+        Class of each row, a place in `class_names`.
+    clients : ndarray of str of shape (n,)
+        Client of each row.
+    feature_names : tuple of str
+        One for each column.
+    class_names : tuple of str
+    recipe : {"none", "standardize", "tfidf"}
+        What `split` does to the columns: nothing; mean 0 and standard deviation 1; the weight of rare words.
+    provenance, licence, citation : str
+        Where the rows are from and what was decided on the way; terms of use; what to cite.
+
+    Examples
+    --------
+    >>> from fmtc.datasets import load
+    >>> digits = load("digits")
+    >>> digits
+    <digits-skew10-seed0: 1797 rows x 64 columns, 8 clients, 10 classes>
+    >>> train, test = digits.split(test_size=0.2, seed=0)
+    >>> train.X.shape, test.X.shape
+    ((1436, 64), (361, 64))
+    >>> sorted(train.by_client())[:2]
+    ['silo1', 'silo2']
+    """
+
+    name: str
+    X: Any
+    y: Array
+    clients: Array
+    feature_names: tuple[str, ...] = field(repr=False)
+    class_names: tuple[str, ...] = field(repr=False)
+    recipe: str = "none"
+    provenance: str = ""
+    licence: str = ""
+    citation: str = ""
+
+    def __post_init__(self) -> None:
+        n, d = self.X.shape
+        if not len(self.y) == len(self.clients) == n or len(self.feature_names) != d:
+            raise DatasetError(
+                f"{self.name}: {n} x {d} entries do not go with {len(self.y)} classes, {len(self.clients)} clients and "
+                f"{len(self.feature_names)} names of columns"
+            )
+        if n and not (int(self.y.min()) >= 0 and int(self.y.max()) < len(self.class_names)):
+            raise DatasetError(f"{self.name}: a class number lies outside the {len(self.class_names)} classes")
+        if self.recipe not in RECIPES:
+            raise DatasetError(f"{self.name}: recipe must be one of {', '.join(RECIPES)}, got {self.recipe!r}")
+
+    def __repr__(self) -> str:
+        n, d = self.X.shape
+        m = len(self.client_ids)
+        return f"<{self.name}: {n} rows x {d} columns, {m} clients, {len(self.class_names)} classes>"
+
+    @property
+    def client_ids(self) -> list[str]:
+        """Names of the clients, sorted."""
+        return np.unique(self.clients).tolist()
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    def take(self, rows: Array) -> FederatedDataset:
+        """The rows of these numbers."""
+        return replace(self, X=self.X[rows], y=self.y[rows], clients=self.clients[rows])
+
+    def by_client(self) -> dict[str, FederatedDataset]:
+        """One data set for each client."""
+        return {cid: self.take(np.flatnonzero(self.clients == cid)) for cid in self.client_ids}
+
+    def class_counts(self) -> dict[str, dict[str, int]]:
+        """How many rows of each class each client has."""
+        counts = {cid: np.bincount(part.y, minlength=self.n_clusters) for cid, part in self.by_client().items()}
+        return {cid: dict(zip(self.class_names, row.tolist(), strict=True)) for cid, row in counts.items()}
+
+    def split(self, test_size: float = 0.2, seed: int = 0) -> tuple[FederatedDataset, FederatedDataset]:
+        """Training and test rows of every client, columns prepared by what the training rows say.
+
+        Drawn class by class where a client has rows enough for each class to be on both sides.
+
+        Parameters
+        ----------
+        test_size : float
+            Share of each client's rows, above 0 and below 1.
+        seed : int
+
+        Returns
+        -------
+        train, test : FederatedDataset
+            Both with the same columns, and nothing left to prepare (``recipe="none"``).
+        """
+        if not 0 < test_size < 1:
+            raise ValueError(f"test_size must lie between 0 and 1, got {test_size}")
+        halves = [_halves(self.y, np.flatnonzero(self.clients == cid), test_size, seed) for cid in self.client_ids]
+        train, test = (self.take(np.concatenate(part)) for part in zip(*halves, strict=True))
+        scaling = self._scaling(train)
+        return _prepared(train, scaling), _prepared(test, scaling)
+
+    def prepared(self) -> FederatedDataset:
+        """All rows, columns prepared by what all rows say; for looking at data, not for scores on new rows."""
+        return _prepared(self, self._scaling(self))
+
+    def _scaling(self, rows: FederatedDataset) -> Scaling | None:
+        if self.recipe == "tfidf":
+            return tfidf(rows.X.shape[0], document_counts(rows.X), N_WORDS)
+        return standardize(moments(rows.X)) if self.recipe == "standardize" else None
+
+
+def _halves(y: Array, rows: Array, test_size: float, seed: int) -> tuple[Array, Array]:
+    """Training and test rows of one client."""
+    if len(rows) < 2:
+        raise DatasetError("a client with one row cannot be split")
+    n_test = min(int(np.ceil(test_size * len(rows))), len(rows) - 1)
+    _, counts = np.unique(y[rows], return_counts=True)
+    enough = counts.min() >= 2 and min(n_test, len(rows) - n_test) >= len(counts)
+    train, test = train_test_split(rows, test_size=n_test, random_state=seed, stratify=y[rows] if enough else None)
+    return train, test
+
+
+def _prepared(data: FederatedDataset, scaling: Scaling | None) -> FederatedDataset:
+    if scaling is None:
+        return replace(data, recipe="none")
+    names = data.feature_names if scaling.keep is None else tuple(data.feature_names[j] for j in scaling.keep)
+    return replace(data, X=scaling.apply(data.X), feature_names=names, recipe="none")
+
+
+def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: int) -> Array:
+    """Deal the rows of each class to clients in Dirichlet shares, at least three rows of each class to everyone.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Classes.
+    n_clients : int
+    concentration : float
+        Large: equal shares. Small: some clients hardly know a class.
+    random_state : int
+
+    Returns
+    -------
+    array of str of shape (n,)
+        ``silo1`` ... for each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.datasets import label_skew
+    >>> clients = label_skew(np.repeat([0, 1], 20), 2, concentration=1.0, random_state=0)
+    >>> np.unique(clients, return_counts=True)[1]
+    array([18, 22])
+    """
+    if n_clients < 1 or not concentration > 0:
+        raise ValueError(
+            f"n_clients must be at least 1 and concentration above 0, got n_clients={n_clients} and "
+            f"concentration={concentration}"
+        )
+    rng = np.random.default_rng(random_state)
+    clients = np.empty(len(y), dtype=object)
+    for label in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        spare = len(rows) - 3 * n_clients
+        if spare < 0:
+            raise ValueError(
+                f"class {label} has {len(rows)} rows, too few for three in each of {n_clients} clients. "
+                "Ask for fewer clients."
+            )
+        share = 3 + np.floor(rng.dirichlet([concentration] * n_clients) * spare).astype(int)
+        share[share.argmax()] += len(rows) - share.sum()
+        for t, part in enumerate(np.split(rows, np.cumsum(share)[:-1])):
+            clients[part] = f"silo{t + 1}"
+    return clients.astype(str)
+
+
+# ------------------------------------------------------------------------------------------------------- sources
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A file as its home page offers it."""
+
+    url: str
+    size: int | None = None  # bytes, where known
+    sha256: str | None = None  # where known; else the digest of the first download is kept and compared from then on
+
+    @property
+    def file_name(self) -> str:
+        """What the file is called here."""
+        return self.url.rstrip("/").rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a data set comes from and how it is read; `fmtc.datasets` has one for each name that `load` knows.
+
+    Files are read in one compact form only (gzipped JSON lines, or .npz without pickles): `convert` makes it of the
+    official archive, once, and `read` reads it.
+    """
+
+    name: str
+    title: str
+    folder: str  # in the data home
+    files: tuple[str, ...]  # of the compact form, all needed; () where scikit-learn brings the data
+    modality: str  # "text", "pictures", "movements", "synthetic"
+    clients: str  # what a client is, in a few words
+    classes: str
+    homepage: str
+    licence: str
+    citation: str
+    provenance: str
+    read: Callable[..., FederatedDataset]  # (source, folder, **options)
+    convert: Callable[[tuple[Path, ...], Path], None] | None = None  # (archives, new folder) -> compact files in it
+    archives: tuple[Archive, ...] = ()  # () where they cannot be downloaded by a program
+    options: Mapping[str, str] = field(default_factory=dict)  # of `read`, each with a line of explanation
+
+
+def data_homes(data_home: str | Path | None = None) -> Iterator[Path]:
+    """Folders to look in, in order: the one given, else the one FMTC_DATA names and the user's cache."""
+    if data_home is not None:
+        yield Path(data_home)
+        return
+    if os.environ.get("FMTC_DATA"):
+        yield Path(os.environ["FMTC_DATA"])
+    yield cache_home()
+
+
+def cache_home() -> Path:
+    """The user's own folder for what was fetched."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("fmtc", appauthor=False) / "datasets"
+
+
+def find(source: Source, data_home: str | Path | None = None) -> Path | None:
+    """The first folder that has all files of a data set, or None."""
+    for home in data_homes(data_home):
+        folder = home / source.folder
+        if all((folder / name).is_file() for name in source.files):
+            return folder
+    return None
