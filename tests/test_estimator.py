@@ -435,6 +435,18 @@ def test_numbers_are_canonical(coupling, align, seed):
     assert_array_equal(model.labels_, np.concatenate([TRUTH[cid][order[cid]] for cid in names]))
 
 
+def test_averaging_agrees_on_one_projection_for_all():
+    model = short(coupling="average", max_iter=200).fit(DATA)
+    consensus = model.consensus_
+    assert consensus.shape == (6, 3, 3)
+    for t, cid in enumerate(model.client_ids_):
+        assert_array_equal(consensus[:, :, t], consensus[:, :, 0])
+        assert_allclose(model.projections_[cid], consensus[:, :, t], atol=0.01)
+    assert_array_equal(model.labels_, np.concatenate(list(TRUTH.values())))
+    assert_array_equal(np.concatenate(list(model.predict(DATA).values())), model.labels_)
+    assert all(clustering_accuracy(y, model.predict(X, clients=cid)) == 1 for cid, (X, y) in SILOS.items())
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_one_client_numbers_its_clusters_by_size(seed):
     X, y = SILOS["south"]

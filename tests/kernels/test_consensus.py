@@ -240,6 +240,56 @@ def test_single_precision_stays(rng, coupling, p):
     assert_allclose(Z, prox(T, 0.5, p, coupling), atol=1e-5)
 
 
+# --------------------------------------------------------------------------------------------------- averaging
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_averaging_is_the_nearest_stack_of_equal_slices(rng, m):
+    T = rng.normal(size=(6, 3, m))
+    Z = prox(T, 0.9, 1.0, "average")
+    assert Z.shape == T.shape
+    for t in range(m):
+        assert_array_equal(Z[:, :, t], Z[:, :, 0])
+    least = np.linalg.norm(Z - T)
+    for size in (1e-6, 1e-3, 1.0):
+        for _ in range(10):
+            assert least <= np.linalg.norm(Z + size * rng.normal(size=(6, 3, 1)) - T) + 1e-12
+    assert_allclose((T - Z).sum(axis=2), 0, atol=1e-12)
+
+
+def test_averaging_twice_is_averaging_once(rng):
+    Z = prox(rng.normal(size=(6, 3, 4)), 0.9, 1.0, "average")
+    assert_allclose(prox(Z, 0.9, 1.0, "average"), Z, rtol=1e-15)
+
+
+def test_averaging_knows_neither_threshold_nor_power(rng):
+    T = rng.normal(size=(6, 3, 4))
+    for tau in (0, 1.0, 1e9):
+        for p in (0.5, 1.0):
+            assert_array_equal(prox(T, tau, p, "average"), prox(T, 1.0, 1.0, "average"))
+
+
+def test_averaging_costs_nothing_and_shows_the_mean(rng):
+    T = rng.normal(size=(6, 3, 4))
+    assert schatten_p(T, 0.5, "average") == schatten_p(T, 1.0, "average") == 0
+    s, weight = singular_values(T, "average")
+    assert_allclose(s, np.linalg.svd(T.mean(axis=2), compute_uv=False), rtol=1e-12)
+    assert_array_equal(weight, 0)
+
+
+def test_averaging_keeps_single_precision(rng):
+    T = rng.normal(size=(5, 3, 4)).astype(np.float32)
+    assert prox(T, 0.5, 1.0, "average").dtype == singular_values(T, "average")[0].dtype == np.float32
+
+
+def test_averaging_carries_along_what_is_common_to_all(rng):
+    T, R, order = rng.normal(size=(6, 3, 4)), orthogonal(rng, 3), [2, 0, 3, 1]
+    Z = prox(T, 1.0, 1.0, "average")
+    assert_allclose(prox(T[:, :, order], 1.0, 1.0, "average"), Z, atol=1e-14)
+    turned = each_slice(T, lambda W, t: W @ R)
+    assert_allclose(prox(turned, 1.0, 1.0, "average"), each_slice(Z, lambda W, t: W @ R), atol=1e-14)
+
+
 # --------------------------------------------------------------------------------------------- invariances
 
 

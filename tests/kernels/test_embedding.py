@@ -5,8 +5,8 @@ from scipy.sparse.linalg import ArpackNoConvergence
 from sklearn.exceptions import ConvergenceWarning
 
 from fmtc.kernels import embedding
-from fmtc.kernels.embedding import DENSE_BELOW, nearest_orthonormal, spectral_start, update_embedding
-from fmtc.kernels.graph import build_graph
+from fmtc.kernels.embedding import DENSE_BELOW, nearest_orthonormal, nystroem, spectral_start, update_embedding
+from fmtc.kernels.graph import build_graph, cross_affinity, graph_of, knn_affinity, knn_weights
 
 ABOVE = DENSE_BELOW + 150
 
@@ -339,3 +339,66 @@ def test_start_follows_a_permutation_of_rows(rng, n):
     order = rng.permutation(n)
     F = spectral_start(build_graph(X), 3, np.random.default_rng(0))
     assert_allclose(spectral_start(build_graph(X[order]), 3, np.random.default_rng(0)), F[order], atol=1e-6)
+
+
+# ---------------------------------------------------------------------------------------------------- new rows
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_nystroem_gives_every_row_of_the_graph_its_row_of_f(rng, parts):
+    X = 100.0 * (np.arange(60) % parts)[:, None] + 4.0 * (np.arange(60) % 4)[:, None] + rng.normal(size=(60, 3))
+    A = knn_affinity(X, 6)
+    graph = graph_of(A)
+    F = spectral_start(graph, 4, np.random.default_rng(0))
+    eigenvalues = np.diag(F.T @ (graph.laplacian @ F))
+    assert_allclose(nystroem(A, graph.degree, F, eigenvalues), F, atol=1e-12)
+    some = [3, 17, 40]
+    assert_allclose(nystroem(A[some], graph.degree, F, eigenvalues), F[some], atol=1e-12)
+    # heavier weights make a longer row of the same direction
+    assert_allclose(nystroem(4 * A, graph.degree, F, eigenvalues), 2 * F, atol=1e-12)
+
+
+def test_nystroem_is_its_formula(rng):
+    X, new = rng.normal(size=(30, 3)), rng.normal(size=(5, 3))
+    A, bandwidth = knn_weights(X, 6)
+    graph = graph_of(A)
+    lam, F = np.linalg.eigh(graph.laplacian.toarray())
+    lam, F = lam[:3], F[:, :3]
+    B = cross_affinity(new, X, 6, bandwidth)
+    expected = np.zeros((5, 3))
+    for x, a in enumerate(B.toarray()):
+        for j in range(3):
+            expected[x, j] = sum(a[i] * F[i, j] / np.sqrt(a.sum() * graph.degree[i]) for i in range(30)) / (1 - lam[j])
+    assert_allclose(nystroem(B, graph.degree, F, lam), expected, rtol=1e-12)
+
+
+def test_nystroem_puts_new_rows_beside_their_neighbours(rng):
+    place = np.arange(60) % 3
+    X = 5.0 * np.eye(3)[place] + rng.normal(size=(60, 3))
+    A, bandwidth = knn_weights(X, 8)
+    graph = graph_of(A)
+    F = spectral_start(graph, 3, np.random.default_rng(0))
+    new = 5.0 * np.eye(3)[place] + rng.normal(size=(60, 3))
+    G = nystroem(cross_affinity(new, X, 8, bandwidth), graph.degree, F, np.diag(F.T @ (graph.laplacian @ F)))
+    centers = np.stack([F[place == c].mean(axis=0) for c in range(3)])
+    nearest = np.linalg.norm(G[:, None] - centers, axis=2).argmin(axis=1)
+    assert (nearest == place).mean() > 0.95
+
+
+def test_nystroem_leaves_out_what_cannot_be_continued(rng):
+    A = knn_affinity(rng.normal(size=(20, 2)), 4)
+    F, eigenvalues = orthonormal(rng, 20, 3), np.array([0.0, 1.0, 1 + 1e-8])
+    G = nystroem(A, A.sum(axis=1), F, eigenvalues)
+    assert_array_equal(G[:, 1:], 0)
+    assert np.abs(G[:, 0]).max() > 0.01
+    assert_array_equal(eigenvalues, [0.0, 1.0, 1 + 1e-8])
+
+
+def test_nystroem_in_single_precision(rng):
+    A = knn_affinity(rng.normal(size=(40, 3)), 6)
+    graph = graph_of(A)
+    F = spectral_start(graph, 3, np.random.default_rng(0))
+    lam = np.diag(F.T @ (graph.laplacian @ F))
+    single = nystroem(*(each.astype(np.float32) for each in (A, graph.degree, F, lam)))
+    assert single.dtype == np.float32
+    assert_allclose(single, F, atol=1e-5)

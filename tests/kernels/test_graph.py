@@ -9,7 +9,10 @@ from fmtc.kernels.graph import (
     MIN_WEIGHT,
     association,
     build_graph,
+    cross_affinity,
+    graph_of,
     knn_affinity,
+    knn_weights,
     normalized_laplacian,
     resolve_neighbors,
 )
@@ -206,3 +209,77 @@ def test_mostly_empty_sparse_rows_still_give_a_graph(rng):
     X, _ = documents_with_empty_ones(rng, empty=range(37))
     A = knn_affinity(X, 4)
     assert (np.diff(A.indptr) >= 4).all()
+
+
+def test_weights_come_with_their_bandwidth(rng):
+    X = rng.normal(size=(40, 3))
+    A, bandwidth = knn_weights(X, 5)
+    assert_allclose(A.toarray(), brute_affinity(X, 5), rtol=1e-10, atol=1e-300)
+    assert_array_equal(knn_affinity(X, 5, bandwidth).toarray(), A.toarray())
+    assert knn_weights(X, 5, 0.7)[1] == 0.7
+
+
+@pytest.mark.parametrize("stretch", [0.5, 3.0])
+def test_stretch_multiplies_the_bandwidth_found_and_not_the_one_given(rng, stretch):
+    X = rng.normal(size=(40, 3))
+    A, bandwidth = knn_weights(X, 5, None, stretch)
+    plain, found = knn_weights(X, 5)
+    assert bandwidth == stretch * found
+    assert_allclose(A.data, plain.data ** (1 / stretch**2), rtol=1e-12)
+    assert_array_equal(knn_affinity(X, 5, stretch=stretch).toarray(), A.toarray())
+    assert_array_equal(knn_weights(X, 5, 0.7, stretch)[0].toarray(), knn_affinity(X, 5, 0.7).toarray())
+
+
+def test_graph_of_given_weights(rng):
+    X = 100.0 * np.repeat([0, 1], [12, 18])[:, None] + rng.normal(size=(30, 2))
+    A = knn_affinity(X, 5)
+    graph, same = graph_of(A), build_graph(X, 5)
+    assert_array_equal(graph.laplacian.toarray(), normalized_laplacian(A).toarray())
+    assert_array_equal(graph.degree, A.sum(axis=1))
+    assert_array_equal(graph.component, same.component)
+    assert_array_equal(graph.component_sizes, [18, 12])
+    chain = sp.csr_array(np.diag([1.0, 0.0, 2.0], 1) + np.diag([1.0, 0.0, 2.0], -1))  # of no rows at all
+    assert_array_equal(graph_of(chain).component, [0, 0, 1, 1])
+    assert_allclose(np.linalg.eigvalsh(graph_of(chain).laplacian.toarray()), [0, 0, 2, 2], atol=1e-14)
+
+
+@pytest.mark.parametrize("d", [2, 30])
+def test_new_rows_weigh_their_nearest_rows_by_eq_1(rng, d):
+    X, new = rng.normal(size=(25, d)), rng.normal(size=(7, d))
+    B = cross_affinity(new, X, 4, 0.9)
+    assert B.shape == (7, 25)
+    distance = np.linalg.norm(new[:, None] - X, axis=2)
+    near = distance <= np.sort(distance, axis=1)[:, [3]]
+    expected = np.maximum(np.where(near, np.exp(-(distance**2) / (2 * 0.9**2)), 0), MIN_WEIGHT * near)
+    assert_allclose(B.toarray(), expected, rtol=1e-10)
+
+
+def test_a_row_that_comes_again_counts_its_twin(rng):
+    X = rng.normal(size=(25, 3))
+    B = cross_affinity(X, X, 4, 0.9).toarray()
+    assert_allclose(np.diag(B), 1, rtol=1e-12)
+    others = cross_affinity(X, X, 5, 0.9).toarray() - np.eye(25)  # one place goes to the twin
+    own = knn_affinity(X, 4, 0.9).toarray()
+    assert_allclose(np.maximum(others, others.T), own, rtol=1e-7, atol=1e-12)
+
+
+def test_new_rows_may_be_few_sparse_single_or_ask_for_too_many_neighbours(rng):
+    X, new = rng.normal(size=(12, 6)) * (rng.random((12, 6)) < 0.7), rng.normal(size=(3, 6))
+    B = cross_affinity(new, X, 50, 1.0)
+    assert_array_equal(np.diff(B.indptr), 11)
+    assert_array_equal(np.diff(cross_affinity(new, X, "auto", 1.0).indptr), 10)
+    sparse = cross_affinity(sp.csr_array(new), sp.csr_array(X), 50, 1.0)
+    assert_allclose(sparse.toarray(), B.toarray(), rtol=1e-7)
+    single = cross_affinity(new.astype(np.float32), X.astype(np.float32), 50, 1.0)
+    assert single.dtype == np.float32
+    assert_allclose(single.toarray(), B.toarray(), rtol=1e-4)
+
+
+def test_an_empty_sparse_row_is_no_neighbour_of_new_rows(rng):
+    X, empty = documents_with_empty_ones(rng)
+    new = X[[0, 5, *empty]]
+    B = cross_affinity(new, X, 4, 1.0)
+    assert_array_equal(np.diff(B.indptr), 4)  # an empty new row has neighbours as well
+    assert B[:, empty].nnz == 0
+    full = np.setdiff1d(np.arange(X.shape[0]), empty)
+    assert_allclose(B[:, full].toarray(), cross_affinity(new, X[full], 4, 1.0).toarray(), rtol=0, atol=1e-15)

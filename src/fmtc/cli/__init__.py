@@ -1,6 +1,6 @@
 """Words in, words out: parse, call one function, print, exit code."""
 
-from . import demo, doctor, federation, models, preflight  # noqa: F401 (the commands register themselves)
+from . import bench, data, demo, doctor, federation, models, preflight  # noqa: F401 (the commands register themselves)
 from .program import main, main_group
 
 __all__ = ["main", "main_group"]

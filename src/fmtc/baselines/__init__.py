@@ -1,0 +1,32 @@
+"""The rivals of the paper and some controls, behind the face of `fmtc.FMTC`.
+
+>>> from fmtc.baselines import MBC
+>>> from fmtc.datasets import synthetic
+>>> data = synthetic("offset", seed=0)
+>>> labels = MBC(data.n_clusters, random_state=0).fit_predict(data.X, clients=data.clients)
+"""
+
+from .base import Baseline
+from .bregman import MBC, SMBC, SMKC
+from .federated import SFOMVC, FedKMeans, FedSpectral, FedSpectralGraph, SFOMVCViews
+from .mtsc import MTSC, SEC, FedMTSC
+from .single_task import USC, KMeansAlone, KMeansUnion, StSC
+
+__all__ = [
+    "MBC",
+    "MTSC",
+    "SEC",
+    "SFOMVC",
+    "SMBC",
+    "SMKC",
+    "USC",
+    "Baseline",
+    "FedKMeans",
+    "FedMTSC",
+    "FedSpectral",
+    "FedSpectralGraph",
+    "KMeansAlone",
+    "KMeansUnion",
+    "SFOMVCViews",
+    "StSC",
+]

@@ -1,0 +1,175 @@
+"""Each client alone, or the union of all rows: spectral clustering (stSC, uSC) and k-means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..steps import stream
+from .base import Array, Baseline, Centers, Data, SpectralGraph, SpectralModel, kmeans, seed_of, unit_rows
+
+UNION = "the union"  # whose random stream methods on all rows draw from
+
+
+def spectral_clustering(
+    X: Any, k: int, *, n_neighbors: int | str, bandwidth_scale: float, n_init: int, seed: int, name: str
+) -> tuple[SpectralModel, Array]:
+    """Graph, bottom eigenvectors, k-means on their normalised rows: model and labels."""
+    graph = SpectralGraph.of(X, n_neighbors, bandwidth_scale)
+    F, eigenvalues = graph.eigenvectors(k, stream(seed, name, "start"))
+    clusters, labels = kmeans(unit_rows(F), k, seed_of(seed, name, "kmeans"), n_init=n_init)
+    return SpectralModel(graph, F, eigenvalues, clusters), labels
+
+
+def union(data: Data) -> Any:
+    """Rows of all clients, one client after the other."""
+    parts = list(data.values())
+    return sp.csr_array(sp.vstack(parts, format="csr")) if any(map(sp.issparse, parts)) else np.concatenate(parts)
+
+
+def apart(labels: Array, data: Data) -> dict[str, Array]:
+    """Undo `union` for labels."""
+    ends = np.cumsum([X.shape[0] for X in data.values()])
+    return dict(zip(data, np.split(labels, ends[:-1]), strict=True))
+
+
+class StSC(Baseline):
+    """Spectral clustering of each client by itself (Ng, Jordan and Weiss 2001), the paper's stSC.
+
+    ``min Tr(FᵀLF)`` over FᵀF = I, then k-means on the normalised rows of F. New rows by Nyström's formula. Nothing
+    leaves a client.
+
+    Provenance: from the paper, but for the graph: Gaussian weights on nearest neighbours, the same for all
+    spectral methods here, instead of the full matrix.
+
+    Parameters
+    ----------
+    n_clusters : int
+    n_neighbors : int or "auto"
+        As in `fmtc.FMTC`.
+    bandwidth_scale : float
+        Width of the weights as a multiple of the mean distance to the neighbours.
+    n_init : int
+        Restarts of k-means.
+    random_state : int, RandomState instance or None
+
+    Examples
+    --------
+    >>> from fmtc.baselines import StSC
+    >>> from fmtc.datasets import synthetic
+    >>> data = synthetic("rings", n_clusters=2, seed=0)
+    >>> model = StSC(2, random_state=0).fit(data.X, clients=data.clients)
+    >>> model.labels_.shape
+    (400,)
+    """
+
+    out_of_sample = "nystroem"
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        n_neighbors: int | str = "auto",
+        bandwidth_scale: float = 1.0,
+        n_init: int = 10,
+        random_state: Any = None,
+    ):
+        self.n_clusters = n_clusters
+        self.n_neighbors = n_neighbors
+        self.bandwidth_scale = bandwidth_scale
+        self.n_init = n_init
+        self.random_state = random_state
+
+    def _spectral(self, X: Any, seed: int, name: str) -> tuple[SpectralModel, Array]:
+        return spectral_clustering(
+            X, self.n_clusters, n_neighbors=self.n_neighbors, bandwidth_scale=self.bandwidth_scale,
+            n_init=self.n_init, seed=seed, name=name,
+        )  # fmt: skip
+
+    def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, SpectralModel], Mapping[str, Array]]:
+        found = {cid: self._spectral(X, seed, cid) for cid, X in data.items()}
+        return {cid: model for cid, (model, _) in found.items()}, {cid: labels for cid, (_, labels) in found.items()}
+
+
+class USC(StSC):
+    """Spectral clustering of the rows of all clients together, the paper's uSC: needs the rows in one place.
+
+    As `StSC`, with one graph and one k-means. With one client it is `StSC`.
+
+    Parameters
+    ----------
+    n_clusters, n_neighbors, bandwidth_scale, n_init, random_state
+        As in `StSC`.
+
+    Examples
+    --------
+    >>> from fmtc.baselines import USC
+    >>> from fmtc.datasets import synthetic
+    >>> data = synthetic("skew", seed=0)
+    >>> model = USC(data.n_clusters, random_state=0).fit(data.X, clients=data.clients)
+    >>> model.predict(data.X[:2], clients=data.clients[:2]).shape
+    (2,)
+    """
+
+    def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, SpectralModel], Mapping[str, Array]]:
+        name = next(iter(data)) if len(data) == 1 else UNION
+        model, labels = self._spectral(union(data), seed, name)
+        return dict.fromkeys(data, model), apart(labels, data)
+
+
+class KMeansAlone(Baseline):
+    """k-means of each client by itself: the control that every table needs.
+
+    ``min sum_i ||x_i - c_h(i)||²``. Nothing leaves a client.
+
+    Parameters
+    ----------
+    n_clusters : int
+    n_init : int
+    random_state : int, RandomState instance or None
+
+    Examples
+    --------
+    >>> from fmtc.baselines import KMeansAlone
+    >>> from fmtc.datasets import synthetic
+    >>> data = synthetic("offset", seed=0)
+    >>> KMeansAlone(data.n_clusters, random_state=0).fit(data.X, clients=data.clients).client_ids_
+    ['silo1', 'silo2', 'silo3', 'silo4']
+    """
+
+    def __init__(self, n_clusters: int = 8, *, n_init: int = 10, random_state: Any = None):
+        self.n_clusters = n_clusters
+        self.n_init = n_init
+        self.random_state = random_state
+
+    def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Centers], Mapping[str, Array]]:
+        found = {
+            cid: kmeans(X, self.n_clusters, seed_of(seed, cid, "kmeans"), n_init=self.n_init) for cid, X in data.items()
+        }
+        return {cid: centers for cid, (centers, _) in found.items()}, {cid: h for cid, (_, h) in found.items()}
+
+
+class KMeansUnion(KMeansAlone):
+    """k-means of the rows of all clients together: needs the rows in one place.
+
+    Parameters
+    ----------
+    n_clusters, n_init, random_state
+        As in `KMeansAlone`.
+
+    Examples
+    --------
+    >>> from fmtc.baselines import KMeansUnion
+    >>> from fmtc.datasets import synthetic
+    >>> data = synthetic("skew", seed=0)
+    >>> KMeansUnion(data.n_clusters, random_state=0).fit_predict(data.X, clients=data.clients).shape
+    (400,)
+    """
+
+    def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Centers], Mapping[str, Array]]:
+        name = next(iter(data)) if len(data) == 1 else UNION
+        centers, labels = kmeans(union(data), self.n_clusters, seed_of(seed, name, "kmeans"), n_init=self.n_init)
+        return dict.fromkeys(data, centers), apart(labels, data)

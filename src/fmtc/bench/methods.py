@@ -1,0 +1,121 @@
+"""Who is compared: each method with its one default setting and its twelve trials for the oracle column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..baselines import (
+    MBC,
+    MTSC,
+    SEC,
+    SFOMVC,
+    SMBC,
+    SMKC,
+    USC,
+    FedKMeans,
+    FedMTSC,
+    FedSpectral,
+    KMeansAlone,
+    KMeansUnion,
+    StSC,
+)
+from ..baselines.base import Array, Baseline, Data
+from ..estimator import FMTC
+from ..steps import stream
+
+TRIALS = 12  # settings that every method may try where labels pick the best
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table."""
+
+    name: str
+    title: str
+    build: Callable[..., Any]  # (n_clusters, random_state=..., **setting)
+    group: str  # "paper", "ours", "control"
+    shares: str  # what leaves a client
+    grid: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)  # settings of the oracle column
+
+
+def _grid(**values: Any) -> tuple[dict[str, Any], ...]:
+    return tuple(dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
+
+
+@dataclass(frozen=True)
+class _Guess:
+    """Labels that know nothing of the rows."""
+
+    k: int
+    seed: int
+
+    def assign(self, X: Any) -> Array:
+        return np.random.default_rng(self.seed).integers(self.k, size=X.shape[0])
+
+
+class RandomLabels(Baseline):
+    """Labels drawn at random: what a score is worth."""
+
+    def __init__(self, n_clusters: int = 8, *, random_state: Any = None):
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+
+    def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Array]]:
+        draws = {cid: int(stream(seed, cid, "guess").integers(2**31)) for cid in data}
+        models = {cid: _Guess(self.n_clusters, draw) for cid, draw in draws.items()}
+        return models, {cid: models[cid].assign(X) for cid, X in data.items()}
+
+
+class OneCluster(RandomLabels):
+    """All rows together: what a score is worth."""
+
+    def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Any], Mapping[str, Array]]:
+        return dict.fromkeys(data, _Guess(1, 0)), {cid: np.zeros(X.shape[0], dtype=int) for cid, X in data.items()}
+
+
+_GRAPHS = _grid(n_neighbors=[5, 10, 15, 20], bandwidth_scale=[0.5, 1.0, 2.0])
+_TASK_WEIGHTS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0]
+_RESTARTS = _grid(trial=list(range(TRIALS)))  # nothing to tune: as many seeds instead
+_MTSC = _grid(alpha=[0.1, 1.0, 10.0], gamma=[0.01, 0.1], row_power=[0.5, 1.0])
+_FMTC = _grid(beta=[0.05, 0.15, 0.4], ridge=[0.01, 0.03], n_neighbors=["auto", 10])
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("fmtc", "FMTC", FMTC, "ours", "d × k", _FMTC),
+        Method("stsc", "stSC", StSC, "paper", "nothing", _GRAPHS),
+        Method("usc", "uSC", USC, "paper", "rows", _GRAPHS),
+        Method("mbc", "MBC", MBC, "paper", "k centres",
+               _grid(task_weight=_TASK_WEIGHTS, marginals=["proportional", "uniform"])),
+        Method("smbc", "SMBC", SMBC, "paper", "k centres", _grid(task_weight=_TASK_WEIGHTS, compare=["own", "means"])),
+        Method("smkc", "SMKC", SMKC, "paper", "rows",
+               _grid(task_weight=[0.1, 0.25, 1.0], bandwidth_scale=[0.5, 1.0, 2.0, 4.0])),
+        Method("mtsc", "MTSC", MTSC, "paper", "rows", _MTSC),
+        Method("sfomvc", "SFOMVC-H", SFOMVC, "paper", "a × k",
+               _grid(gamma=[0.001, 0.01, 0.1], beta=[0.001, 0.01, 0.1, 1.0])),
+        Method("fedkmeans", "Fed-kmeans", FedKMeans, "paper", "k centres",
+               _grid(n_rounds=[1, 10, 50], local_iters=[1, 10], personalised=[False, True])),
+        Method("fedspectral", "FedSpectral+ (anchors)", FedSpectral, "paper", "a × k",
+               _grid(n_anchors=["auto", 50, 100], bandwidth_scale=[0.5, 1.0, 1.5, 2.0])),
+        Method("kmeans", "k-means alone", KMeansAlone, "control", "nothing", _RESTARTS),
+        Method("kmeans-union", "k-means, union", KMeansUnion, "control", "rows", _RESTARTS),
+        Method("sec", "SEC alone", SEC, "control", "nothing",
+               _grid(alpha=[0.01, 0.1, 1.0, 10.0], gamma=[0.01, 0.1, 1.0])),
+        Method("fed-mtsc", "MTSC, federated", FedMTSC, "control", "d numbers", _MTSC),
+        Method("fmtc-beta0", "FMTC, beta = 0", lambda k, **s: FMTC(k, beta=0, **s), "control", "d × k",
+               _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
+        Method("fmtc-published", "FMTC as published", FMTC.as_published, "control", "d × k",
+               _grid(alpha=[0.1, 1.0, 10.0], beta=[0.01, 0.1, 1.0, 10.0])),
+        Method("fmtc-average", "FMTC, averaging", lambda k, **s: FMTC(k, coupling="average", **s), "control", "d × k",
+               _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
+        Method("fmtc-subspace", "FMTC, subspace", lambda k, **s: FMTC(k, coupling="subspace", **s), "control",
+               "d × k", _FMTC),
+        Method("one-cluster", "one cluster", OneCluster, "control", "nothing", _RESTARTS),
+        Method("random", "random labels", RandomLabels, "control", "nothing", _RESTARTS),
+    )
+}  # fmt: skip

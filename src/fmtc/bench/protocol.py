@@ -1,0 +1,107 @@
+"""One comparison, the same for everyone: fit on four fifths of each client, score there and on the rest.
+
+Every fitted quantity (words, idf, units, graph, centres) comes from the training rows. New rows take the method's own
+map, else Nyström's formula; the vote of the five nearest training rows is scored as well, to tell good clusters from a
+good map. ``default`` is one setting for all data sets; ``oracle`` is the best of as many trials for everyone, picked by
+labels, and says so.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.neighbors import KNeighborsClassifier
+
+from ..datasets import FederatedDataset, load, synthetic
+from ..metrics import clustering_accuracy, match_classes, score_clients
+from .methods import METHODS
+
+Array = np.ndarray
+VOTERS = 5
+
+
+def dataset(name: str) -> FederatedDataset:
+    """A data set by the name it has in a table: one that `load` knows, or ``synthetic-KIND``."""
+    if name.startswith("synthetic-"):
+        return synthetic(name.removeprefix("synthetic-"))
+    return load(name)
+
+
+def evaluate(
+    train: FederatedDataset, test: FederatedDataset, method: str, setting: Mapping[str, Any], seed: int
+) -> dict[str, Any]:
+    """Fit one method on the training rows and score it on these and on the test rows.
+
+    Parameters
+    ----------
+    train, test : FederatedDataset
+        Of `FederatedDataset.split`.
+    method : str
+        One of `METHODS`.
+    setting : mapping
+        Parameters of the method; ``trial`` stands for another seed where there is nothing to set.
+    seed : int
+
+    Returns
+    -------
+    dict
+        ``train``, ``test`` and ``vote``: the summaries of `score_clients`, and ``clients`` with the scores of each;
+        ``test`` also has ``acc_frozen``, with clusters matched to classes on the training rows. What it took:
+        ``seconds_fit``, ``seconds_predict``, ``bytes_up``, ``bytes_down``, ``rounds``; and ``notes``, the warnings.
+    """
+    values = {name: value for name, value in setting.items() if name != "trial"}
+    model = METHODS[method].build(train.n_clusters, random_state=seed + 1000 * setting.get("trial", 0), **values)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        started = time.perf_counter()
+        model.fit(train.X, clients=train.clients)
+        fitted = time.perf_counter()
+        predicted = model.predict(test.X, clients=test.clients)
+        done = time.perf_counter()
+    found = model.labels_
+    voted = np.empty_like(predicted)
+    frozen = []
+    for cid in train.client_ids:
+        mine, new = train.clients == cid, test.clients == cid
+        voted[new] = vote(train.X[mine], found[mine], test.X[new])
+        matching = match_classes(train.y[mine], found[mine])
+        frozen.append(clustering_accuracy(test.y[new], predicted[new], matching=matching))
+    history = getattr(model, "history_", [])
+    records = [record for record in history if hasattr(record, "bytes_up")]
+    return {
+        "train": _scores(train, found),
+        "test": _scores(test, predicted) | {"acc_frozen": float(np.mean(frozen))},
+        "vote": _scores(test, voted),
+        "seconds_fit": fitted - started,
+        "seconds_predict": done - fitted,
+        "bytes_up": sum(r.bytes_up for r in records) if records else getattr(model, "bytes_up_", 0),
+        "bytes_down": sum(r.bytes_down for r in records) if records else getattr(model, "bytes_down_", 0),
+        "rounds": getattr(model, "n_iter_", getattr(model, "n_rounds_", 1)),
+        "notes": sorted({str(warning.message) for warning in caught}),
+    }
+
+
+def _scores(data: FederatedDataset, labels: Array) -> dict[str, Any]:
+    scores = score_clients(data.y, labels, data.clients)
+    return {name: scores.pop(name) for name in ("mean", "weighted", "pooled")} | {"clients": scores}
+
+
+def vote(X: Any, labels: Array, X_new: Any) -> Array:
+    """Clusters of new rows by majority among their nearest training rows; the angle decides for words."""
+    voters = KNeighborsClassifier(min(VOTERS, X.shape[0]), metric="cosine" if sp.issparse(X) else "euclidean")
+    return voters.fit(X, labels).predict(X_new)
+
+
+def peak_memory() -> int:
+    """Most bytes this process has held; 0 where the system does not tell."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

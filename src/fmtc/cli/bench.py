@@ -1,0 +1,237 @@
+"""Commands that compare methods on data sets with known classes: bench smoke, bench run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from ..tables import nearest_names
+from .program import Group, Option, main_group
+from .words import Words, new_table, plural, print_json
+
+SMOKE = ("digits", "synthetic-subspace", "webkb4", "yale")
+
+
+@main_group.group(cls=Group, short_help="Compare methods on data sets with known classes.")
+def bench() -> None:
+    """Compare FMTC with its rivals on data sets with known classes: who wins, and at what cost.
+
+    Labels are used for scores only, but for the column that says oracle.
+    """
+
+
+def _options(command: Any) -> Any:
+    for option in (
+        click.option("--out", type=click.Path(path_type=Path), default=Path("bench"), show_default=True, cls=Option,
+                     help="Folder that keeps every cell; what is there is not run again."),
+        click.option("--only", metavar="WORD", multiple=True, cls=Option,
+                     help="Only cells with this in 'dataset / method'; may be given many times."),
+        click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option,
+                     help="Cells at a time, each in a process of its own with one thread."),
+        click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
+                     cls=Option, metavar="SECONDS", help="Give a cell up after so long; its row says so."),
+        click.option("--retry", is_flag=True, cls=Option, help="Run cells again that failed."),
+        click.option("--score", type=click.Choice(["acc", "nmi", "ri", "ari"]), default="acc", show_default=True,
+                     cls=Option, help="What the table shows, in percent."),
+        click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the table stays."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+@bench.command(
+    short_help="Every method on a few small data sets, in minutes.",
+    epilog="""\b
+Examples:
+  fmtc bench smoke
+  fmtc bench smoke --only digits --score nmi
+  fmtc bench smoke --json > rows.json""",
+)
+@_options
+def smoke(**settings: Any) -> None:
+    """Run every method with its default setting on digits, a synthetic federation and, if they are here, WebKB4 and
+    Yale: one split, one seed.
+
+    Cells are kept in --out and not run again: a second call prints the table at once. Data sets that are not on this
+    machine are left out, and said so.
+    """
+    from ..bench.methods import METHODS
+    from ..datasets import SOURCES
+    from ..datasets.base import find
+
+    words = Words(settings["quiet"])
+    here = [name for name in SMOKE if name not in SOURCES or find(SOURCES[name]) is not None]
+    for name in sorted(set(SMOKE) - set(here)):
+        words.note(f"{name} is not on this machine and left out; `fmtc data fetch {name}` gets it")
+    _compare(words, here, list(METHODS), splits=1, seeds=1, trials=0, **settings)
+
+
+@bench.command(
+    "run",
+    short_help="Methods and data sets of your choice.",
+    epilog="""\b
+Examples:
+  fmtc bench run --dataset webkb4 --dataset yale --splits 5
+  fmtc bench run --dataset digits --method fmtc --method kmeans --seeds 3
+  fmtc bench run --dataset digits --trials 12        (an oracle column: settings picked by labels)""",
+)
+@click.option("--dataset", "datasets", multiple=True, required=True, metavar="NAME", cls=Option,
+              help="A data set of `fmtc data list`, or synthetic-KIND; may be given many times.")  # fmt: skip
+@click.option("--method", "methods", multiple=True, metavar="NAME", cls=Option,
+              help="A method; may be given many times.  [default: all]")  # fmt: skip
+@click.option("--splits", type=click.IntRange(1), default=5, show_default=True, cls=Option,
+              help="Ways to hold out a fifth of each client.")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, cls=Option,
+              help="Random starts of each method on each split.")  # fmt: skip
+@click.option("--trials", type=click.IntRange(0, 12), default=0, show_default=True, cls=Option,
+              help="Settings each method may try besides its default, for the oracle column.")  # fmt: skip
+@_options
+def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -> None:
+    """Run methods on data sets: every split and seed, the default setting and, with --trials, as many others for
+    everyone, the best of which by labels makes the column oracle.
+    """
+    from ..bench.methods import METHODS
+
+    for name in methods:
+        if name not in METHODS:
+            raise click.UsageError(f"there is no method {name!r}; {nearest_names(name, METHODS)}")
+    _compare(Words(settings["quiet"]), list(datasets), list(methods or METHODS), **settings)
+
+
+def _compare(
+    words: Words,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    *,
+    splits: int,
+    seeds: int,
+    trials: int,
+    out: Path,
+    only: tuple[str, ...],
+    jobs: int,
+    time_limit: float,
+    retry: bool,
+    score: str,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    from ..bench.grid import Store, cells, code_digest, run_cells
+    from ..bench.summary import mean_ranks, summarise
+
+    wanted = cells(datasets, methods, splits=range(splits), seeds=range(seeds), trials=trials)
+    if only:
+        wanted = [cell for cell in wanted if any(word in f"{cell.dataset} / {cell.method}" for word in only)]
+        if not wanted:
+            raise click.UsageError(f"no cell has {' or '.join(map(repr, only))} in 'dataset / method'")
+    store = Store(out / "cells.jsonl")
+    stored = sum(cell.key in store.rows for cell in wanted)
+    started = time.monotonic()
+    with _Bar(words, len(wanted) - stored) as bar:
+        rows = run_cells(wanted, store, jobs=jobs, time_limit=time_limit, retry=retry, progress=bar)
+    entries = summarise(rows, score=score)
+    if as_json:
+        print_json({"rows": rows, "summary": entries, "mean_ranks": mean_ranks(entries)})
+    else:
+        for mode in ("default", "oracle"):
+            shown = [entry for entry in entries if entry["mode"] == mode]
+            if shown:
+                words.console.print(_table(shown, mode, score))
+    words.say(
+        f"{plural(len(rows), 'cell')}, {stored} of them stored before, {time.monotonic() - started:.0f} s; kept in "
+        f"{store.path}"
+    )
+    for row in rows:
+        if row["status"] != "ok":
+            words.note(f"{row['dataset']} / {row['method']}: {row['error']}")
+    old = sum(row["code"] != code_digest() for row in rows)
+    if old:
+        words.note(f"{plural(old, 'cell')} of other code than this; remove {store.path} to run all anew")
+
+
+class _Bar:
+    """Progress of cells: a bar with the time left on a terminal, a line for each elsewhere."""
+
+    def __init__(self, words: Words, total: int):
+        self.words = words
+        self.live = words.console.is_terminal and not words.quiet and total > 0
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(14), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("left"), TimeRemainingColumn(), console=words.console, transient=True, disable=not self.live,
+        )  # fmt: skip
+        self.task = self.progress.add_task("", total=total)
+
+    def __enter__(self) -> _Bar:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, cell: Any, row: Mapping[str, Any] | None) -> None:
+        if self.live:
+            self.progress.update(self.task, advance=row is not None, description=f"{cell.dataset} / {cell.method}")
+        elif row is not None:
+            self.words.say(f"{cell}: {row['status']}, {row['seconds']:.1f} s")
+
+
+def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str) -> Table:
+    """Methods down, data sets across: training and new rows, in percent."""
+    from ..bench.methods import METHODS
+    from ..bench.summary import mean_ranks
+
+    datasets = list(dict.fromkeys(entry["dataset"] for entry in entries))
+    by_cell = {(entry["method"], entry["dataset"]): entry for entry in entries}
+    ranks = mean_ranks(entries, mode=mode)
+    best = {
+        (name, part): max((e[part] for e in entries if e["dataset"] == name and e[part] == e[part]), default=None)
+        for name in datasets
+        for part in ("in", "out")
+    }
+    title = (
+        f"{score.upper()} %, {'one setting for all data' if mode == 'default' else 'ORACLE: setting picked by labels'}"
+    )
+    table = new_table(title=title, title_justify="left", title_style="bold", caption_justify="left")
+    table.caption = "in | out: training | new rows; ° all in one cluster; rank: mean over data sets on new rows"
+    table.add_column("method")
+    table.add_column("leaves a client")
+    for name in datasets:
+        table.add_column(name.replace("synthetic-", "synth. ") + "\nin | out", justify="right")
+    table.add_column("rank", justify="right")
+    table.add_column("s", justify="right")
+    group = ""
+    for name in METHODS:
+        if not any((name, data) in by_cell for data in datasets):
+            continue
+        if METHODS[name].group == "control" and group not in ("", "control"):
+            table.add_section()
+        group = METHODS[name].group
+        found = [by_cell.get((name, data)) for data in datasets]
+        seconds = sum(e["seconds"] for e in found if e is not None and e["n"])
+        table.add_row(
+            METHODS[name].title, METHODS[name].shares,
+            *(_pair(e, best) for e in found),
+            f"{ranks[name]:.1f}", f"{seconds:.1f}",
+            style="bold" if group == "ours" else "",
+        )  # fmt: skip
+    return table
+
+
+def _pair(entry: Mapping[str, Any] | None, best: Mapping[tuple[str, str], float | None]) -> Text:
+    """Such as 61.2 | 58.0, the best of a column in green."""
+    if entry is None:
+        return Text("")
+    if not entry["n"]:
+        return Text("failed", "red")
+    text = Text("°" if entry["collapsed"] else "")
+    for part, between in (("in", " | "), ("out", "")):
+        spread = "" if entry[part + "_sd"] != entry[part + "_sd"] else f"±{100 * entry[part + '_sd']:.0f}"
+        style = "green" if entry[part] == best[entry["dataset"], part] else ""
+        text.append(f"{100 * entry[part]:.1f}{spread}", style).append(between)
+    return text

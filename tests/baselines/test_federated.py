@@ -1,0 +1,653 @@
+"""Fed-kmeans, FedSpectral+ and SFOMVC: what they find, and what leaves a client on the way."""
+
+import inspect
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from fmtc.baselines import SFOMVC, FedKMeans, FedSpectral, FedSpectralGraph, SFOMVCViews
+from fmtc.baselines.base import Talk, kmeans, unit_rows
+from fmtc.baselines.federated import (
+    AnchorDown,
+    Anchors,
+    AnchorUp,
+    Assignment,
+    CentersDown,
+    CentersUp,
+    EdgesDown,
+    EdgesUp,
+    ProjectionClient,
+    ProjectionDown,
+    ProjectionUp,
+    SpectralDown,
+    SpectralUp,
+    ViewDown,
+    ViewUp,
+    _projection_rules,
+    _prox,
+    agree_on_anchors,
+    consensus_rounds,
+    merge_centers,
+    projection_reply,
+)
+from fmtc.kernels.consensus import schatten_p
+from fmtc.metrics import clustering_accuracy
+from fmtc.runtime.local import LocalTransport
+from fmtc.runtime.wire import nbytes, pack
+
+HORIZONTAL = [FedKMeans, FedSpectral, SFOMVC]
+K, D = 3, 8
+SIZES = {"north": 81, "south": 66, "west": 93}  # none is a number of anchors, centres or columns
+
+
+def blobs(sizes=SIZES, k=K, d=D, *, distance=6.0, offset=2.0, seed=0):
+    """Rows of k groups in each client, all shifted by the client's own offset, and the group of each row."""
+    rng = np.random.default_rng(seed)
+    centers = distance * unit_rows(rng.normal(size=(k, d)))
+    X, y = {}, {}
+    for cid, n in sizes.items():
+        y[cid] = rng.permutation(np.arange(n) % k)
+        X[cid] = centers[y[cid]] + rng.normal(size=(n, d)) + offset * unit_rows(rng.normal(size=(1, d)))
+    return X, y
+
+
+X, TRUTH = blobs()
+
+
+def accuracy(truth, found):
+    return np.mean([clustering_accuracy(truth[cid], found[cid]) for cid in truth])
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    """All messages of a fit, as (client, down, up), and a hook to look at the clients after each exchange."""
+    seen, hooks = [], []
+    exchange = LocalTransport.exchange
+
+    def listen(self, messages):
+        replies = exchange(self, messages)
+        seen.extend((cid, messages[cid], up) for cid, up in replies.uplinks.items())
+        for hook in hooks:
+            hook(self.clients)
+        return replies
+
+    monkeypatch.setattr(LocalTransport, "exchange", listen)
+    seen_and_hooks = type("Recorded", (), {"messages": seen, "hooks": hooks})
+    return seen_and_hooks
+
+
+# -------------------------------------------------------------------------------------------------------- all
+
+
+@parametrize_with_checks(
+    [
+        FedKMeans(3, n_rounds=2, n_init=2, random_state=0),
+        FedKMeans(3, n_rounds=2, n_init=2, personalised=True, random_state=0),
+        FedSpectral(3, max_iter=50, n_init=2, random_state=0),
+        SFOMVC(3, max_iter=10, n_init=2, random_state=0),
+        SFOMVC(3, max_iter=10, n_init=2, start="global", random_state=0),
+    ]
+)
+def test_scikit_learn_has_no_complaint(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("method", HORIZONTAL)
+def test_blobs_are_found_and_new_rows_find_theirs(method):
+    model = method(K, random_state=0)
+    assert accuracy(TRUTH, model.fit_predict(X)) > 0.97
+    new, truth = blobs(dict.fromkeys(SIZES, 50))
+    shift = {cid: X[cid].mean(axis=0) - new[cid].mean(axis=0) for cid in X}  # other rows, the same offsets
+    assert accuracy(truth, model.predict({cid: new[cid] + shift[cid] for cid in X})) > 0.97
+
+
+@pytest.mark.parametrize("method", HORIZONTAL)
+def test_clusters_have_the_same_numbers_everywhere(method):
+    labels = method(K, random_state=0).fit_predict(X)
+    assert clustering_accuracy(np.concatenate(list(TRUTH.values())), np.concatenate(list(labels.values()))) > 0.97
+
+
+@pytest.mark.parametrize("method", HORIZONTAL)
+def test_the_seed_decides_and_the_order_of_clients_does_not(method):
+    first = method(K, random_state=0).fit(X)
+    labels = first.fit_predict(X)
+    again = method(K, random_state=0).fit_predict(dict(reversed(X.items())))
+    for cid in X:
+        assert_array_equal(again[cid], labels[cid])
+    rng = np.random.default_rng(0)
+    order = rng.permutation(len(X)).repeat(list(SIZES.values()))
+    stacked, clients = np.vstack(list(X.values())), np.repeat(list(X), list(SIZES.values()))
+    order = np.argsort(order, kind="stable")  # clients in another order, the rows of each as they were
+    mixed = method(K, random_state=0).fit(stacked[order], clients=clients[order])
+    assert_array_equal(mixed.labels_, np.concatenate(list(labels.values()))[order])
+    assert (mixed.bytes_up_, mixed.bytes_down_, mixed.n_rounds_) == (
+        first.bytes_up_, first.bytes_down_, first.n_rounds_,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("method", HORIZONTAL)
+def test_sparse_rows_stay_sparse_and_single_precision_works(method, monkeypatch):
+    positive = {cid: np.where(Xt > 2, Xt, 0) for cid, Xt in X.items()}
+    dense = method(K, random_state=0).fit_predict(positive)
+    sparse = {cid: sp.csr_array(Xt) for cid, Xt in positive.items()}
+    with monkeypatch.context() as patch:
+        toarray = sp.csr_array.toarray
+
+        def small(self, *args, **kwargs):
+            assert self.shape[0] not in SIZES.values()
+            return toarray(self, *args, **kwargs)
+
+        patch.setattr(sp.csr_array, "toarray", small)
+        model = method(K, random_state=0)
+        found = model.fit_predict(sparse)
+        assert model.predict(sparse).keys() == X.keys()
+    single = method(K, random_state=0).fit_predict({cid: Xt.astype(np.float32) for cid, Xt in positive.items()})
+    for cid in X:
+        assert adjusted_rand_score(found[cid], dense[cid]) > 0.9
+        assert adjusted_rand_score(single[cid], dense[cid]) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (FedKMeans(K, n_rounds=0), "n_rounds must be a whole number of at least 1, got 0"),
+        (FedKMeans(K, local_iters=1.5), "local_iters must be a whole number of at least 1, got 1.5"),
+        (FedKMeans(K, min_count=True), "min_count must be a whole number of at least 1, got True"),
+        (FedKMeans(K, tol=-1), "tol must be a finite number of at least 0, got -1"),
+        (FedSpectral(K, n_anchors="many"), "n_anchors must be \"auto\" or a whole number of at least 1, got 'many'"),
+        (FedSpectral(K, n_nearest=0), "n_nearest must be a whole number of at least 1, got 0"),
+        (FedSpectral(K, bandwidth_scale=0), "bandwidth_scale must be a finite number above 0, got 0"),
+        (SFOMVC(K, beta=np.nan), "beta must be a finite number of at least 0, got nan"),
+        (SFOMVC(K, schatten_p=1.5), "schatten_p must be a finite number above 0 and at most 1, got 1.5"),
+        (SFOMVC(K, growth=0.9), "growth must be a finite number of at least 1, got 0.9"),
+        (SFOMVC(K, start="warm"), 'start must be "local" or "global", got \'warm\''),
+    ],
+)
+def test_wrong_settings_are_named(model, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
+        model.fit(X)
+    assert str(error.value) == message
+
+
+def test_defaults():
+    defaults = {name: p.default for name, p in inspect.signature(FedKMeans).parameters.items()}
+    assert defaults == {
+        "n_clusters": 8, "n_rounds": 10, "local_iters": 1, "personalised": False, "min_count": 2, "n_init": 10,
+        "tol": 1e-6, "random_state": None,
+    }  # fmt: skip
+    for method in (FedKMeans, FedSpectral, FedSpectralGraph, SFOMVC, SFOMVCViews):
+        kinds = [p.kind for p in inspect.signature(method).parameters.values()]
+        assert set(kinds[1:]) == {inspect.Parameter.KEYWORD_ONLY}
+        assert clone(method(4, n_init=3)).get_params()["n_init"] == 3
+
+
+# -------------------------------------------------------------------------------------------------- messages
+
+
+def test_the_fields_of_all_messages():
+    """Whoever adds one says here what it is for."""
+    names = {kind.__name__: [f.name for f in fields(kind)] for kind in (
+        CentersUp, CentersDown, AnchorUp, AnchorDown, SpectralUp, SpectralDown, EdgesUp, EdgesDown, ProjectionUp,
+        ProjectionDown, ViewUp, ViewDown,
+    )}  # fmt: skip
+    assert names == {
+        "CentersUp": ["centers", "counts"],
+        "CentersDown": ["phase", "centers"],
+        "AnchorUp": ["centers", "counts", "distance", "n_distances"],
+        "AnchorDown": ["phase", "n_centers", "anchors", "width"],
+        "SpectralUp": ["mass", "product"],
+        "SpectralDown": ["phase", "basis"],
+        "EdgesUp": ["degree", "product"],
+        "EdgesDown": ["phase", "basis"],
+        "ProjectionUp": ["P", "gap"],
+        "ProjectionDown": ["phase", "centers", "order", "guide", "growth"],
+        "ViewUp": ["P", "gap", "assignment"],
+        "ViewDown": ["phase", "centers", "order", "guide", "growth", "samples"],
+    }
+
+
+# what a client says in each phase
+SAID = {
+    (CentersDown, "start"): {"centers", "counts"},
+    (CentersDown, "round"): {"centers", "counts"},
+    (CentersDown, "finish"): set(),
+    (AnchorDown, "centers"): {"centers", "counts"},
+    (AnchorDown, "distances"): {"distance", "n_distances"},
+    (AnchorDown, "weights"): set(),
+    (SpectralDown, "mass"): {"mass"},
+    (SpectralDown, "round"): {"product"},
+    (SpectralDown, "embed"): set(),
+    (ProjectionDown, "start"): {"P"},
+    (ProjectionDown, "round"): {"P", "gap"},
+    (ProjectionDown, "finish"): set(),
+}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        FedKMeans(K, random_state=0),
+        FedKMeans(20, random_state=0),  # many small clusters
+        FedKMeans(K, personalised=True, random_state=0),
+        FedSpectral(K, random_state=0),
+        SFOMVC(K, random_state=0),
+        SFOMVC(K, start="global", random_state=0),
+    ],
+    ids=repr,
+)
+def test_no_row_leaves_a_client_and_no_count_below_two(model, recorded):
+    model.fit(X)
+    for cid, down, up in recorded.messages:
+        said = pack(up)
+        assert said.keys() == SAID[type(down), down.phase]
+        for name, value in said.items():
+            assert SIZES[cid] not in np.shape(value)
+            if name == "counts":
+                assert value.min() >= 2
+            if name == "centers":  # none is a row
+                assert np.abs(value[:, None] - X[cid][None, :, : value.shape[1]]).max(axis=2).min() > 1e-6
+    assert model.n_rounds_ == len(recorded.messages) / len(X)
+    assert model.bytes_up_ == sum(nbytes(up) for _, _, up in recorded.messages)
+    assert model.bytes_down_ == sum(nbytes(down) for _, down, _ in recorded.messages)
+
+
+def test_bytes_of_federated_kmeans():
+    model = FedKMeans(K, n_rounds=4, tol=0, random_state=0).fit(X)
+    m, centers = len(X), 8 * K * D
+    assert model.n_iter_ == 4
+    assert model.bytes_up_ <= m * 5 * (centers + 8 * K)
+    assert model.bytes_up_ % (8 * D + 8) == 0  # a centre and its count
+    assert model.bytes_down_ == m * (4 * (len("round") + centers) + len("start") + len("finish") + centers)
+
+
+def test_bytes_of_fed_spectral(recorded):
+    model = FedSpectral(K, random_state=0).fit(X)
+    m, a = len(X), len(model.anchors_)
+    assert a == 10 * K
+    sent = dict.fromkeys(("centers", "mass", "round"), 0)
+    for _, down, up in recorded.messages:
+        if isinstance(down, AnchorDown | SpectralDown) and down.phase in sent:
+            sent[down.phase] += nbytes(up)
+    assert sent["centers"] <= m * max(2 * K, -(-2 * a // m)) * (8 * D + 8)
+    assert sent["mass"] == m * a * 8
+    assert sent["round"] == model.n_iter_ * m * a * K * 8
+
+
+def test_bytes_of_sfomvc(recorded):
+    model = SFOMVC(K, random_state=0).fit(X)
+    m, block = len(X), 8 * len(model.anchors_) * K
+    later = [(down, up) for _, down, up in recorded.messages if isinstance(down, ProjectionDown)]
+    assert sum(nbytes(up) for _, up in later) == m * (block + model.n_iter_ * (block + 8))
+    assert sum(nbytes(down) for down, _ in later) == m * (
+        len("start") + 8 * K + model.n_iter_ * (len("round") + block + 8) + len("finish")
+    )
+
+
+# ------------------------------------------------------------------------------------------------ Fed-kmeans
+
+
+def test_one_client_that_has_converged_gets_its_own_centres_back():
+    rows = X["north"]
+    model = FedKMeans(K, local_iters=100, n_rounds=1, random_state=0).fit(rows)
+    own = np.stack([rows[model.labels_ == j].mean(axis=0) for j in range(K)])
+    assert_allclose(model.cluster_centers_, own, rtol=1e-10)
+
+
+def test_the_server_clusters_centres_as_if_each_came_as_often_as_it_has_rows(rng):
+    centers, counts = rng.normal(size=(30, 4)), rng.integers(2, 9, size=30)
+    _, cost = merge_centers(centers, counts, 3, seed=0, n_init=30)
+    central = KMeans(3, n_init=30, random_state=1).fit(centers.repeat(counts, axis=0))
+    assert cost == pytest.approx(central.inertia_, rel=1e-9)
+
+
+def test_clients_with_other_clusters_each_find_all(rng):
+    centers = 20 * np.eye(6)
+    groups = {"a": [0, 1, 2], "b": [2, 3], "c": [3, 4, 5], "d": [0, 5]}
+    truth = {cid: np.repeat(own, 30) for cid, own in groups.items()}
+    data = {cid: centers[y] + rng.normal(size=(len(y), 6)) for cid, y in truth.items()}
+    model = FedKMeans(6, random_state=0)
+    labels = model.fit_predict(data)
+    assert adjusted_rand_score(np.concatenate(list(truth.values())), np.concatenate(list(labels.values()))) == 1
+    distance = np.linalg.norm(model.cluster_centers_[:, None] - centers, axis=2)
+    assert_array_equal(np.sort(distance.argmin(axis=1)), np.arange(6))
+    assert distance.min(axis=1).max() < 1
+
+
+def test_sixteen_blobs_as_well_as_all_rows_in_one_place(rng):
+    truth = rng.integers(16, size=1600)
+    rows = 5 * np.stack([truth // 4, truth % 4], axis=1) + rng.normal(size=(1600, 2))
+    model = FedKMeans(16, random_state=0).fit(rows, clients=rng.integers(5, size=1600).astype(str))
+    central = KMeans(16, n_init=10, random_state=0).fit(rows)
+    assert adjusted_rand_score(truth, model.labels_) > adjusted_rand_score(truth, central.labels_) - 0.02
+
+
+def test_personalised_centres_are_the_means_of_the_clients_own_rows():
+    model = FedKMeans(K, personalised=True, local_iters=100, random_state=0)
+    labels = model.fit_predict(X)
+    common = FedKMeans(K, local_iters=100, random_state=0).fit(X)
+    assert_allclose(model.cluster_centers_, common.cluster_centers_)
+    for cid, rows in X.items():
+        own = model._models[cid]
+        for center, number in zip(own.centers, own.numbers, strict=True):
+            assert_allclose(center, rows[labels[cid] == number].mean(axis=0), rtol=1e-8)
+
+
+def test_history_is_the_servers_objective_and_a_still_centre_ends_it():
+    model = FedKMeans(K, random_state=0).fit(X)
+    assert 0 < model.n_iter_ < 10
+    assert len(model.history_) == model.n_iter_ + 1
+    assert model.history_[-1] == pytest.approx(model.history_[-2], rel=1e-9)
+
+
+def test_rows_as_many_as_clusters_have_nothing_to_tell():
+    with pytest.raises(ValueError, match="no client has a cluster large enough to tell of"):
+        FedKMeans(3, random_state=0).fit({"a": np.eye(3), "b": 2 * np.eye(3)})
+    assert len(set(FedKMeans(3, min_count=1, random_state=0).fit_predict({"a": np.eye(3)})["a"])) == 3
+
+
+# ---------------------------------------------------------------------------------------------- FedSpectral+
+
+
+def central_embedding(model, data):
+    """Left singular vectors and values of B diag(lam)^-1/2 over all rows, and B."""
+    B = sp.vstack([model._models[cid].anchors.weights(data[cid]) for cid in sorted(data)]).toarray()
+    mass = B.sum(axis=0)
+    U, s, _ = np.linalg.svd(B[:, mass > 0] / np.sqrt(mass[mass > 0]), full_matrices=False)
+    return U, s, B
+
+
+def test_weights_of_anchors_sum_to_one_and_far_rows_keep_theirs(rng):
+    anchors = Anchors(rng.normal(size=(12, 3)), 4, 0.5)
+    rows = np.vstack([rng.normal(size=(20, 3)), [[1e4, 0, 0]]])
+    B = anchors.weights(rows)
+    assert_allclose(B.sum(axis=1), 1)
+    assert np.diff(B.indptr).max() == 4
+    distance = np.linalg.norm(rows[:20, None] - anchors.points, axis=2)
+    direct = np.exp(-0.5 * (distance / 0.5) ** 2) * (distance <= np.sort(distance, axis=1)[:, 3:4])
+    assert_allclose(B[:20].toarray(), direct / direct.sum(axis=1, keepdims=True), atol=1e-10)
+
+
+def test_federated_subspace_is_the_central_one():
+    data, _ = blobs(distance=3.0)
+    model = FedSpectral(K, tol=1e-12, max_iter=2000, random_state=0).fit(data)
+    U, s, B = central_embedding(model, data)
+    assert s[K - 1] < 0.98  # not parts without a link, where all values are 1
+    ours = B @ model._models["north"].map
+    assert_allclose(ours @ ours.T, U[:, :K] @ U[:, :K].T, atol=1e-8)
+    assert_allclose(model.eigenvalues_, s[:K] ** 2, atol=1e-10)
+    assert model.eigenvalues_[0] == pytest.approx(1, abs=1e-10)
+    assert model.n_iter_ == len(model.history_) < 2000
+
+
+def test_one_client_is_landmark_spectral_clustering():
+    data = {"all": np.vstack(list(X.values()))}
+    model = FedSpectral(K, tol=1e-10, random_state=0)
+    found = model.fit_predict(data)["all"]
+    U, _, _ = central_embedding(model, data)
+    _, labels = kmeans(unit_rows(U[:, :K]), K, 0)
+    assert adjusted_rand_score(found, labels) > 0.99
+
+
+def test_fed_spectral_sees_rings_where_kmeans_does_not(rng):
+    truth = {cid: np.arange(150) % 2 for cid in "ab"}
+    angle = {cid: rng.uniform(0, 2 * np.pi, 150) for cid in "ab"}
+    data = {
+        cid: (1 + 3 * truth[cid])[:, None] * np.stack([np.cos(angle[cid]), np.sin(angle[cid])], axis=1)
+        + 0.1 * rng.normal(size=(150, 2))
+        for cid in "ab"
+    }
+    assert accuracy(truth, FedSpectral(2, random_state=0).fit_predict(data)) > 0.95
+    assert accuracy(truth, FedKMeans(2, random_state=0).fit_predict(data)) < 0.8
+
+
+def test_predict_of_the_rows_is_their_labels():
+    for model in (FedKMeans(K, random_state=0), FedSpectral(K, random_state=0)):
+        labels = model.fit_predict(X)
+        for cid, found in model.predict(X).items():
+            assert_array_equal(found, labels[cid])
+
+
+def test_fewer_centres_than_anchors_are_all_anchors():
+    model = FedSpectral(K, n_anchors=500, random_state=0).fit({"a": X["north"][:21], "b": X["south"][:24]})
+    assert len(model.anchors_) <= 21 // 2 + 24 // 2
+    assert len(np.unique(model.anchors_, axis=0)) == len(model.anchors_)
+
+
+def planted(rng, sizes, inside=0.5, outside=0.03):
+    """Random weights of a graph with groups, and the group of each node."""
+    truth = np.repeat(np.arange(len(sizes)), sizes)
+    odds = np.where(truth[:, None] == truth, inside, outside)
+    upper = np.triu(rng.random(odds.shape) < odds, 1) * rng.uniform(0.5, 1, odds.shape)
+    return upper, truth
+
+
+def test_edges_spread_over_clients_give_the_eigenvectors_of_the_whole_graph(rng):
+    upper, truth = planted(rng, [40, 30, 30])
+    owner = rng.integers(3, size=upper.shape)
+    parts = {f"c{t}": sp.csr_array(np.where(owner == t, upper + 0, 0)) for t in range(3)}
+    parts = {cid: part + part.T for cid, part in parts.items()}
+    model = FedSpectralGraph(3, tol=1e-11, max_iter=2000, random_state=0).fit(parts)
+    A = upper + upper.T
+    root = 1 / np.sqrt(A.sum(axis=1))
+    values, vectors = np.linalg.eigh(root[:, None] * A * root)
+    assert_allclose(model.eigenvalues_, values[::-1][:3], atol=1e-10)
+    assert_allclose(model.embedding_ @ model.embedding_.T, vectors[:, -3:] @ vectors[:, -3:].T, atol=1e-8)
+    assert clustering_accuracy(truth, model.labels_) > 0.97
+    n, m, block = len(A), 3, 8 * 3 * len(A)
+    assert model.bytes_up_ == m * (8 * n + model.n_iter_ * block)
+    assert model.bytes_down_ == m * (len("degree") + model.n_iter_ * (len("round") + block))
+    assert model.n_rounds_ == model.n_iter_ + 1
+    turned = FedSpectralGraph(3, tol=1e-11, max_iter=2000, random_state=0).fit(dict(reversed(parts.items())))
+    assert_array_equal(turned.labels_, model.labels_)
+
+
+def test_clients_without_a_common_edge_are_the_clusters(rng):
+    sizes = [30, 40, 25]
+    upper, client = planted(rng, sizes, inside=0.6, outside=0)
+    A = upper + upper.T
+    parts = {str(t): np.where(np.logical_and.outer(client == t, client == t), A, 0) for t in range(3)}
+    labels = FedSpectralGraph(3, random_state=0).fit_predict(parts)
+    assert normalized_mutual_info_score(client, labels) > 0.95
+
+
+def test_edges_that_are_not_a_graph_are_refused(rng):
+    with pytest.raises(TypeError, match="affinities must be a mapping of at least one client to an array, got ndarray"):
+        FedSpectralGraph(2).fit(np.eye(3))
+    for wrong in (rng.random((4, 4)), -np.ones((4, 4)), np.ones((4, 3))):
+        with pytest.raises(ValueError, match="client 'a' must hold a symmetric square array of weights, none below 0"):
+            FedSpectralGraph(2).fit({"a": wrong})
+    with pytest.raises(ValueError, match="the same samples, one row for each: 'a' has 4, 'b' has 3"):
+        FedSpectralGraph(2).fit({"a": np.ones((4, 4)), "b": np.ones((3, 3))})
+    with pytest.raises(ValueError, match="n_clusters=5 needs as many nodes, got 4"):
+        FedSpectralGraph(5).fit({"a": np.ones((4, 4))})
+
+
+# ---------------------------------------------------------------------------------------------------- SFOMVC
+
+
+@pytest.mark.parametrize("start", ["local", "global"])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sfomvc_finds_blobs_of_clients_with_offsets(start, seed):
+    data, truth = blobs(seed=seed)
+    model = SFOMVC(K, start=start, random_state=0)
+    assert accuracy(truth, model.fit_predict(data)) > 0.93
+
+
+def test_a_local_start_does_not_mind_large_offsets():
+    data, truth = blobs(offset=20.0)
+    assert accuracy(truth, SFOMVC(K, random_state=0).fit_predict(data)) > 0.93
+
+
+def test_residuals_fall_and_growth_is_what_closes_them():
+    data, _ = blobs(distance=3.5, seed=3)
+    model = SFOMVC(K, random_state=0).fit(data)
+    last = model.history_[-1]
+    assert last.consensus < 1e-3
+    assert last.indicator < 1e-2
+    assert model.n_iter_ == len(model.history_) < 100
+    assert last.indicator < model.history_[0].indicator
+    assert SFOMVC(K, growth=1.0, random_state=0).fit(data).n_iter_ > model.n_iter_
+
+
+def test_f_is_orthonormal_after_every_step(recorded):
+    looked = []
+
+    def look(clients):
+        parts = [client.part for client in clients.values() if client.part is not None]
+        looked.extend(np.abs(part.F.T @ part.F - np.eye(K)).max() for part in parts if part.dual.any())
+
+    recorded.hooks.append(look)
+    SFOMVC(K, random_state=0).fit(blobs(distance=3.5)[0])
+    assert len(looked) > 20
+    assert max(looked) < 1e-10
+
+
+def test_steps_are_minimisers(rng):
+    """No neighbour of P lowers the client's smooth objective, none of F on the manifold the augmented one."""
+    B = Anchors(rng.normal(size=(10, 4)), 3, 1.0).weights(rng.normal(size=(50, 4)))
+    before = Assignment.of(B, np.arange(50) % 3, 3, 0.1)
+    before = replace(before, dual=0.1 * rng.normal(size=(50, 3)))
+    guide, (rho, mu, gamma, q) = rng.normal(size=(10, 3)), (0.7, 1.3, 0.2, 1.0)
+    after = before.step(guide, rho=rho, mu=mu, gamma=gamma, q=q)
+    theta = q / 2 * (np.square(before.P).sum(axis=1) + 1e-8) ** ((q - 2) / 2)
+
+    def cost_of_p(P):
+        misfit = np.square(before.Bn @ P - before.F).sum()
+        return misfit + gamma * theta @ np.square(P).sum(axis=1) + rho / 2 * np.square(P - guide).sum()
+
+    def cost_of_f(F):
+        misfit = np.square(before.Bn @ after.P - F).sum()
+        return misfit + (before.dual * (F - before.N)).sum() + mu / 2 * np.square(F - before.N).sum()
+
+    def cost_of_n(N):
+        return (before.dual * (after.F - N)).sum() + mu / 2 * np.square(after.F - N).sum()
+
+    for size in (1e-3, 1e-1, 1):
+        for _ in range(5):
+            assert cost_of_p(after.P) <= cost_of_p(after.P + size * rng.normal(size=(10, 3)))
+            U, _, Vh = np.linalg.svd(after.F + size * rng.normal(size=(50, 3)), full_matrices=False)
+            assert cost_of_f(after.F) <= cost_of_f(U @ Vh) + 1e-12
+            assert cost_of_n(after.N) <= cost_of_n(np.maximum(after.N + size * rng.normal(size=(50, 3)), 0)) + 1e-12
+    assert_allclose(after.dual, before.dual + mu * (after.F - after.N))
+
+
+def test_the_fourier_transform_runs_along_clusters(rng):
+    T = rng.normal(size=(7, 3, 4))  # anchors, clusters, clients
+    turned = T.transpose(0, 2, 1)
+
+    def cost(Z):
+        return 0.8 * schatten_p(Z.transpose(0, 2, 1), 1.0) + 0.5 * np.square(Z - T).sum()
+
+    Z = _prox(T, 0.8, 1.0)
+    assert all(cost(Z) <= cost(Z + s * rng.normal(size=T.shape)) + 1e-10 for s in (1e-3, 1e-1, 1))
+    slices = np.fft.fft(turned, axis=2)
+    for f in range(3):
+        U, s, Vh = np.linalg.svd(slices[:, :, f], full_matrices=False)
+        slices[:, :, f] = (U * np.maximum(s - 0.8, 0)) @ Vh
+    assert_allclose(Z, np.fft.ifft(slices, axis=2).real.transpose(0, 2, 1), atol=1e-12)
+    order = rng.permutation(4)
+    assert_allclose(_prox(T[:, :, order], 0.8, 1.0), Z[:, :, order], atol=1e-12)  # any order of clients
+
+
+def started(data, rules):
+    """A transport of clients that know their anchors, and the first stack."""
+    transport = LocalTransport(
+        data, rules, open_client=lambda cid, rows, _: ProjectionClient(cid, rows), client_reply=projection_reply
+    )
+    talk = Talk(transport)
+    agree_on_anchors(talk, K, "auto", 1.0, rules.seed)
+    return transport, np.stack([up.P for up in talk.ask_all(ProjectionDown("start")).values()], axis=2)
+
+
+@pytest.mark.parametrize(("beta", "alone"), [(0.0, True), (0.5, False)])
+def test_without_the_tensor_norm_clients_go_their_own_ways(beta, alone):
+    data, _ = blobs(distance=3.5)
+    rules = _projection_rules(SFOMVC(K, beta=beta, max_iter=6, tol=0), seed=0)
+    transport, P = started(data, rules)
+    begin = dict(transport.clients)
+    consensus_rounds(Talk(transport), ProjectionDown, P, None, rules)
+    together = transport.clients
+    for t, cid in enumerate(sorted(data)):
+        transport.clients = {cid: begin[cid]}
+        consensus_rounds(Talk(transport), ProjectionDown, P[:, :, t : t + 1], None, rules)
+        assert np.allclose(transport.clients[cid].part.P, together[cid].part.P, rtol=0, atol=1e-10) == alone
+
+
+# ----------------------------------------------------------------------------------------------- SFOMVC, views
+
+VIEWS = {"camera": 5, "text": 9, "audio": 4}
+GROUP = np.arange(170) % 3
+
+
+def views(world=9, n=170, seed=0):
+    """The same samples seen by three clients; each view confuses two of the groups."""
+    means, rng = np.random.default_rng(world), np.random.default_rng(seed)
+    data = {}
+    for t, (cid, d) in enumerate(VIEWS.items()):
+        centers = 5 * unit_rows(means.normal(size=(3, d)))
+        centers[t] = 0.75 * centers[(t + 1) % 3] + 0.25 * centers[t]
+        data[cid] = centers[np.arange(n) % 3] + rng.normal(size=(n, d))
+    return data
+
+
+def test_views_together_know_more_than_each_alone():
+    gains = []
+    for world in range(5):
+        data = views(world)
+        model = SFOMVCViews(3, random_state=0)
+        together = clustering_accuracy(GROUP, model.fit_predict(data))
+        new = clustering_accuracy(np.arange(99) % 3, model.predict(views(world, n=99, seed=1)))
+        alone = max(clustering_accuracy(GROUP, kmeans(Xv, 3, 0)[1]) for Xv in data.values())
+        gains.append([together - alone, new - alone])
+        assert model.history_[-1].consensus < 1e-3
+        assert_array_equal(model.predict(data), model.labels_)
+        assert model.client_ids_ == sorted(VIEWS)
+        assert len(model.anchor_samples_) == 30
+    assert np.mean(gains, axis=0).min() > 0.03
+
+
+def test_views_the_seed_decides_and_the_order_of_clients_does_not():
+    data = views()
+    model = SFOMVCViews(3, random_state=0).fit(data)
+    turned = SFOMVCViews(3, random_state=0).fit(dict(reversed(data.items())))
+    assert_array_equal(turned.labels_, model.labels_)
+    assert_array_equal(turned.predict(data), model.predict(dict(reversed(data.items()))))
+    sparse = SFOMVCViews(3, random_state=0).fit({cid: sp.csr_array(Xv) for cid, Xv in data.items()})
+    assert adjusted_rand_score(sparse.labels_, model.labels_) > 0.99
+
+
+def test_what_a_view_sends(recorded):
+    model = SFOMVCViews(3, random_state=0).fit(views())
+    said = {"start": {"P"}, "round": {"P", "gap"}, "finish": {"assignment"}}
+    for _, down, up in recorded.messages:
+        assert pack(up).keys() == said[down.phase]
+        if down.phase == "finish":
+            assert up.assignment.shape == (170, 3)
+        else:
+            assert up.P.shape == (30, 3)
+    block = 8 * 30 * 3
+    assert model.bytes_up_ == 3 * (block + model.n_iter_ * (block + 8) + 8 * 170 * 3)
+    assert model.n_rounds_ == model.n_iter_ + 2
+
+
+def test_views_that_do_not_fit_are_refused():
+    data = views()
+    model = SFOMVCViews(3, max_iter=2, random_state=0)
+    with pytest.raises(TypeError, match="views must be a mapping of at least one client to an array, got ndarray"):
+        model.fit(data["text"])
+    with pytest.raises(ValueError, match="must hold the same samples"):
+        model.fit(data | {"text": data["text"][:-1]})
+    with pytest.raises(ValueError, match="n_clusters=200 needs as many samples, got 170"):
+        SFOMVCViews(200).fit(data)
+    model.fit(data)
+    with pytest.raises(ValueError, match=r"needs the views \['audio', 'camera', 'text'\], got \['text'\]"):
+        model.predict({"text": data["text"]})
+    with pytest.raises(ValueError, match="view 'text' has 2 features, it had 9 when the model was fitted"):
+        model.predict(data | {"text": data["text"][:, :2]})

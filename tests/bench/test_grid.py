@@ -1,0 +1,164 @@
+"""Cells: run once, kept for good, never a hole."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from fmtc.bench import grid, protocol
+from fmtc.bench.grid import Cell, Store, cells, run_cells
+from fmtc.bench.methods import METHODS, TRIALS
+from fmtc.datasets import synthetic
+from fmtc.runtime.wire import FileError
+
+QUICK = ["kmeans", "random"]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "deep" / "cells.jsonl")
+
+
+def test_cells_are_all_combinations():
+    found = cells(["a", "b"], ["kmeans", "fmtc"], splits=range(2), seeds=range(3), trials=1)
+    assert len(found) == len(set(found)) == 2 * 2 * 2 * 3 * 2
+    assert found[0] == Cell("a", "kmeans", "default", 0, 0)
+    with pytest.raises(ValueError, match="between 0 and 12, got 13"):
+        cells(["a"], ["kmeans"], trials=13)
+
+
+def test_everyone_may_try_equally_many_settings():
+    assert {len(method.grid) for method in METHODS.values()} == {TRIALS}
+    for method in METHODS.values():
+        assert len({json.dumps(setting) for setting in method.grid}) == TRIALS
+        for setting in method.grid:
+            values = {name: value for name, value in setting.items() if name != "trial"}
+            assert values.items() <= method.build(3, random_state=0, **values).get_params().items()
+
+
+def test_a_rerun_is_served_from_the_stored_cells(store):
+    wanted = cells(["synthetic-offset"], QUICK, splits=range(2))
+    first = run_cells(wanted, store, jobs=2)
+    assert [(r["method"], r["split"], r["status"]) for r in first] == [(c.method, c.split, "ok") for c in wanted]
+    content = store.path.read_bytes()
+    seen = []
+    again = run_cells(wanted, Store(store.path), progress=lambda cell, row: seen.append(cell))
+    assert seen == []
+    assert store.path.read_bytes() == content
+    assert [row["train"] for row in again] == [row["train"] for row in first]
+
+
+def test_only_missing_cells_are_run(store):
+    run_cells(cells(["synthetic-offset"], ["random"]), store)
+    ran = []
+    rows = run_cells(
+        cells(["synthetic-offset"], QUICK), store, progress=lambda cell, row: row and ran.append(cell.method)
+    )
+    assert ran == ["kmeans"]
+    assert [row["method"] for row in rows] == QUICK
+
+
+def test_a_failed_cell_is_a_row_and_can_be_tried_again(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("FMTC_DATA", str(tmp_path))
+    monkeypatch.setattr("fmtc.datasets.base.cache_home", lambda: tmp_path / "cache")
+    wanted = [Cell("webkb4", "kmeans"), Cell("synthetic-offset", "random")]
+    rows = run_cells(wanted, store)
+    assert [row["status"] for row in rows] == ["failed", "ok"]
+    assert "webkb4 is not on this machine" in rows[0]["error"]
+    ran = []
+    run_cells(wanted, store, progress=lambda cell, row: row and ran.append(cell.dataset))
+    assert ran == []
+    run_cells(wanted, store, retry=True, progress=lambda cell, row: row and ran.append(cell.dataset))
+    assert ran == ["webkb4"]
+
+
+def test_what_goes_wrong_inside_a_method_is_told(store):
+    (row,) = run_cells([Cell("synthetic-offset", "no-such-method")], store)
+    assert row["status"] == "failed"
+    assert "no-such-method" in row["error"]
+    assert "Traceback" in row["traceback"]
+
+
+def test_a_cell_that_takes_too_long_is_given_up(store):
+    started = time.monotonic()
+    (row,) = run_cells([Cell("digits", "fmtc")], store, time_limit=0.05)
+    assert row["status"] == "timeout"
+    assert "not done after" in row["error"]
+    assert time.monotonic() - started < 30
+
+
+def test_a_process_that_dies_is_told(store, monkeypatch):
+    class Dead:
+        def recv(self):
+            raise EOFError
+
+        def close(self):
+            pass
+
+    class Process:
+        exitcode = -9
+
+        def join(self):
+            pass
+
+    worker = grid._Worker(Cell("synthetic-offset", "random"), Process(), Dead(), time.monotonic() + 60)
+    monkeypatch.setattr(grid, "wait", lambda answers, timeout: answers)
+    busy = [worker]
+    grid._collect(busy, store, lambda cell, row: None)
+    assert busy == []
+    assert "exit code -9" in store.rows[worker.cell.key]["error"]
+
+
+def test_a_line_cut_off_at_the_end_is_forgotten_and_one_in_the_middle_is_not(store):
+    wanted = cells(["synthetic-offset"], QUICK)
+    run_cells(wanted, store)
+    whole = store.path.read_text()
+    store.path.write_text(whole[:-1])  # even if nothing but the end of the line is missing
+    assert len(Store(store.path).rows) == 1
+    store.path.write_text(whole[:-20])
+    cut = Store(store.path)
+    assert len(cut.rows) == 1
+    run_cells(wanted, cut)
+    assert len(store.path.read_text().splitlines()) == len(Store(store.path).rows) == 2
+    store.path.write_text("no cell\n" + whole)
+    with pytest.raises(FileError, match="line 1 of"):
+        Store(store.path)
+
+
+def test_another_setting_is_another_cell():
+    keys = {Cell("digits", "stsc", trial).key for trial in ("default", "0", "1")}
+    assert len(keys) == 3
+    assert Cell("digits", "stsc", "1").setting == {"n_neighbors": 5, "bandwidth_scale": 1.0}
+
+
+def test_a_row_holds_what_a_reader_needs(store):
+    (row,) = run_cells([Cell("synthetic-offset", "fmtc")], store)
+    for part in ("train", "test", "vote"):
+        assert row[part]["mean"]["acc"] == pytest.approx(
+            np.mean([line["acc"] for line in row[part]["clients"].values()]), rel=1e-12
+        )
+        assert set(row[part]) >= {"mean", "weighted", "pooled", "clients"}
+    assert row["bytes_up"] > 0
+    assert row["peak_memory"] >= 0
+    assert row["versions"]["numpy"] == np.__version__
+    assert row["setting"] == {}
+    assert row["error"] is None
+
+
+def test_evaluate_scores_the_fit_and_the_map():
+    train, test = synthetic("offset", noise=0.1, seed=1).split(seed=0)
+    row = protocol.evaluate(train, test, "kmeans", {}, seed=0)
+    assert row["train"]["mean"]["acc"] == row["test"]["mean"]["acc"] == row["vote"]["mean"]["acc"] == 1
+    assert row["test"]["acc_frozen"] == 1
+    random = protocol.evaluate(train, test, "random", {"trial": 3}, seed=0)
+    assert random["test"]["acc_frozen"] < random["test"]["mean"]["acc"]  # matched anew, chance looks better
+    one = protocol.evaluate(train, test, "one-cluster", {}, seed=0)
+    assert one["train"]["mean"]["ri"] == pytest.approx(one["train"]["mean"]["ri_one_cluster"])
+
+
+def test_the_vote_is_that_of_the_nearest_rows():
+    X = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    assert protocol.vote(X, labels, np.array([[1.5], [10.5]])).tolist() == [0, 1]
+    assert protocol.vote(X[:2], labels[:2], X[3:4]).tolist() == [0]  # fewer rows than voters

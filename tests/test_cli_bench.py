@@ -1,0 +1,97 @@
+"""`fmtc bench`: one tidy table, and nothing run twice."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from fmtc.bench.methods import METHODS
+from fmtc.cli import bench as commands
+from fmtc.cli import main_group
+
+
+def bench(*args, **env):
+    plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "FORCE_COLOR": None, "COLUMNS": "140"}
+    return CliRunner().invoke(main_group, ["bench", *map(str, args)], prog_name="fmtc", env=plain | env)
+
+
+RUN = ("run", "--dataset", "synthetic-offset", "--splits", 2)
+TWO = ("--method", "kmeans", "--method", "one-cluster")
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "bench"
+
+
+def test_a_table_of_what_was_run_and_a_second_call_from_the_store(out):
+    first = bench(*RUN, *TWO, "--out", out)
+    assert first.exit_code == 0, first.output
+    assert "k-means alone" in first.stderr
+    assert "ACC %, one setting for all data" in first.stderr
+    assert "4 cells, 0 of them stored before" in first.stderr
+    assert "ok," in first.stderr  # a line for each cell
+    lines = {line.split("  ")[0].strip(): line for line in first.stderr.splitlines()}
+    assert "°" in lines["one cluster"]
+    assert "°" not in lines["k-means alone"]
+    again = bench(*RUN, *TWO, "--out", out)
+    assert "4 of them stored before" in again.stderr
+    assert lines["k-means alone"] in again.stderr
+    assert "split 0 / seed 0: ok" not in again.stderr
+
+
+def test_json_has_rows_and_summary(out):
+    done = bench(*RUN, *TWO, "--out", out, "--json", "-q", "--score", "nmi")
+    document = json.loads(done.stdout)
+    assert len(document["rows"]) == 4
+    assert {(e["method"], e["mode"], e["n"]) for e in document["summary"]} == {
+        ("kmeans", "default", 2),
+        ("one-cluster", "default", 2),
+    }
+    assert document["summary"][0]["out"] > 0.3
+    assert document["mean_ranks"] == {"kmeans": 1.0, "one-cluster": 2.0}
+
+
+def test_an_oracle_says_that_it_is_one(out):
+    done = bench(*RUN, "--method", "kmeans", "--trials", 2, "--out", out)
+    assert "ORACLE: setting picked by labels" in done.stderr
+    assert "6 cells" in done.stderr
+
+
+def test_only_some_cells(out):
+    done = bench(*RUN, *TWO, "--only", "one-", "--out", out)
+    assert "2 cells" in done.stderr
+    assert "k-means alone" not in done.stderr
+    refused = bench(*RUN, *TWO, "--only", "nothing like it", "--out", out)
+    assert refused.exit_code == 2
+    assert "no cell has 'nothing like it'" in refused.stderr
+
+
+def test_what_cannot_be_run_is_told(out, tmp_path):
+    done = bench("run", "--dataset", "no-such-set", "--method", "kmeans", "--splits", 1, "--out", out)
+    assert done.exit_code == 0
+    assert "failed" in done.stderr
+    assert "there is no data set 'no-such-set'" in " ".join(done.stderr.split())
+    refused = bench("run", "--dataset", "digits", "--method", "kmean", "--out", out)
+    assert refused.exit_code == 2
+    assert "kmeans" in refused.stderr
+
+
+def test_rows_of_other_code_are_pointed_out(out):
+    bench(*RUN, *TWO, "--out", out)
+    path = out / "cells.jsonl"
+    path.write_text(path.read_text().replace('"code": "', '"code": "0'))
+    done = bench(*RUN, *TWO, "--out", out)
+    assert "4 cells of other code than this" in " ".join(done.stderr.split())
+
+
+def test_smoke_runs_every_method_on_what_is_here(out, tmp_path, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(
+        commands, "_compare", lambda words, datasets, methods, **rest: seen.update(d=datasets, m=methods)
+    )
+    monkeypatch.setattr("fmtc.datasets.base.cache_home", lambda: tmp_path / "cache")
+    done = bench("smoke", "--out", out, FMTC_DATA=str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert seen == {"d": ["digits", "synthetic-subspace"], "m": list(METHODS)}
+    assert "webkb4 is not on this machine" in " ".join(done.stderr.split())
