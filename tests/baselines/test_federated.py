@@ -14,28 +14,32 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fmtc.baselines import SFOMVC, FedKMeans, FedSpectral, FedSpectralGraph, SFOMVCViews
 from fmtc.baselines.base import Talk, kmeans, unit_rows
-from fmtc.baselines.federated import (
+from fmtc.baselines.fed_kmeans import CentersClient, CentersDown, CentersUp, centers_reply, merge_centers
+from fmtc.baselines.fed_spectral import (
     AnchorDown,
     Anchors,
     AnchorUp,
-    Assignment,
-    CentersDown,
-    CentersUp,
     EdgesDown,
     EdgesUp,
+    SpectralClient,
+    SpectralDown,
+    SpectralUp,
+    agree_on_anchors,
+    edges_reply,
+    spectral_reply,
+)
+from fmtc.baselines.sfomvc import (
+    Assignment,
     ProjectionClient,
     ProjectionDown,
     ProjectionUp,
-    SpectralDown,
-    SpectralUp,
     ViewDown,
     ViewUp,
     _projection_rules,
     _prox,
-    agree_on_anchors,
     consensus_rounds,
-    merge_centers,
     projection_reply,
+    view_reply,
 )
 from fmtc.kernels.consensus import schatten_p
 from fmtc.metrics import clustering_accuracy
@@ -167,7 +171,7 @@ def test_sparse_rows_stay_sparse_and_single_precision_works(method, monkeypatch)
         (SFOMVC(K, beta=np.nan), "beta must be a finite number of at least 0, got nan"),
         (SFOMVC(K, schatten_p=1.5), "schatten_p must be a finite number above 0 and at most 1, got 1.5"),
         (SFOMVC(K, growth=0.9), "growth must be a finite number of at least 1, got 0.9"),
-        (SFOMVC(K, start="warm"), 'start must be "local" or "global", got \'warm\''),
+        (SFOMVC(K, start="warm"), "start must be one of 'local', 'global', got 'warm'"),
     ],
 )
 def test_wrong_settings_are_named(model, message):
@@ -651,3 +655,19 @@ def test_views_that_do_not_fit_are_refused():
         model.predict({"text": data["text"]})
     with pytest.raises(ValueError, match="view 'text' has 2 features, it had 9 when the model was fitted"):
         model.predict(data | {"text": data["text"][:, :2]})
+
+
+@pytest.mark.parametrize(
+    ("reply", "client", "message"),
+    [
+        (centers_reply, CentersClient("a", np.eye(3)), CentersDown("rows please")),
+        (spectral_reply, SpectralClient("a", np.eye(3)), SpectralDown("rows please")),
+        (spectral_reply, SpectralClient("a", np.eye(3)), AnchorDown("rows please")),
+        (edges_reply, sp.csr_array(np.eye(3)), EdgesDown("rows please")),
+        (projection_reply, ProjectionClient("a", np.eye(3)), ProjectionDown("rows please")),
+        (view_reply, ProjectionClient("a", np.eye(3)), ViewDown("rows please")),
+    ],
+)
+def test_a_message_without_an_answer_is_refused(reply, client, message):
+    with pytest.raises(ValueError, match="unknown phase 'rows please'"):
+        reply(client, message, None)

@@ -73,7 +73,7 @@ def test_scikit_learn_has_no_complaint(estimator, check):
     [
         ("alpha", 0, "a finite number above 0"),
         ("gamma", np.inf, "a finite number above 0"),
-        ("row_power", 2.5, "0 < p <= 2"),
+        ("row_power", 2.5, "above 0 and at most 2"),
         ("units", "metric", "'relative', 'absolute'"),
         ("n_neighbors", "many", '"auto" or a whole number'),
         ("bandwidth_scale", -1.0, "a finite number above 0"),

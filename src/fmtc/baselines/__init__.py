@@ -8,8 +8,10 @@
 
 from .base import Baseline
 from .bregman import MBC, SMBC, SMKC
-from .federated import SFOMVC, FedKMeans, FedSpectral, FedSpectralGraph, SFOMVCViews
+from .fed_kmeans import FedKMeans
+from .fed_spectral import FedSpectral, FedSpectralGraph
 from .mtsc import MTSC, SEC, FedMTSC
+from .sfomvc import SFOMVC, SFOMVCViews
 from .single_task import USC, KMeansAlone, KMeansUnion, StSC
 
 __all__ = [

@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
+from numbers import Integral, Real
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -62,8 +64,7 @@ class Baseline(ClientsMixin, ClusterMixin, BaseEstimator):
         """
         parts = self._parts(X, clients, reset=True)
         k = self.n_clusters
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise ValueError(f"n_clusters must be a whole number of at least 1, got {k!r}")
+        check_whole(n_clusters=k)
         for cid, (Xt, _) in parts.items():
             if Xt.shape[0] < k:
                 raise ValueError(
@@ -108,6 +109,51 @@ class Baseline(ClientsMixin, ClusterMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+# ------------------------------------------------------------------------------------------------ values of settings
+
+
+def _is_number(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, Real) and isfinite(value)
+
+
+def check_whole(**values: Any) -> None:
+    """Refuse what is no whole number of at least 1."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+
+
+def check_number(least: float = 0.0, **values: Any) -> None:
+    """Refuse what is no finite number of at least `least`."""
+    for name, value in values.items():
+        if not _is_number(value) or value < least:
+            raise ValueError(f"{name} must be a finite number of at least {least:g}, got {value!r}")
+
+
+def check_positive(most: float = np.inf, **values: Any) -> None:
+    """Refuse what is no finite number above 0, and at most `most`."""
+    for name, value in values.items():
+        if not _is_number(value) or not 0 < value <= most:
+            limit = "" if most == np.inf else f" and at most {most:g}"
+            raise ValueError(f"{name} must be a finite number above 0{limit}, got {value!r}")
+
+
+def check_count_or_auto(**values: Any) -> None:
+    """Refuse what is neither "auto" nor a whole number of at least 1."""
+    for name, value in values.items():
+        if not (isinstance(value, str) and value == "auto") and (
+            isinstance(value, bool) or not isinstance(value, Integral) or value < 1
+        ):
+            raise ValueError(f'{name} must be "auto" or a whole number of at least 1, got {value!r}')
+
+
+def check_choice(allowed: tuple[str, ...], **values: Any) -> None:
+    """Refuse what is not among the allowed words."""
+    for name, value in values.items():
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
 # ------------------------------------------------------------------------------------------------------- k-means
@@ -204,6 +250,11 @@ class SpectralModel:
 # ------------------------------------------------------------------------------------------------------- messages
 
 
+def unknown(phase: str) -> ValueError:
+    """What a client says to a message that it has no answer to."""
+    return ValueError(f"unknown phase {phase!r}: this client has no answer to it")
+
+
 class Talk:
     """Questions to all clients through a transport: a failure is raised, bytes and rounds are counted."""
 
@@ -229,3 +280,8 @@ class Talk:
     def ask_all(self, message: Any) -> dict[str, Any]:
         """The same message to everyone."""
         return self.ask(dict.fromkeys(self.client_ids, message))
+
+
+def note(estimator: Any, talk: Talk) -> None:
+    """What was said in a fit, for the user to see."""
+    estimator.bytes_up_, estimator.bytes_down_, estimator.n_rounds_ = talk.bytes_up, talk.bytes_down, talk.rounds

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from numbers import Integral, Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +21,18 @@ from sklearn.preprocessing import FunctionTransformer, Normalizer
 from sklearn.utils import gen_batches
 
 from ..steps import stream
-from .base import Array, Baseline, Centers, Data, Model, seed_of
+from .base import (
+    Array,
+    Baseline,
+    Centers,
+    Data,
+    Model,
+    check_choice,
+    check_number,
+    check_positive,
+    check_whole,
+    seed_of,
+)
 from .single_task import UNION, spectral_clustering, union
 
 EXACT_UP_TO = 10_000  # rows of all clients with a kernel matrix; beyond it, Nyström's features
@@ -399,13 +409,11 @@ class _Coupled(Baseline):
     compare: str | None = None
 
     def _check(self) -> None:
-        _check_number("task_weight", self.task_weight, 0)
-        _check_choice("marginals", self.marginals, ("proportional", "uniform"))
-        _check_number("n_init", self.n_init, 1, Integral)
-        _check_number("max_iter", self.max_iter, 1, Integral)
-        _check_number("tol", self.tol, 0)
+        check_number(task_weight=self.task_weight, tol=self.tol)
+        check_whole(n_init=self.n_init, max_iter=self.max_iter)
+        check_choice(("proportional", "uniform"), marginals=self.marginals)
         if self.compare is not None:
-            _check_choice("compare", self.compare, ("own", "means"))
+            check_choice(("own", "means"), compare=self.compare)
 
     def _run(self, space: Space, starts: Iterable[Array], ids: Sequence[str]) -> Run:
         """Best of all starts by the objective."""
@@ -509,8 +517,8 @@ class MBC(_Coupled):
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Model], Mapping[str, Array]]:
         self._check()
-        _check_choice("divergence", self.divergence, tuple(DIVERGENCES))
-        _check_choice("init", self.init, ("client", "union"))
+        check_choice(tuple(DIVERGENCES), divergence=self.divergence)
+        check_choice(("client", "union"), init=self.init)
         _check_rows(data, self.divergence)
         rows, shift = _centred(data) if self.divergence == "euclidean" else (data, 0.0)
         space = Points(list(rows.values()), self.divergence)
@@ -650,8 +658,8 @@ class SMKC(_Coupled):
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Model], Mapping[str, Array]]:
         self._check()
-        _check_choice("kernel", self.kernel, ("auto", "rbf", "linear", "cosine"))
-        _check_number("bandwidth_scale", self.bandwidth_scale, 0, above=True)
+        check_choice(("auto", "rbf", "linear", "cosine"), kernel=self.kernel)
+        check_positive(bandwidth_scale=self.bandwidth_scale)
         whole, sizes = union(data), [X.shape[0] for X in data.values()]
         kernel = self.kernel
         if kernel == "auto":
@@ -721,15 +729,3 @@ def _check_rows(data: Data, divergence: str) -> None:
     for cid, X in data.items():
         if divergence == "kl" and (X.data if sp.issparse(X) else X).min(initial=0) < 0:
             raise ValueError(f'client {cid!r} has entries below 0; divergence="kl" takes rows without, as counts are')
-
-
-def _check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-
-
-def _check_number(name: str, value: Any, low: float, kind: Any = Real, *, above: bool = False) -> None:
-    fits = isinstance(value, kind) and not isinstance(value, bool) and np.isfinite(value)
-    if not fits or value < low or (above and value == low):
-        what = "a whole number" if kind is Integral else "a finite number"
-        raise ValueError(f"{name} must be {what} {'above' if above else 'of at least'} {low}, got {value!r}")

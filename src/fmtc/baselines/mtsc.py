@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,22 @@ from ..kernels.graph import graph_of, knn_affinity
 from ..kernels.projection import Rows, column_means
 from ..runtime.local import LocalTransport
 from ..steps import stream
-from .base import Array, Baseline, Centers, Data, Talk, kmeans, seed_of, unit_rows
+from .base import (
+    Array,
+    Baseline,
+    Centers,
+    Data,
+    Talk,
+    check_choice,
+    check_count_or_auto,
+    check_number,
+    check_positive,
+    check_whole,
+    kmeans,
+    seed_of,
+    unit_rows,
+    unknown,
+)
 
 EPS = 1e-8  # added to squared row norms (times a typical one in relative units): keeps the weights finite
 DENSE_UP_TO = 700  # rows; a full decomposition is then as fast as an iterative one
@@ -45,22 +59,12 @@ class Settings:
     seed: int
 
     def __post_init__(self) -> None:
-        for name in ("alpha", "gamma", "bandwidth_scale"):
-            _check(name, getattr(self, name), Real, "a finite number above 0", lambda v: v > 0)
-        for name in ("max_iter", "n_init"):
-            _check(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
-        _check("row_power", self.row_power, Real, "a number with 0 < p <= 2", lambda v: 0 < v <= 2)
-        _check("tol", self.tol, Real, "a finite number of at least 0", lambda v: v >= 0)
-        if self.n_neighbors != "auto":
-            wanted = '"auto" or a whole number of at least 1'
-            _check("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
-        if self.units not in UNITS:
-            raise ValueError(f"units must be one of {', '.join(map(repr, UNITS))}, got {self.units!r}")
-
-
-def _check(name: str, value: Any, kind: Any, wanted: str, holds: Callable[[Any], bool]) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool) or not (np.isfinite(value) and holds(value)):
-        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+        check_positive(alpha=self.alpha, gamma=self.gamma, bandwidth_scale=self.bandwidth_scale)
+        check_positive(2, row_power=self.row_power)
+        check_whole(max_iter=self.max_iter, n_init=self.n_init)
+        check_number(tol=self.tol)
+        check_count_or_auto(n_neighbors=self.n_neighbors)
+        check_choice(UNITS, units=self.units)
 
 
 @dataclass(frozen=True)
@@ -124,9 +128,11 @@ def open_client(client_id: str, X: Any, settings: Settings) -> Client:
 
 def client_reply(client: Client, message: Down, settings: Settings) -> tuple[Client, Up]:
     """Answer one message of the server: the only way data leaves a client."""
+    if message.phase == "round":
+        return _step(client, message.theta, settings)
     if message.phase == "finish":
         return _finish(client, settings), Up()
-    return _step(client, message.theta, settings)
+    raise unknown(message.phase)
 
 
 def _step(client: Client, theta: Array | None, settings: Settings) -> tuple[Client, Up]:

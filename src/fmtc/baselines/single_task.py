@@ -9,7 +9,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..steps import stream
-from .base import Array, Baseline, Centers, Data, SpectralGraph, SpectralModel, kmeans, seed_of, unit_rows
+from .base import (
+    Array,
+    Baseline,
+    Centers,
+    Data,
+    SpectralGraph,
+    SpectralModel,
+    check_count_or_auto,
+    check_positive,
+    check_whole,
+    kmeans,
+    seed_of,
+    unit_rows,
+)
 
 UNION = "the union"  # whose random stream methods on all rows draw from
 
@@ -18,6 +31,9 @@ def spectral_clustering(
     X: Any, k: int, *, n_neighbors: int | str, bandwidth_scale: float, n_init: int, seed: int, name: str
 ) -> tuple[SpectralModel, Array]:
     """Graph, bottom eigenvectors, k-means on their normalised rows: model and labels."""
+    check_count_or_auto(n_neighbors=n_neighbors)
+    check_positive(bandwidth_scale=bandwidth_scale)
+    check_whole(n_init=n_init)
     graph = SpectralGraph.of(X, n_neighbors, bandwidth_scale)
     F, eigenvalues = graph.eigenvectors(k, stream(seed, name, "start"))
     clusters, labels = kmeans(unit_rows(F), k, seed_of(seed, name, "kmeans"), n_init=n_init)
@@ -146,6 +162,7 @@ class KMeansAlone(Baseline):
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Centers], Mapping[str, Array]]:
+        check_whole(n_init=self.n_init)
         found = {
             cid: kmeans(X, self.n_clusters, seed_of(seed, cid, "kmeans"), n_init=self.n_init) for cid, X in data.items()
         }
@@ -170,6 +187,7 @@ class KMeansUnion(KMeansAlone):
     """
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Centers], Mapping[str, Array]]:
+        check_whole(n_init=self.n_init)
         name = next(iter(data)) if len(data) == 1 else UNION
         centers, labels = kmeans(union(data), self.n_clusters, seed_of(seed, name, "kmeans"), n_init=self.n_init)
         return dict.fromkeys(data, centers), apart(labels, data)

@@ -100,7 +100,7 @@ METHODS: dict[str, Method] = {
                _grid(gamma=[0.001, 0.01, 0.1], beta=[0.001, 0.01, 0.1, 1.0])),
         Method("fedkmeans", "Fed-kmeans", FedKMeans, "paper", "k centres",
                _grid(n_rounds=[1, 10, 50], local_iters=[1, 10], personalised=[False, True])),
-        Method("fedspectral", "FedSpectral+ (anchors)", FedSpectral, "paper", "a × k",
+        Method("fedspectral", "FedSpectral+", FedSpectral, "paper", "a × k",
                _grid(n_anchors=["auto", 50, 100], bandwidth_scale=[0.5, 1.0, 1.5, 2.0])),
         Method("kmeans", "k-means alone", KMeansAlone, "control", "nothing", _RESTARTS),
         Method("kmeans-union", "k-means, union", KMeansUnion, "control", "rows", _RESTARTS),

@@ -142,7 +142,7 @@ def _compare(
         for mode in ("default", "oracle"):
             shown = [entry for entry in entries if entry["mode"] == mode]
             if shown:
-                words.console.print(_table(shown, mode, score))
+                words.console.print(_table(shown, mode, score, wide=words.console.width >= 100))
     words.say(
         f"{plural(len(rows), 'cell')}, {stored} of them stored before, {time.monotonic() - started:.0f} s; kept in "
         f"{store.path}"
@@ -181,8 +181,8 @@ class _Bar:
             self.words.say(f"{cell}: {row['status']}, {row['seconds']:.1f} s")
 
 
-def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str) -> Table:
-    """Methods down, data sets across: training and new rows, in percent."""
+def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide: bool) -> Table:
+    """Methods down, data sets across: training and new rows, in percent; where there is room, what leaves a client."""
     from ..bench.methods import METHODS
     from ..bench.summary import mean_ranks
 
@@ -198,11 +198,12 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str) -> Table
         f"{score.upper()} %, {'one setting for all data' if mode == 'default' else 'ORACLE: setting picked by labels'}"
     )
     table = new_table(title=title, title_justify="left", title_style="bold", caption_justify="left")
-    table.caption = "in | out: training | new rows; ° all in one cluster; rank: mean over data sets on new rows"
-    table.add_column("method")
-    table.add_column("leaves a client")
+    table.caption = "in|out: training|new rows; ° all in one cluster; rank: mean over data sets on new rows"
+    table.add_column("method", no_wrap=True)
+    if wide:
+        table.add_column("leaves a client", no_wrap=True)
     for name in datasets:
-        table.add_column(name.replace("synthetic-", "synth. ") + "\nin | out", justify="right")
+        table.add_column(name.removeprefix("synthetic-") + "\nin|out", justify="right", no_wrap=True)
     table.add_column("rank", justify="right")
     table.add_column("s", justify="right")
     group = ""
@@ -215,7 +216,7 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str) -> Table
         found = [by_cell.get((name, data)) for data in datasets]
         seconds = sum(e["seconds"] for e in found if e is not None and e["n"])
         table.add_row(
-            METHODS[name].title, METHODS[name].shares,
+            METHODS[name].title, *([METHODS[name].shares] if wide else []),
             *(_pair(e, best) for e in found),
             f"{ranks[name]:.1f}", f"{seconds:.1f}",
             style="bold" if group == "ours" else "",
@@ -224,13 +225,13 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str) -> Table
 
 
 def _pair(entry: Mapping[str, Any] | None, best: Mapping[tuple[str, str], float | None]) -> Text:
-    """Such as 61.2 | 58.0, the best of a column in green."""
+    """Such as 61.2|58.0, the best of a column in green."""
     if entry is None:
         return Text("")
     if not entry["n"]:
         return Text("failed", "red")
     text = Text("°" if entry["collapsed"] else "")
-    for part, between in (("in", " | "), ("out", "")):
+    for part, between in (("in", "|"), ("out", "")):
         spread = "" if entry[part + "_sd"] != entry[part + "_sd"] else f"±{100 * entry[part + '_sd']:.0f}"
         style = "green" if entry[part] == best[entry["dataset"], part] else ""
         text.append(f"{100 * entry[part]:.1f}{spread}", style).append(between)

@@ -14,7 +14,7 @@ from typing import Any
 from . import images, text
 from .base import DatasetError, FederatedDataset, Source, data_homes, find, label_skew
 from .download import fetch_archives, import_archives
-from .synthetic import synthetic
+from .simulated import synthetic
 
 SOURCES: dict[str, Source] = {source.name: source for source in (*text.SOURCES, *images.SOURCES)}
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans, SpectralClustering
 
 from fmtc.datasets import synthetic
-from fmtc.datasets.synthetic import KINDS, _rotation
+from fmtc.datasets.simulated import KINDS, _rotation
 from fmtc.metrics import clustering_accuracy
 
 GAUSSIAN = [kind for kind in KINDS if kind != "rings"]
