@@ -228,7 +228,7 @@ def test_counts_are_whole_numbers_of_at_least_one(name):
         ("schatten_p", "a number with 0 < p <= 1", [0, -0.5, 1.5, np.nan, "1"]),
         ("n_neighbors", '"auto" or a whole number of at least 1', [0, -3, 2.5, "all", None]),
         ("center", 'True, False or "auto"', [None, "yes", 1, 0]),
-        ("coupling", "one of 'tensor', 'subspace'", ["tsvd", None, 3, ["tensor"]]),
+        ("coupling", "one of 'tensor', 'subspace', 'average'", ["tsvd", None, 3, ["tensor"]]),
         ("align", "one of 'loop', 'init', 'none'", ["always", None, False]),
         ("labels_from", "one of 'projection', 'embedding'", ["F", None]),
         ("message_dtype", 'None or "float32"', ["float64", "half", np.float32]),
