@@ -41,6 +41,7 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; abo
 	$(BIN)/python benchmarks/real_data.py
 	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/readme.py
 

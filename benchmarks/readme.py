@@ -20,11 +20,13 @@ README = HERE.parent / "README.md"
 RESULTS = HERE / "results"
 PICTURE = "docs/_static/demo.png"
 FEDERATION = HERE.parent / "docs" / "federation.md"
+BASELINES = HERE.parent / "docs" / "baselines.md"
 MAKERS = {
     "demo": "benchmarks/readme.py",
     "real data": "benchmarks/real_data.py",
     "speed": "benchmarks/readme.py",
     "costs": "benchmarks/federation.py",
+    "rivals": "benchmarks/rivals.py",
 }
 
 
@@ -101,6 +103,13 @@ def costs_part(found: dict[str, Any]) -> str:
     )
 
 
+def rivals_part(rows: list[dict[str, Any]]) -> str:
+    """What each rival's fit takes against its dominant operation."""
+    lines = ["| | seconds | times | what |", "|---|---|---|---|"]
+    lines += ["| {method} | {seconds:.2f} | {ratio:.2f} | {operation} |".format(**row) for row in rows]
+    return "\n".join(lines)
+
+
 def demo_part() -> str:
     """The demo's picture and table, from running it."""
     result = run_demo(random_state=0, n_jobs=-1)
@@ -123,12 +132,15 @@ def main() -> None:
     before = README.read_text()
     text = replace_part(before, "real data", real_data_part(stored("real_data")))
     text = replace_part(text, "speed", speed_part())
-    page = FEDERATION.read_text()
-    new = replace_part(page, "costs", costs_part(stored("federation")))
+    pages = {
+        FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
+        BASELINES: replace_part(BASELINES.read_text(), "rivals", rivals_part(stored("rivals"))),
+    }
     if args.check:
-        stale = [file.name for file, is_stale in ((README, text != before), (FEDERATION, page != new)) if is_stale]
+        stale = [file.name for file, new in ({README: text} | pages).items() if file.read_text() != new]
         raise SystemExit(f"{' and '.join(stale)} stale: run python benchmarks/readme.py" if stale else 0)
-    FEDERATION.write_text(new)
+    for file, new in pages.items():
+        file.write_text(new)
     README.write_text(replace_part(text, "demo", demo_part()))
 
 

@@ -54,6 +54,10 @@ class Space(Protocol):
         """Weighted sums of the rows of client t; (k, n_t) -> (k, p)."""
         ...
 
+    def at_rows(self, t: int, rows: Array) -> Array:
+        """Centroids at some rows of client t; (k,) -> (k, p)."""
+        ...
+
     def to_rows(self, t: int, mu: Array) -> Array:
         """Divergence of each row of client t from each centroid; (k, p) -> (n_t, k)."""
         ...
@@ -83,6 +87,10 @@ class Points:
         """`Space.combine`."""
         X = self.parts[t]
         return (S.astype(X.dtype) @ X).astype(np.float64)
+
+    def at_rows(self, t: int, rows: Array) -> Array:
+        """`Space.at_rows`."""
+        return self.combine(t, (rows[:, None] == np.arange(self.sizes[t])).astype(np.float64))
 
     def to_rows(self, t: int, mu: Array) -> Array:
         """`Space.to_rows`."""
@@ -127,6 +135,11 @@ class Mercer:
         coefficients[:, self.places[t]] = S
         products[:] = S.astype(rows.dtype) @ rows
         return mu
+
+    def at_rows(self, t: int, rows: Array) -> Array:
+        """`Space.at_rows`."""
+        places = self.places[t].start + rows
+        return np.hstack([places[:, None] == np.arange(len(self.kernel)), self.kernel[places]]).astype(np.float64)
 
     def to_rows(self, t: int, mu: Array) -> Array:
         """`Space.to_rows`."""
@@ -340,12 +353,12 @@ def _number_alike(space: Space, run: Run) -> Run:
 def plus_plus(space: Space, t: int, k: int, rng: np.random.Generator) -> Array:
     """Centroids at rows of client t, drawn by the greedy k-means++ rule with the divergence of the space; (k, p)."""
     n, trials = space.sizes[t], 2 + int(np.log(k))
-    mu = space.combine(t, np.eye(1, n, int(rng.integers(n))))
+    mu = space.at_rows(t, rng.integers(n, size=1))
     nearest = space.to_rows(t, mu)
     for _ in range(1, k):
         ladder = np.cumsum(nearest)
         picked = np.minimum(np.searchsorted(ladder, rng.random(trials) * ladder[-1], side="right"), n - 1)
-        candidates = space.combine(t, (picked[:, None] == np.arange(n)).astype(np.float64))
+        candidates = space.at_rows(t, picked)
         after = np.minimum(nearest, space.to_rows(t, candidates))
         best = int(after.sum(axis=0).argmin())
         mu, nearest = np.vstack([mu, candidates[best]]), after[:, best : best + 1]
