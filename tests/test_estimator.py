@@ -25,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+import fmtc
 from fmtc import FMTC, clustering_accuracy
 from fmtc.kernels.graph import knn_affinity
 
@@ -92,9 +93,9 @@ def test_parameters_and_defaults():
     assert found == {
         "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
         "align": "loop", "n_neighbors": "auto", "bandwidth": None, "n_inner": 5, "max_iter": 50, "tol": 1e-3,
-        "scale": "none", "max_features": 2000, "center": "auto", "client_weights": None, "labels_from": "projection",
-        "n_init": 10, "rho": None, "step_size": None, "message_dtype": None, "random_state": None, "n_jobs": None,
-        "verbose": 0,
+        "scale": "none", "max_features": 2000, "center": "auto", "reweigh": 0, "client_weights": None,
+        "labels_from": "projection", "n_init": 10, "rho": None, "step_size": None, "message_dtype": None,
+        "random_state": None, "n_jobs": None, "verbose": 0,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -619,3 +620,21 @@ def test_one_silo_is_spectral_clustering_with_predict(make, shape, least):
     assert clustering_accuracy(y[train], model.labels_) >= least
     assert clustering_accuracy(y[test], model.predict(X[test])) >= least
     assert clustering_accuracy(y, KMeans(2, n_init=10, random_state=0).fit_predict(X)) < 0.9  # not for everyone
+
+
+@pytest.mark.parametrize("scale", ["none", "global"])
+def test_weighed_columns_are_part_of_the_model(make_federation, tmp_path, scale):
+    data = make_federation(m=3, d=6)
+    noisy = {cid: np.hstack([X, np.random.default_rng(5).normal(size=(len(X), 30))]) for cid, X in data.items()}
+    model = FMTC(3, reweigh=3, max_iter=8, scale=scale, random_state=0).fit(noisy)
+    plain = FMTC(3, max_iter=8, scale=scale, random_state=0).fit(noisy)
+    same = fmtc.load(model.save(tmp_path / "model"))
+    for cid, X in noisy.items():
+        assert_array_equal(model.predict(X, clients=cid), same.predict(X, clients=cid))
+    assert_array_equal(np.concatenate(list(model.predict(noisy).values())), model.labels_)
+
+    def share_of_noise(m):
+        return np.mean([np.linalg.norm(W[6:]) / np.linalg.norm(W) for W in m.projections_.values()])
+
+    if scale == "none":  # in common units the noise is as loud as the clusters, and most of the graph
+        assert share_of_noise(model) < 0.9 * share_of_noise(plain)

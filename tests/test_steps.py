@@ -11,6 +11,7 @@ from fmtc import FMTC, steps
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.consensus import singular_values
 from fmtc.steps import (
+    LEAST_WEIGHT,
     ClientModel,
     Downlink,
     Hyper,
@@ -19,6 +20,7 @@ from fmtc.steps import (
     client_reply,
     client_step,
     downlinks,
+    feature_weights,
     finish_client,
     finishes,
     memberships,
@@ -667,3 +669,44 @@ def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch, rng, answer):
     whole = answer(X, model)
     monkeypatch.setattr(steps, "BLOCK", 7)
     assert_allclose(answer(X, model), whole, rtol=0, atol=1e-13)
+
+
+# ------------------------------------------------------------------------------------------------ weights of columns
+
+
+def test_weights_of_columns_see_no_rotation_order_or_size_of_the_stack(rng):
+    W = (1 + 0.1 * rng.normal(size=(6, 3, 4))) * np.arange(1, 7)[:, None, None]
+    weights = feature_weights(W)
+    assert weights.shape == (6,)
+    assert (np.diff(weights) > 0).all()
+    turned = np.stack([W[:, :, t] @ np.linalg.qr(rng.normal(size=(3, 3))).Q for t in range(4)], axis=2)
+    assert_allclose(feature_weights(turned), weights, rtol=1e-12)
+    assert_allclose(feature_weights(7 * W[:, :, [2, 0, 3, 1]]), weights, rtol=1e-12)
+
+
+def test_a_typical_column_has_weight_one_and_nobody_less_than_the_least(rng):
+    assert_allclose(feature_weights(np.ones((5, 2, 3))), 1 + LEAST_WEIGHT, rtol=1e-12)
+    sparse = np.zeros((5, 2, 3))
+    sparse[0] = 1
+    assert_allclose(feature_weights(sparse), [1.3, 0.31, 0.31, 0.31, 0.31], atol=1e-12)
+    assert_allclose(feature_weights(0 * sparse), 0.31, rtol=1e-12)
+
+
+def test_weights_that_do_not_fit_are_refused(make_federation):
+    client = open_client("a", make_federation(m=1)["a"], Hyper(n_clusters=3))
+    for bad in (np.ones(5), np.array([1, 1, 1, 1, 1, 0.0]), np.array([1, 1, 1, 1, 1, np.nan])):
+        with pytest.raises(ValueError, match="do not fit 6 columns"):
+            client_reply(client, Downlink("hello", weights=bad), Hyper(n_clusters=3))
+
+
+def test_a_second_hello_tells_the_energy_of_weighted_rows_and_keeps_the_graph(make_federation):
+    hyper, X = Hyper(n_clusters=3), make_federation(m=1)["a"]
+    client = open_client("a", X, hyper)
+    client, hello = client_reply(client, Downlink("hello"), hyper)
+    client, _ = client_reply(client, Downlink("prepare", scale=1.0, ridge=0.1), hyper)
+    again, second = client_reply(client, Downlink("hello", weights=np.full(6, 2.0)), hyper)
+    assert_allclose(second.energy, 4 * hello.energy, rtol=1e-12)
+    ready, _ = client_reply(again, Downlink("prepare", scale=0.5, ridge=0.1), hyper)
+    assert ready.graph is client.graph
+    assert ready.F is client.F
+    assert ready.factors is not client.factors

@@ -70,6 +70,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         For "tfidf": how many columns are kept, those in most rows, of all in at least 2 and at most half of the rows.
     center : bool or "auto", default="auto"
         Subtract each client's own column means; "auto" does for dense data and does not for sparse.
+    reweigh : int, default=0
+        After so many rounds weigh the columns by how much the projections of all clients use them, and start the
+        consensus anew from the embeddings reached: columns that nobody needs count less for everyone. Helps where most
+        columns are noise, as words are. 0 never does.
     client_weights : mapping of client to float, default=None
         The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
     labels_from : {"projection", "embedding"}, default="projection"
@@ -105,7 +109,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     embedding_ : ndarray of shape (n_samples, n_clusters)
         F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
-        Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+        Z, the low-rank copy of the projections, for columns in the units that `scale` and `reweigh` give them.
     text_recipe_ : TextRecipe
         Only where the rows are texts that the command line has read: how to read more.
     n_iter_ : int
@@ -160,6 +164,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         scale: str = "none",
         max_features: int = 2000,
         center: bool | str = "auto",
+        reweigh: int = 0,
         client_weights: Mapping[Any, float] | None = None,
         labels_from: str = "projection",
         n_init: int = 10,
@@ -185,6 +190,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.scale = scale
         self.max_features = max_features
         self.center = center
+        self.reweigh = reweigh
         self.client_weights = client_weights
         self.labels_from = labels_from
         self.n_init = n_init

@@ -10,6 +10,8 @@ phases, the first two only where columns are scaled by what all clients have::
     round    W-step and F-step with the server's guide (many)  -> W, two numbers for the log
     finish   k-means in the common frame                       -> centers
     number   clusters take the common numbers                  -> nothing
+
+With ``reweigh``, hello and prepare come once more after some rounds, with weights for the columns.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ ALIGNMENTS = ("loop", "init", "none")
 LABEL_SOURCES = ("projection", "embedding")
 SCALES = ("none", "client", "global", "tfidf")
 POOLED = ("global", "tfidf")  # scales that the clients agree on before they say hello
+LEAST_WEIGHT = 0.3  # of a column that no projection uses
 PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "number")
 
 
@@ -82,6 +85,7 @@ class Hyper:
     scale: str = "none"
     max_features: int = 2000
     center: bool | str = "auto"
+    reweigh: int = 0
     labels_from: str = "projection"
     n_init: int = 10
     message_dtype: str | None = None
@@ -90,6 +94,8 @@ class Hyper:
     def __post_init__(self) -> None:
         for name in ("n_clusters", "n_inner", "max_iter", "n_init", "max_features"):
             _check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        wanted = "a whole number of at least 0"
+        _check_number("reweigh", self.reweigh, Integral, wanted, lambda v: v >= 0)
         for name in ("alpha", "ridge"):
             _check_number(name, getattr(self, name), Real, "a finite number above 0", lambda v: v > 0)
         for name in ("beta", "tol"):
@@ -157,6 +163,9 @@ class Downlink:
     shift: Array | None = None  # rescale: d, subtracted from the columns; left out where any client's rows are sparse
     stretch: Array | None = None  # rescale: d, what the columns are divided by then
     keep: Array | None = None  # rescale of words: numbers of the columns that are kept, d of D
+    weights: Array | None = (
+        None  # hello, once more after some rounds: d, what the columns are multiplied by from then on
+    )
     scale: float | None = None  # prepare: common factor that gives the rows mean squared norm 1
     ridge: float | None = None  # prepare: rho/(2 omega alpha) of this client
     guide: Array | None = None  # round: Z - Y/rho, d x k
@@ -245,6 +254,7 @@ def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[
     if hyper.scale in POOLED and client.scaling is None:
         raise RuntimeError(f"client {client.client_id!r} has not been told the common units of the columns")
     if message.phase == "hello":
+        client = _weigh(client, message.weights)
         n, d = client.rows.shape
         return client, Uplink(n_samples=n, n_features=d, energy=client.rows.energy())
     if message.phase == "prepare":
@@ -276,14 +286,24 @@ def _rescale(client: ClientState, message: Downlink, hyper: Hyper) -> ClientStat
     return replace(client, rows=_rows(client.X, scaling, hyper), scaling=scaling)
 
 
+def _weigh(client: ClientState, weights: Array | None) -> ClientState:
+    """Give each column its weight in the projection; distances between rows, and so the graph, stay as they are."""
+    if weights is None:
+        return client
+    d = client.rows.shape[1]
+    if weights.shape != (d,) or not (np.isfinite(weights).all() and (weights > 0).all()):
+        raise ValueError(f"the weights of the columns do not fit {d} columns")
+    return replace(client, rows=replace(client.rows, weights=weights.astype(client.rows.X.dtype)), factors=None)
+
+
 def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
     """Graph, spectral start and factor of the data, all made once per fit."""
     assert message.scale is not None and message.ridge is not None
     rows, k = client.rows, hyper.n_clusters
     n = rows.shape[0]
-    graph = build_graph(rows.X, hyper.n_neighbors, hyper.bandwidth)
+    graph = client.graph or build_graph(rows.X, hyper.n_neighbors, hyper.bandwidth)
     sizes = graph.component_sizes
-    if len(sizes) > 1:
+    if len(sizes) > 1 and client.graph is None:
         warnings.warn(_components_message(client.client_id, sizes, k), UserWarning, stacklevel=2)
     # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
     # (docs/paper.md#scales).
@@ -340,6 +360,8 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     X, F, W, mean, k = client.X, client.F, client.W, client.rows.mean, hyper.n_clusters
     assert F is not None and W is not None
     signature = W  # of clusters, in the units that all clients share
+    if client.rows.weights is not None:
+        W = (client.rows.weights[:, None] * W).astype(W.dtype)
     if client.scaling is not None:
         W, mean = client.scaling.fold(W, mean)
     stretch, keep = (None, None) if client.scaling is None else (client.scaling.stretch, client.scaling.keep)
@@ -485,6 +507,7 @@ class ServerState:
     answered: Array  # m, the round of each client's last answer
     round_no: int = 0
     scaling: Scaling | None = None  # what all clients were told to do to their columns
+    weights: Array | None = None  # d, of the columns in the projections; None: all 1
 
 
 @dataclass(frozen=True)
@@ -538,7 +561,6 @@ def open_server(
     d = _shared_width({cid: hellos[cid].n_features or 0 for cid in ids})
     k, m = hyper.n_clusters, len(ids)
     omega = _client_weights(ids, weights)
-    rows = sum(hellos[cid].n_samples or 0 for cid in ids)
     energy = {cid: hellos[cid].energy or 0.0 for cid in ids}
     flat = [cid for cid in ids if energy[cid] == 0]
     if flat:
@@ -546,7 +568,7 @@ def open_server(
             f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
             "Leave that client out, or check how its rows were read."
         )
-    scale = float(np.sqrt(rows / sum(energy.values())))
+    scale = _common_scale({cid: hellos[cid] for cid in ids})
     if hyper.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
         rho, beta = 2 * hyper.alpha * hyper.ridge / m, None
     else:
@@ -581,6 +603,37 @@ def without_clients(server: ServerState, absent: set[str]) -> ServerState:
         omega=server.omega[stay],
         **{name: getattr(server, name)[..., stay] for name in ("W", "Z", "Y", "losses", "answered")},
     )
+
+
+def feature_weights(W: Array) -> Array:
+    """How much all clients' projections use each column, for the next start; (d, k, m) -> (d,).
+
+    The square root of the norm of a column's row in [W_1 ... W_m], 1 for a typical one, and 0.3 for everyone: one step
+    of the reweighting by which a penalty on these norms is minimised, so that all clients leave the same columns aside.
+    No rotation of a client changes it.
+    """
+    squares = np.square(W).sum(axis=(1, 2))
+    typical = float(np.square(squares).sum() / squares.sum()) if squares.any() else 1.0
+    return np.maximum(squares / typical, 1e-8) ** 0.25 + LEAST_WEIGHT
+
+
+def weighings(weights: Array, client_ids: Iterable[str]) -> dict[str, Downlink]:
+    """One `hello` per client that tells the weights of the columns, the same for all."""
+    return dict.fromkeys(client_ids, Downlink("hello", weights=weights))
+
+
+def reweighed(server: ServerState, hellos: Mapping[str, Uplink], weights: Array, hyper: Hyper) -> ServerState:
+    """The server of the clients that took the weights, at the same round with the consensus to be found anew."""
+    server = without_clients(server, set(server.client_ids) - set(hellos))
+    empty = np.zeros_like(server.W)
+    beta = None if hyper.rho is None else server.beta
+    return replace(server, W=empty, Z=empty, Y=empty, beta=beta, scale=_common_scale(hellos), weights=weights)
+
+
+def _common_scale(hellos: Mapping[str, Uplink]) -> float:
+    """The factor that gives the rows of all clients mean squared norm 1."""
+    rows = sum(hello.n_samples or 0 for hello in hellos.values())
+    return float(np.sqrt(rows / sum(hello.energy or 0.0 for hello in hellos.values())))
 
 
 def preparations(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:

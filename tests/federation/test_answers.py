@@ -28,7 +28,8 @@ def test_local_and_flare_give_equal_bytes(healthy, tmp_path, kind, coupling):
     rows = silo_rows(np.float32 if kind == "float32" else np.float64)
     if kind == "sparse":
         rows = {cid: sp.csr_array(np.where(X > 0.5, X, 0)) for cid, X in rows.items()}
-    hyper = Hyper(n_clusters=4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, seed=7)
+    reweigh = 1 if kind == "sparse" else 0
+    hyper = Hyper(n_clusters=4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, reweigh=reweigh, seed=7)
     try:
         for cid, X in rows.items():
             path = tmp_path / f"{cid}.np{'z' if kind == 'sparse' else 'y'}"

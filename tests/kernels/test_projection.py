@@ -192,3 +192,23 @@ def test_data_are_factored_once_and_only_when_needed(rng, monkeypatch):
     for _ in range(4):
         factors.solve(rng.normal(size=(20, 3)), rng.normal(size=(5, 3)))
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("shape", [(30, 7), (7, 30)])
+def test_weighted_rows_are_the_matrix_they_stand_for(rng, storage, centred, shape):
+    X = rng.normal(size=shape) * (rng.random(shape) < 0.7)
+    mean = X.mean(axis=0) if centred else None
+    weights = rng.uniform(0.1, 2, size=shape[1])
+    rows = Rows(storage(X), mean, 0.5, weights)
+    whole = 0.5 * (X - (0 if mean is None else mean)) * weights
+    W, F = rng.normal(size=(shape[1], 3)), rng.normal(size=(shape[0], 3))
+    assert_allclose(rows @ W, whole @ W, atol=1e-12)
+    assert_allclose(rows.T @ F, whole.T @ F, atol=1e-12)
+    assert_allclose(rows.gram("d"), whole.T @ whole, atol=1e-12)
+    assert_allclose(rows.gram("n"), whole @ whole.T, atol=1e-12)
+    assert_allclose(rows.energy(), 4 * np.square(whole).sum(), rtol=1e-12)  # gamma is no part of it
+    solved = update_projection(RidgeFactors(rows, 0.3), F, W)
+    normal = whole.T @ whole + 0.3 * np.eye(shape[1])
+    assert_allclose(solved, np.linalg.solve(normal, whole.T @ F + 0.3 * W), atol=1e-10)

@@ -282,8 +282,9 @@ def test_min_clients_must_be_a_number_of_clients(min_clients):
         {"scale": "client"},
         {"scale": "global"},
         {"message_dtype": "float32"},
+        {"reweigh": 2},
     ],
-    ids=lambda options: "-".join(options.values()) or "tensor",
+    ids=lambda options: "-".join(map(str, options.values())) or "tensor",
 )
 def test_crash_and_resume_at_every_round(options, storage, tmp_path):
     hyper = replace(HYPER, **options)
@@ -465,7 +466,7 @@ def resume(folder, data=DATA, hyper=HYPER, **options):
 OTHER = {
     "n_clusters": 2, "alpha": 2.0, "beta": 0.3, "ridge": 0.1, "rho": 1.0, "schatten_p": 0.5, "coupling": "subspace",
     "align": "init", "n_neighbors": 5, "bandwidth": 1.0, "step_size": 0.1, "n_inner": 2, "scale": "client",
-    "max_features": 100, "message_dtype": "float32", "center": False, "seed": 1,
+    "max_features": 100, "message_dtype": "float32", "center": False, "seed": 1, "reweigh": 5,
 }  # fmt: skip
 FREE = {"max_iter": 3, "tol": 0.5, "n_init": 1, "labels_from": "embedding"}
 
@@ -552,3 +553,65 @@ def test_history_survives_json():
     assert np.isnan(again.objective)
     assert replace(again, objective=0.0) == replace(record, objective=0.0)
     assert_array_equal(RoundRecord.from_dict(asdict(again)).missing, ("b",))
+
+
+# ----------------------------------------------------------------------------------------------- weights of columns
+
+
+class Phases(LocalTransport):
+    """Notes the phase of every exchange."""
+
+    def exchange(self, messages):
+        self.seen = [*getattr(self, "seen", []), next(iter(messages.values())).phase]
+        return super().exchange(messages)
+
+
+def test_columns_are_weighed_once_after_as_many_rounds(rng):
+    hyper = replace(HYPER, reweigh=2, max_iter=4)
+    transport = Phases(DATA, hyper)
+    result = run(transport, hyper)
+    assert transport.seen == [
+        "hello", "prepare", "round", "round", "hello", "prepare", "round", "round", "finish", "number",
+    ]  # fmt: skip
+    assert [record.round_no for record in result.history] == [1, 2, 3, 4]
+    assert result.server.weights.shape == (next(iter(DATA.values())).shape[1],)
+
+
+def test_a_run_does_not_end_before_columns_are_weighed_but_for_its_last_round():
+    loose = replace(HYPER, tol=1e3, max_iter=9, reweigh=3)
+    assert len(run(LocalTransport(DATA, loose), loose).history) == 4
+    short = replace(HYPER, max_iter=2, reweigh=2)
+    result = run(LocalTransport(DATA, short), short)
+    assert len(result.history) == 2
+    assert result.server.weights is None
+
+
+def test_equal_weights_for_all_columns_change_nothing_but_the_unit(monkeypatch):
+    """Then the second start is the first one's continuation with an empty consensus."""
+    hyper = replace(HYPER, reweigh=2)
+    ones, sevens = ((lambda W, w=w: np.full(len(W), w)) for w in (1.0, 7.0))
+    found = []
+    for weights in (ones, sevens):
+        monkeypatch.setattr("fmtc.runtime.driver.feature_weights", weights)
+        transport = LocalTransport(DATA, hyper)
+        run(transport, hyper)
+        found.append(transport.clients)
+    for cid in DATA:
+        assert_array_equal(found[0][cid].labels, found[1][cid].labels)
+        assert_allclose(found[0][cid].model.W, found[1][cid].model.W / 7, rtol=1e-6, atol=1e-9)
+
+
+def test_a_client_that_cannot_weigh_its_columns_is_left_out():
+    hyper = replace(HYPER, reweigh=2, max_iter=4)
+
+    class FailsLater(LocalTransport):
+        def _ask(self, cid, message):
+            if cid == "b" and message.weights is not None:
+                return OSError("gone")
+            return super()._ask(cid, message)
+
+    result = run(FailsLater(DATA, hyper), hyper, min_clients=2)
+    assert result.missing == ("b",)
+    assert "b" not in result.server.client_ids
+    with pytest.raises(ClientError, match="client 'b' failed weighing its columns"):
+        run(FailsLater(DATA, hyper), hyper)

@@ -290,6 +290,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "max_features": (int, "Columns that tfidf keeps, those in most rows."),
     "center": (click.Choice(["auto", "yes", "no"]), "Subtract each silo's column means; auto: unless sparse."),
+    "reweigh": (int, "Weigh the columns by their use after so many rounds, and go on; 0: never."),
     "labels_from": (click.Choice(LABEL_SOURCES), "Cluster the projected rows, or the embedding (the paper)."),
     "n_init": (int, "Restarts of k-means."),
     "rho": (float, "Switches to the paper's absolute units of alpha, beta and rho."),

@@ -19,7 +19,7 @@ BLOCK = 4096  # rows centred at a time
 
 @dataclass(frozen=True)
 class Rows:
-    """A client's rows in the units of the formulas, gamma (X - mean), without forming them.
+    """A client's rows in the units of the formulas, gamma (X - mean) diag(weights), without forming them.
 
     Behaves as that n x d matrix in ``rows @ W`` and ``rows.T @ F``; X may be sparse and is never copied.
     """
@@ -27,6 +27,7 @@ class Rows:
     X: Any
     mean: Array | None = None  # d; None: not centred
     gamma: float = 1.0
+    weights: Array | None = None  # d, above 0; None: all 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -34,6 +35,8 @@ class Rows:
         return self.X.shape
 
     def __matmul__(self, W: Array) -> Array:
+        if self.weights is not None:
+            W = self.weights[:, None] * W
         XW = self.X @ W
         if self.mean is not None:
             XW -= self.mean @ W
@@ -50,12 +53,16 @@ class Rows:
         """XᵀX (``side="d"``) or X Xᵀ (``side="n"``) in the same units, dense; X itself is never made dense."""
         X, mean, gamma, (n, d) = self.X, self.mean, self.gamma, self.shape
         if sp.issparse(X):
-            G = (X.T @ X if side == "d" else X @ X.T).toarray()
+            w = self.weights
+            G = (X.T @ X if side == "d" else (X if w is None else X @ sp.diags_array(w**2)) @ X.T).toarray()
             if mean is not None and side == "d":
                 G -= n * np.outer(mean, mean)
             elif mean is not None:
-                along = X @ mean
-                G += mean @ mean - along - along[:, None]
+                weighted = mean if w is None else w**2 * mean
+                along = X @ weighted
+                G += mean @ weighted - along - along[:, None]
+            if w is not None and side == "d":
+                G *= np.outer(w, w)
             return gamma**2 * G
         if side == "n":
             whole = gamma * self._centred(slice(None))
@@ -74,14 +81,17 @@ class Rows:
         if mean is not None and not _varies(X):
             return 0.0  # the rounded mean of equal numbers need not be that number
         if sp.issparse(X):
-            shift = 0.0 if mean is None else n * float(np.square(mean, dtype=np.float64).sum())
-            return float(np.square(X.data, dtype=np.float64).sum()) - shift
+            w = np.ones(X.shape[1]) if self.weights is None else self.weights
+            shift = 0.0 if mean is None else n * float(np.square(w * mean, dtype=np.float64).sum())
+            return float(np.square(w[X.indices] * X.data, dtype=np.float64).sum()) - shift
         blocks = (self._centred(slice(begin, begin + BLOCK)) for begin in range(0, n, BLOCK))
         return sum(float(np.square(block, dtype=np.float64).sum()) for block in blocks)
 
     def _centred(self, rows: slice) -> Array:
         block: Array = self.X[rows]
-        return block if self.mean is None else block - self.mean
+        if self.mean is not None:
+            block = block - self.mean
+        return block if self.weights is None else block * self.weights
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,8 @@ class _Transposed:
         XtF = rows.X.T @ F
         if rows.mean is not None:
             XtF -= np.outer(rows.mean, F.sum(axis=0))
+        if rows.weights is not None:
+            XtF = rows.weights[:, None] * XtF
         if rows.gamma != 1.0:
             XtF *= rows.gamma
         return XtF

@@ -22,13 +22,16 @@ from ..steps import (
     ServerState,
     Uplink,
     downlinks,
+    feature_weights,
     finishes,
     numbering,
     open_server,
     pooled_scaling,
     preparations,
     rescalings,
+    reweighed,
     server_step,
+    weighings,
     without_clients,
 )
 from .wire import FileError, check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
@@ -190,6 +193,8 @@ def run(
         server, history = saved
         if server.scaling is not None:
             _ask(transport, rescalings(server.scaling, server.client_ids), quorum, "scaling its columns")
+        if server.weights is not None:
+            _ask(transport, weighings(server.weights, server.client_ids), quorum, "weighing its columns")
     ready = _ask(transport, preparations(server, hyper), quorum, "preparing")
     if server.round_no == 0:
         server = without_clients(server, set(ready.failures))
@@ -197,6 +202,8 @@ def run(
     stopped = _stop_reason(history, hyper)
     while stopped is None:
         started = time.perf_counter()
+        if server.weights is None and 0 < hyper.reweigh <= server.round_no:
+            server = _reweigh(transport, server, hyper, quorum)
         replies = _ask(transport, downlinks(server, hyper), quorum, f"in round {server.round_no + 1}")
         if server.round_no == 0:
             server = without_clients(server, set(replies.failures))
@@ -241,6 +248,15 @@ def _open(transport: Transport, hyper: Hyper, weights: Mapping[str, float] | Non
     return open_server(hellos.uplinks, hyper, weights, scaling)
 
 
+def _reweigh(transport: Transport, server: ServerState, hyper: Hyper, quorum: int) -> ServerState:
+    """Weigh the columns by how much the projections use them, and start the consensus anew from these embeddings."""
+    weights = feature_weights(server.W)
+    hellos = _ask(transport, weighings(weights, server.client_ids), quorum, "weighing its columns")
+    server = reweighed(server, hellos.uplinks, weights, hyper)
+    ready = _ask(transport, preparations(server, hyper), quorum, "preparing anew")
+    return without_clients(server, set(ready.failures))
+
+
 def _quorum(min_clients: int | None, m: int) -> int:
     if min_clients is None:
         return m
@@ -271,6 +287,8 @@ def _stop_reason(history: tuple[RoundRecord, ...], hyper: Hyper) -> tuple[bool, 
     if not history:
         return None
     last = history[-1]
+    if last.round_no <= hyper.reweigh < hyper.max_iter:
+        return None
     if max(last.primal_residual, last.dual_residual) < hyper.tol:
         return True, f"primal and dual residuals below tol={hyper.tol:g} after {last.round_no} rounds"
     if last.round_no >= hyper.max_iter:
@@ -303,6 +321,8 @@ def _save(
         (part / CLIENTS).mkdir()
         transport.save_clients(part / CLIENTS)
         arrays = {a: getattr(server, a) for a in _ARRAYS} | {f"rotation:{c}": R for c, R in server.rotations.items()}
+        if server.weights is not None:
+            arrays["weights"] = server.weights
         if server.scaling is not None:
             arrays |= {f"scaling:{name}": array for name, array in pack(server.scaling).items()}
         about = {
@@ -339,6 +359,7 @@ def _load(
             client_ids=tuple(about["client_ids"]),
             rotations=_under("rotation", arrays),
             scaling=Scaling(**scaling) if scaling else None,
+            weights=arrays.get("weights"),
             rho=about["rho"],
             beta=about["beta"],
             scale=about["scale"],

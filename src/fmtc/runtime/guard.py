@@ -29,7 +29,7 @@ DOWNLINKS = {
     "verdict": ("findings",),
     "moments": (),
     "rescale": ("[shift]", "[stretch]", "[keep]"),
-    "hello": (),
+    "hello": ("[weights]",),
     "prepare": ("scale", "ridge"),
     "round": ("guide", "[rotation]"),
     "finish": ("[rotation]",),
@@ -65,6 +65,7 @@ def check_downlink(message: Downlink, d: int, k: int) -> None:
         raise RefusedError(f"round {message.round_no} cannot follow round {message.last_round}")
     for name in ("scale", "ridge"):
         _check_number(name, getattr(message, name), above=0.0)
+    _check_array("weights", message.weights, (d,))
     _check_array("guide", message.guide, (d, k))
     _check_array("rotation", message.rotation, (k, k))
     if message.rotation is not None:
