@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fmtc.bench import tables
+from fmtc.bench.evidence import RIVALS, Row, read_compact
 from fmtc.demo import draw_demo, run_demo
 
 HERE = Path(__file__).parent
@@ -21,12 +23,29 @@ RESULTS = HERE / "results"
 PICTURE = "docs/_static/demo.png"
 FEDERATION = HERE.parent / "docs" / "federation.md"
 BASELINES = HERE.parent / "docs" / "baselines.md"
+EVIDENCE = HERE.parent / "docs" / "evidence.md"
+PAPER = HERE.parent / "results"  # of `fmtc bench paper`
 MAKERS = {
     "demo": "benchmarks/readme.py",
     "real data": "benchmarks/real_data.py",
     "speed": "benchmarks/readme.py",
     "costs": "benchmarks/federation.py",
     "rivals": "benchmarks/rivals.py",
+    "evidence": "fmtc bench paper",
+    "run": "fmtc bench paper",
+    "tables": "fmtc bench paper",
+    "statistics": "fmtc bench paper",
+    "ablations": "fmtc bench paper",
+    "figures": "fmtc bench paper",
+}
+FIGURES = {
+    "inside_outside_acc": "ACC of all methods on training and held-out rows",
+    "critical_difference_acc_out": "Mean ranks by ACC on held-out rows",
+    "critical_difference_nmi_out": "Mean ranks by NMI on held-out rows",
+    "convergence": "Objective, residuals and ACC by round",
+    "sensitivity": "ACC over alpha and beta",
+    "ablations": "What each change of the default brings or costs",
+    "clouds": "Data sets by t-SNE, coloured by client and by class",
 }
 
 
@@ -110,6 +129,43 @@ def rivals_part(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def evidence_parts(rows: list[Row], about: dict[str, Any]) -> dict[str, str]:
+    """Parts made of what `fmtc bench paper` wrote: a table for the README, and all of docs/evidence.md."""
+    machines, hours = ", ".join(about["machines"]), about["seconds_of_all_cells"] / 3600
+    counts = f"{about['cells']:,} cells, {about['failed']} of them failed"
+    both = ("in", "out")
+    parts = {
+        "evidence": tables.table(rows, "acc", "default", both, methods=RIVALS),
+        "run": f"`{about['command']}`: {counts}, {hours:.1f} hours of one core in all ({machines}).",
+        "statistics": tables.statistics_page(tables.statistics(rows)).partition("\n")[2].strip().replace("## ", "### "),
+        "ablations": tables.ablation_table(rows),
+    }
+    shown = []
+    for mode, title in (("default", "one setting for all data sets"), ("oracle", "ORACLE, settings picked by labels")):
+        for score in ("acc", "nmi", "ri"):
+            table = tables.table(rows, score, mode, both)
+            shown += [f"### {score.upper()}, {title}", table] if table else []
+    parts["tables"] = "\n\n".join(shown)
+    drawn = {name: PAPER / "figures" / f"{name}.png" for name in FIGURES}
+    parts["figures"] = "\n\n".join(
+        f"![{FIGURES[name]}](../{path.relative_to(PAPER.parent).as_posix()})\n\n*{FIGURES[name]}.*"
+        for name, path in drawn.items()
+        if path.exists()
+    )
+    return {part: content or "Not run." for part, content in parts.items()}
+
+
+def with_evidence(text: str) -> str:
+    """A page with the parts of the evidence that it has marks for; as it is while there are no results."""
+    if not (PAPER / "rows.csv").exists():
+        return text
+    parts = evidence_parts(list(read_compact(PAPER / "rows.csv")), json.loads((PAPER / "about.json").read_text()))
+    for part, content in parts.items():
+        if f"<!-- {part}: made by {MAKERS[part]} -->" in text:
+            text = replace_part(text, part, content)
+    return text
+
+
 def demo_part() -> str:
     """The demo's picture and table, from running it."""
     result = run_demo(random_state=0, n_jobs=-1)
@@ -131,10 +187,11 @@ def main() -> None:
     args = parser.parse_args()
     before = README.read_text()
     text = replace_part(before, "real data", real_data_part(stored("real_data")))
-    text = replace_part(text, "speed", speed_part())
+    text = with_evidence(replace_part(text, "speed", speed_part()))
     pages = {
         FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
         BASELINES: replace_part(BASELINES.read_text(), "rivals", rivals_part(stored("rivals"))),
+        EVIDENCE: with_evidence(EVIDENCE.read_text()),
     }
     if args.check:
         stale = [file.name for file, new in ({README: text} | pages).items() if file.read_text() != new]

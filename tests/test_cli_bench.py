@@ -1,6 +1,7 @@
 """`fmtc bench`: one tidy table, and nothing run twice."""
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -75,6 +76,9 @@ def test_what_cannot_be_run_is_told(out, tmp_path):
     refused = bench("run", "--dataset", "digits", "--method", "kmean", "--out", out)
     assert refused.exit_code == 2
     assert "kmeans" in refused.stderr
+    refused = bench("run", "--dataset", "digits", "--method", "fmtc/bta=1", "--out", out)
+    assert refused.exit_code == 2
+    assert "did you mean 'beta'" in " ".join(refused.stderr.split())
 
 
 def test_rows_of_other_code_are_pointed_out(out):
@@ -95,3 +99,69 @@ def test_smoke_runs_every_method_on_what_is_here(out, tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert seen == {"d": ["digits", "synthetic-subspace"], "m": list(METHODS)}
     assert "webkb4 is not on this machine" in " ".join(done.stderr.split())
+
+
+# ------------------------------------------------------------------------------------------ the paper's evidence
+
+
+def test_a_setting_of_ones_own_has_a_line_in_the_table(out):
+    done = bench("run", "--dataset", "synthetic-offset?rows=30", "--splits", 1, "--out", out,
+                 "--method", "kmeans", "--method", "kmeans/n_init=1")  # fmt: skip
+    assert "k-means alone n_init=1" in done.stderr
+    assert "offset?rows=30" in done.stderr
+    assert "2 of 2, about 0 s left" in done.stderr
+
+
+def test_printed_numbers_are_held_against_each_other():
+    done = bench("printed")
+    assert done.exit_code == 0
+    assert "134 of 144 held-out scores" in done.stderr
+    document = json.loads(bench("printed", "--json").stdout)
+    assert document["baselines"]["multiples"] == 134
+    assert len(document["rand_below_accuracy_allows"]) == 10
+
+
+@pytest.fixture
+def small_plan(monkeypatch):
+    """Three quick methods on digits and two ablations, in place of hours."""
+    from fmtc.bench import evidence
+    from fmtc.bench.grid import cells
+
+    names = {"tables": ["kmeans", "random", "one-cluster"], "ablations": ["fmtc/max_iter=2", "fmtc/align=none"]}
+    seen = []
+
+    def plan(part, *, splits, trials):
+        seen.append((part, splits, trials))
+        return cells(["digits?rows=40" if part == "ablations" else "digits"], names[part], splits=range(splits))
+
+    monkeypatch.setattr(evidence, "plan", plan)
+    return seen
+
+
+def test_paper_writes_what_it_has_and_goes_on_from_there(out, small_plan, tmp_path):
+    done = bench("paper", "--part", "tables", "--splits", 1, "--out", out, FMTC_DATA=str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert small_plan == [("tables", 1, 0)]
+    assert "keck is not on this machine and left out" in " ".join(done.stderr.split())
+    assert {path.name for path in out.iterdir()} == {
+        "cells.jsonl", "rows.csv", "table1.md", "table2.md", "about.json", "figures"
+    }  # fmt: skip
+    assert (out / "figures" / "inside_outside_acc.png").stat().st_size > 5000
+    more = bench("paper", "--part", "ablations", "--splits", 1, "--out", out, "--only", "none", "--json", "-q")
+    document = json.loads(more.stdout)
+    assert document["run"] == 1
+    assert document["cells"] == 4
+    assert document["command"] == "fmtc bench paper --splits 1"
+    assert len((out / "rows.csv").read_text().splitlines()) == 5
+    again = bench("paper", "--part", "tables", "--splits", 1, "--out", out, "--image", "svg")
+    assert "3 of them stored before" in again.stderr
+    assert (out / "figures" / "inside_outside_acc.svg").exists()
+
+
+def test_paper_without_matplotlib_makes_all_but_figures(out, small_plan, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    done = bench("paper", "--part", "tables", "--splits", 1, "--out", out, "--only", "one-cluster")
+    assert done.exit_code == 0, done.output
+    assert "pip install 'fmtc[plot]'" in " ".join(done.stderr.split())
+    assert (out / "table1.md").exists()
+    assert not (out / "figures").exists()

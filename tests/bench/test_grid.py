@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -130,6 +131,16 @@ def test_another_setting_is_another_cell():
     keys = {Cell("digits", "stsc", trial).key for trial in ("default", "0", "1")}
     assert len(keys) == 3
     assert Cell("digits", "stsc", "1").setting == {"n_neighbors": 5, "bandwidth_scale": 1.0}
+
+
+def test_rows_of_trials_that_changed_are_not_current(store, monkeypatch):
+    wanted = cells(["synthetic-offset"], QUICK, trials=1)
+    run_cells(wanted, store)
+    assert len(store.current()) == len(store.rows) == 4
+    changed = replace(METHODS["kmeans"], grid=({"trial": 99},))
+    monkeypatch.setitem(METHODS, "kmeans", changed)
+    monkeypatch.delitem(METHODS, "random")
+    assert [(row["method"], row["trial"]) for row in store.current()] == [("kmeans", "default")]
 
 
 def test_a_row_holds_what_a_reader_needs(store):

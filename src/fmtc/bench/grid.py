@@ -16,10 +16,12 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from ..runs import versions
 from ..runtime.wire import FileError, jsonable
 from . import protocol
-from .methods import METHODS, TRIALS
+from .methods import TRIALS, method_of
 
 PROTOCOL = 1  # raise it when a stored cell no longer means what a new one would
 
@@ -28,8 +30,8 @@ PROTOCOL = 1  # raise it when a stored cell no longer means what a new one would
 class Cell:
     """One fit and its scores: a data set, a method, a setting, a split and a seed."""
 
-    dataset: str
-    method: str
+    dataset: str  # as `protocol.dataset` reads it
+    method: str  # as `method_of` reads it
     trial: str = "default"  # or the number of an oracle's trial
     split: int = 0
     seed: int = 0
@@ -37,7 +39,7 @@ class Cell:
     @property
     def setting(self) -> Mapping[str, Any]:
         """Parameters of the method."""
-        return {} if self.trial == "default" else METHODS[self.method].grid[int(self.trial)]
+        return {} if self.trial == "default" else method_of(self.method).grid[int(self.trial)]
 
     @property
     def key(self) -> str:
@@ -110,6 +112,18 @@ class Store:
             os.fsync(file.fileno())
         self.end += len(line)
         self.rows[row["key"]] = row
+
+    def current(self) -> list[dict[str, Any]]:
+        """Rows whose method and trial still mean what they meant when they were run."""
+        return [row for row in self.rows.values() if _is_current(row)]
+
+
+def _is_current(row: Mapping[str, Any]) -> bool:
+    try:
+        method_of(row["method"])
+        return Cell(row["dataset"], row["method"], row["trial"], row["split"], row["seed"]).key == row["key"]
+    except (ValueError, IndexError):  # no such method or trial any more
+        return False
 
 
 # -------------------------------------------------------------------------------------------------------- running
@@ -202,7 +216,9 @@ def _work(answer: Connection, halves: Any, cell: Cell) -> None:
     before = protocol.peak_memory()
     try:
         train, test = halves
-        row = protocol.evaluate(train, test, cell.method, cell.setting, cell.seed) | {"status": "ok", "error": None}
+        with threadpool_limits(1):
+            row = protocol.evaluate(train, test, cell.method, cell.setting, cell.seed)
+        row |= {"status": "ok", "error": None}
     except Exception as error:
         row = {"status": "failed", "error": _sentence(error), "traceback": traceback.format_exc()}
     answer.send(row | {"peak_memory": protocol.peak_memory() - before})

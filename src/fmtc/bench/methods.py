@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -27,6 +30,7 @@ from ..baselines import (
 from ..baselines.base import Array, Baseline, Data
 from ..estimator import FMTC
 from ..steps import stream
+from ..tables import nearest_names
 
 TRIALS = 12  # settings that every method may try where labels pick the best
 
@@ -119,3 +123,76 @@ METHODS: dict[str, Method] = {
         Method("random", "random labels", RandomLabels, "control", "nothing", _RESTARTS),
     )
 }  # fmt: skip
+
+
+def method_of(name: str) -> Method:
+    """A method of `METHODS`, or one of them with other settings: ``"fmtc/align=none,beta=0.4"``.
+
+    Values are read as Python writes them; a word without quotes is a string. The oracle's trials are those of the
+    method, with these settings on top.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    Method
+
+    Examples
+    --------
+    >>> from fmtc.bench.methods import method_of
+    >>> model = method_of("fmtc/align=none,beta=0.4").build(3)
+    >>> model.align, model.beta
+    ('none', 0.4)
+    """
+    base, slash, text = name.partition("/")
+    if base not in METHODS:
+        raise ValueError(f"there is no method {base!r}; {nearest_names(base, METHODS)}")
+    if not slash:
+        return METHODS[base]
+    method, setting = METHODS[base], settings_of(text, name)
+    known = set(method.build(2).get_params()) - {"n_clusters", "random_state"}
+    for key in setting:
+        if key not in known:
+            raise ValueError(f"{name!r}: {base} has no setting {key!r}; {nearest_names(key, sorted(known))}")
+    try:
+        method.build(2, **setting)
+    except TypeError:
+        raise ValueError(f"{name!r}: this setting is what makes {base}; take another method") from None
+    return replace(
+        method,
+        name=name,
+        title=f"{method.title} {', '.join(f'{key}={value}' for key, value in setting.items())}",
+        build=partial(_build, method.build, setting),
+        grid=tuple({**line, **setting} for line in method.grid),
+    )
+
+
+def _build(build: Callable[..., Any], setting: Mapping[str, Any], n_clusters: int, **others: Any) -> Any:
+    return build(n_clusters, **{**others, **setting})
+
+
+def settings_of(text: str, whole: str) -> dict[str, Any]:
+    """The settings in ``"align=none,beta=0.4"``; `whole` is the name they are part of, for errors.
+
+    Examples
+    --------
+    >>> from fmtc.bench.methods import settings_of
+    >>> settings_of("align=none,beta=0.4,n_samples=[50,60]", "")
+    {'align': 'none', 'beta': 0.4, 'n_samples': [50, 60]}
+    """
+    found: dict[str, Any] = {}
+    for part in re.split(r",(?=\w+=)", text):
+        key, equals, value = part.partition("=")
+        if not (key.isidentifier() and equals and value):
+            raise ValueError(f"{whole!r}: {part!r} is no setting; write name=value, with commas between")
+        if key in found:
+            raise ValueError(f"{whole!r} sets {key} twice")
+        try:
+            found[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            if not value.replace("-", "_").isidentifier():
+                raise ValueError(f"{whole!r}: {value!r} is neither a number, a list nor a word") from None
+            found[key] = value
+    return found

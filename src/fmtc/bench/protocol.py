@@ -12,6 +12,7 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,77 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from ..datasets import FederatedDataset, load, synthetic
 from ..metrics import clustering_accuracy, match_classes, score_clients
-from .methods import METHODS
+from ..steps import stream
+from .methods import method_of, settings_of
 
 Array = np.ndarray
 VOTERS = 5
 
 
 def dataset(name: str) -> FederatedDataset:
-    """A data set by the name it has in a table: one that `load` knows, or ``synthetic-KIND``."""
-    if name.startswith("synthetic-"):
-        return synthetic(name.removeprefix("synthetic-"))
-    return load(name)
+    """A data set by the name it has in a table: one that `load` knows, or ``synthetic-KIND``.
+
+    Options follow a question mark, ``"digits?n_clients=4,rows=50"``: those of the data set, and two for all.
+    ``rows`` takes at most so many rows of each client, drawn once and for all: fewer are among the more. ``order``
+    deals the clients' names out anew, by this seed, such that they stand in another order.
+
+    Parameters
+    ----------
+    name : str
+
+    Returns
+    -------
+    FederatedDataset
+
+    Examples
+    --------
+    >>> from fmtc.bench.protocol import dataset
+    >>> dataset("digits?n_clients=4,rows=50")
+    <digits-skew10-seed0: 200 rows x 64 columns, 4 clients, 10 classes>
+    """
+    base, mark, text = name.partition("?")
+    options = settings_of(text, name) if mark else {}
+    rows, order = (_count(name, options, key, least) for key, least in (("rows", 1), ("order", 0)))
+    try:
+        if base.startswith("synthetic-"):
+            data = synthetic(base.removeprefix("synthetic-"), **options)
+        else:
+            data = load(base, **options)
+    except TypeError as error:
+        raise ValueError(f"{name!r}: {error}") from error
+    if rows is not None:
+        data = data.take(_first_rows(data, rows))
+    return data if order is None else _renamed(data, order)
+
+
+def _count(name: str, options: dict[str, Any], key: str, least: int) -> int | None:
+    """Take a whole number out of the options."""
+    value = options.pop(key, None)
+    if value is not None and (type(value) is not int or value < least):
+        raise ValueError(f"{name!r}: {key} must be a whole number of {least} or more, got {value!r}")
+    return value
+
+
+def _first_rows(data: FederatedDataset, rows: int) -> Array:
+    draws = (stream(0, cid, "rows").permutation(np.flatnonzero(data.clients == cid)) for cid in data.client_ids)
+    return np.concatenate([draw[:rows] for draw in draws])
+
+
+def _renamed(data: FederatedDataset, seed: int) -> FederatedDataset:
+    """Clients under each other's names; from four on, others are neighbours on the ring of clients than before."""
+    names = np.array(data.client_ids)
+    rng = np.random.default_rng(seed)
+    if len(names) < 2:
+        raise ValueError(f"{data.name} has one client, which cannot stand in another order")
+    ring = _pairs(np.arange(len(names)))
+    while True:
+        new = rng.permutation(len(names))
+        if (_pairs(new) != ring) if len(names) > 3 else (new != np.arange(len(names))).any():
+            return replace(data, clients=names[new][np.searchsorted(names, data.clients)])
+
+
+def _pairs(ring: Array) -> set[frozenset[int]]:
+    return {frozenset(pair) for pair in zip(ring.tolist(), np.roll(ring, 1).tolist(), strict=True)}
 
 
 def evaluate(
@@ -43,7 +104,7 @@ def evaluate(
     train, test : FederatedDataset
         Of `FederatedDataset.split`.
     method : str
-        One of `METHODS`.
+        As `method_of` reads it.
     setting : mapping
         Parameters of the method; ``trial`` stands for another seed where there is nothing to set.
     seed : int
@@ -53,10 +114,11 @@ def evaluate(
     dict
         ``train``, ``test`` and ``vote``: the summaries of `score_clients`, and ``clients`` with the scores of each;
         ``test`` also has ``acc_frozen``, with clusters matched to classes on the training rows. What it took:
-        ``seconds_fit``, ``seconds_predict``, ``bytes_up``, ``bytes_down``, ``rounds``; and ``notes``, the warnings.
+        ``seconds_fit``, ``seconds_predict``, ``bytes_up``, ``bytes_down``, ``rounds``; ``notes``, the warnings;
+        and of FMTC ``history``: round, objective, primal and dual residual of each round.
     """
     values = {name: value for name, value in setting.items() if name != "trial"}
-    model = METHODS[method].build(train.n_clusters, random_state=seed + 1000 * setting.get("trial", 0), **values)
+    model = method_of(method).build(train.n_clusters, random_state=seed + 1000 * setting.get("trial", 0), **values)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         started = time.perf_counter()
@@ -83,6 +145,11 @@ def evaluate(
         "bytes_up": sum(r.bytes_up for r in records) if records else getattr(model, "bytes_up_", 0),
         "bytes_down": sum(r.bytes_down for r in records) if records else getattr(model, "bytes_down_", 0),
         "rounds": getattr(model, "n_iter_", getattr(model, "n_rounds_", 1)),
+        "history": [
+            [r.round_no, *(float(f"{v:.5g}") for v in (r.objective, r.primal_residual, r.dual_residual))]
+            for r in records
+            if hasattr(r, "primal_residual")
+        ],
         "notes": sorted({str(warning.message) for warning in caught}),
     }
 

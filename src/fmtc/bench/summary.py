@@ -80,7 +80,8 @@ def mean_ranks(entries: Iterable[Mapping[str, Any]], part: str = "out", mode: st
     for entry in entries:
         if entry["mode"] == mode:
             values.setdefault(entry["dataset"], {})[entry["method"]] = entry[part]
-    methods = [name for name in METHODS if any(name in line for line in values.values())]
+    seen = dict.fromkeys(name for line in values.values() for name in line)
+    methods = [name for name in METHODS if name in seen] + [name for name in seen if name not in METHODS]
     table = np.array([[line.get(name, np.nan) for name in methods] for line in values.values()])
     if table.size == 0:
         return {}

@@ -1,20 +1,22 @@
-"""Commands that compare methods on data sets with known classes: bench smoke, bench run."""
+"""Commands that compare methods on data sets with known classes: bench smoke, run, paper, printed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..tables import nearest_names
 from .program import Group, Option, main_group
 from .words import Words, new_table, plural, print_json
+
+if TYPE_CHECKING:
+    from ..bench.grid import Cell, Store
 
 SMOKE = ("digits", "synthetic-subspace", "webkb4", "yale")
 
@@ -27,9 +29,10 @@ def bench() -> None:
     """
 
 
-def _options(command: Any) -> Any:
-    for option in (
-        click.option("--out", type=click.Path(path_type=Path), default=Path("bench"), show_default=True, cls=Option,
+def _options(out: str) -> Callable[[Any], Any]:
+    """Options of all commands that run cells; `out` is where they are kept unless told."""
+    options = (
+        click.option("--out", type=click.Path(path_type=Path), default=Path(out), show_default=True, cls=Option,
                      help="Folder that keeps every cell; what is there is not run again."),
         click.option("--only", metavar="WORD", multiple=True, cls=Option,
                      help="Only cells with this in 'dataset / method'; may be given many times."),
@@ -38,12 +41,19 @@ def _options(command: Any) -> Any:
         click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
                      cls=Option, metavar="SECONDS", help="Give a cell up after so long; its row says so."),
         click.option("--retry", is_flag=True, cls=Option, help="Run cells again that failed."),
-        click.option("--score", type=click.Choice(["acc", "nmi", "ri", "ari"]), default="acc", show_default=True,
-                     cls=Option, help="What the table shows, in percent."),
         click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the table stays."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+    )  # fmt: skip
+
+    def add(command: Any) -> Any:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
+_score = click.option("--score", type=click.Choice(["acc", "nmi", "ri", "ari"]), default="acc", show_default=True,
+                      cls=Option, help="What the table shows, in percent.")  # fmt: skip
 
 
 @bench.command(
@@ -54,7 +64,8 @@ Examples:
   fmtc bench smoke --only digits --score nmi
   fmtc bench smoke --json > rows.json""",
 )
-@_options
+@_score
+@_options("bench")
 def smoke(**settings: Any) -> None:
     """Run every method with its default setting on digits, a synthetic federation and, if they are here, WebKB4 and
     Yale: one split, one seed.
@@ -80,52 +91,126 @@ def smoke(**settings: Any) -> None:
 Examples:
   fmtc bench run --dataset webkb4 --dataset yale --splits 5
   fmtc bench run --dataset digits --method fmtc --method kmeans --seeds 3
-  fmtc bench run --dataset digits --trials 12        (an oracle column: settings picked by labels)""",
+  fmtc bench run --dataset digits --trials 12        (an oracle column: settings picked by labels)
+  fmtc bench run --dataset 'digits?n_clients=4,rows=100' --method fmtc --method fmtc/align=none,beta=0.4""",
 )
 @click.option("--dataset", "datasets", multiple=True, required=True, metavar="NAME", cls=Option,
               help="A data set of `fmtc data list`, or synthetic-KIND; may be given many times.")  # fmt: skip
 @click.option("--method", "methods", multiple=True, metavar="NAME", cls=Option,
-              help="A method; may be given many times.  [default: all]")  # fmt: skip
+              help="A method, or method/setting=value; may be given many times.  [default: all]")  # fmt: skip
 @click.option("--splits", type=click.IntRange(1), default=5, show_default=True, cls=Option,
               help="Ways to hold out a fifth of each client.")  # fmt: skip
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, cls=Option,
               help="Random starts of each method on each split.")  # fmt: skip
 @click.option("--trials", type=click.IntRange(0, 12), default=0, show_default=True, cls=Option,
               help="Settings each method may try besides its default, for the oracle column.")  # fmt: skip
-@_options
+@_score
+@_options("bench")
 def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -> None:
     """Run methods on data sets: every split and seed, the default setting and, with --trials, as many others for
     everyone, the best of which by labels makes the column oracle.
     """
-    from ..bench.methods import METHODS
+    from ..bench.methods import METHODS, method_of
 
     for name in methods:
-        if name not in METHODS:
-            raise click.UsageError(f"there is no method {name!r}; {nearest_names(name, METHODS)}")
+        try:
+            method_of(name)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
     _compare(Words(settings["quiet"]), list(datasets), list(methods or METHODS), **settings)
 
 
-def _compare(
+@bench.command(
+    "paper",
+    short_help="The paper's tables and figures with our numbers, and ablations.",
+    epilog="""\b
+Examples:
+  fmtc bench paper
+  fmtc bench paper --part tables --trials 12 --jobs 4
+  fmtc bench paper --part ablations --only webkb4 --splits 3""",
+)
+@click.option("--part", type=click.Choice(["tables", "figures", "ablations", "all"]), default="all", show_default=True,
+              cls=Option, help="What to run; files are made of all that is stored.")  # fmt: skip
+@click.option("--splits", type=click.IntRange(1), default=5, show_default=True, cls=Option,
+              help="Ways to hold out a fifth of each client.")  # fmt: skip
+@click.option("--trials", type=click.IntRange(0, 12), default=0, show_default=True, cls=Option,
+              help="Settings FMTC and the paper's methods may try besides the default, for oracle tables.")  # fmt: skip
+@click.option("--image", "kinds", type=click.Choice(["png", "svg"]), multiple=True, default=("png",),
+              show_default=True, cls=Option, help="Kind of the figures; may be given twice.")  # fmt: skip
+@_options("results")
+def paper_(
+    part: str, splits: int, trials: int, kinds: tuple[str, ...], out: Path, as_json: bool, **settings: Any
+) -> None:
+    """Run what the paper's two tables and four figures and our ablations need, on the data sets that are here, and
+    write rows, tables, statistics and figures to --out.
+
+    Interrupted, it goes on where it stopped. Data sets that are not on this machine are left out, and said so.
+    """
+    from ..bench import evidence
+    from ..bench.results import about, draw_results, write_results
+    from ..bench.tables import statistics
+
+    words = Words(settings["quiet"])
+    for name in sorted(set(evidence.DATASETS) - set(evidence.here(evidence.DATASETS))):
+        words.note(f"{name} is not on this machine and left out")
+    rows, store = _run(words, evidence.plan(part, splits=splits, trials=trials), out=out, **settings)
+    stored = store.current()
+    command = f"fmtc bench paper --splits {splits}" + (f" --trials {trials}" if trials else "")
+    written = write_results(stored, out, command)
+    try:
+        written += draw_results(
+            stored, out, kinds=kinds, with_clouds=part in ("figures", "all"),
+            progress=lambda name: words.say(f"drawing {name}"),
+        )  # fmt: skip
+    except ImportError as error:
+        words.note(f"no figures: {error}")
+    words.say(f"wrote {', '.join(str(path.relative_to(out)) for path in written)} in {out}")
+    if as_json:
+        print_json(
+            about(stored, command)
+            | {"run": len(rows), "files": [str(path) for path in written], "statistics": statistics(stored)}
+            | {"notes": words.notes}
+        )
+
+
+@bench.command(
+    "printed",
+    short_help="Arithmetic on the numbers printed in the paper.",
+    epilog="""\b
+Examples:
+  fmtc bench printed
+  fmtc bench printed --json""",
+)
+def printed(as_json: bool) -> None:
+    """Hold the paper's two tables against each other and against what the scores can be at all.
+
+    No data are read and nothing is fitted. docs/paper.md says the same in words.
+    """
+    from ..bench.paper import findings, sentences
+
+    found = findings()
+    if as_json:
+        print_json(found)
+    else:
+        words = Words()
+        for line in sentences(found):
+            words.say(f"- {line}")
+
+
+def _run(
     words: Words,
-    datasets: Sequence[str],
-    methods: Sequence[str],
+    wanted: list[Cell],
     *,
-    splits: int,
-    seeds: int,
-    trials: int,
     out: Path,
     only: tuple[str, ...],
     jobs: int,
     time_limit: float,
     retry: bool,
-    score: str,
     quiet: bool,
-    as_json: bool,
-) -> None:
-    from ..bench.grid import Store, cells, code_digest, run_cells
-    from ..bench.summary import mean_ranks, summarise
+) -> tuple[list[dict[str, Any]], Store]:
+    """Rows of the cells wanted, run or stored, with progress and a word on what failed; and the store."""
+    from ..bench.grid import Store, code_digest, run_cells
 
-    wanted = cells(datasets, methods, splits=range(splits), seeds=range(seeds), trials=trials)
     if only:
         wanted = [cell for cell in wanted if any(word in f"{cell.dataset} / {cell.method}" for word in only)]
         if not wanted:
@@ -135,14 +220,6 @@ def _compare(
     started = time.monotonic()
     with _Bar(words, len(wanted) - stored) as bar:
         rows = run_cells(wanted, store, jobs=jobs, time_limit=time_limit, retry=retry, progress=bar)
-    entries = summarise(rows, score=score)
-    if as_json:
-        print_json({"rows": rows, "summary": entries, "mean_ranks": mean_ranks(entries)})
-    else:
-        for mode in ("default", "oracle"):
-            shown = [entry for entry in entries if entry["mode"] == mode]
-            if shown:
-                words.console.print(_table(shown, mode, score, wide=words.console.width >= 100))
     words.say(
         f"{plural(len(rows), 'cell')}, {stored} of them stored before, {time.monotonic() - started:.0f} s; kept in "
         f"{store.path}"
@@ -153,6 +230,34 @@ def _compare(
     old = sum(row["code"] != code_digest() for row in rows)
     if old:
         words.note(f"{plural(old, 'cell')} of other code than this; remove {store.path} to run all anew")
+    return rows, store
+
+
+def _compare(
+    words: Words,
+    datasets: Sequence[str],
+    methods: Sequence[str],
+    *,
+    splits: int,
+    seeds: int,
+    trials: int,
+    score: str,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    from ..bench.grid import cells
+    from ..bench.summary import mean_ranks, summarise
+
+    wanted = cells(datasets, methods, splits=range(splits), seeds=range(seeds), trials=trials)
+    rows, _ = _run(words, wanted, **settings)
+    entries = summarise(rows, score=score)
+    if as_json:
+        print_json({"rows": rows, "summary": entries, "mean_ranks": mean_ranks(entries)})
+        return
+    for mode in ("default", "oracle"):
+        shown = [entry for entry in entries if entry["mode"] == mode]
+        if shown:
+            words.console.print(_table(shown, mode, score, wide=words.console.width >= 100))
 
 
 class _Bar:
@@ -166,6 +271,7 @@ class _Bar:
             TextColumn("left"), TimeRemainingColumn(), console=words.console, transient=True, disable=not self.live,
         )  # fmt: skip
         self.task = self.progress.add_task("", total=total)
+        self.total, self.done, self.started = total, 0, time.monotonic()
 
     def __enter__(self) -> _Bar:
         self.progress.start()
@@ -178,12 +284,25 @@ class _Bar:
         if self.live:
             self.progress.update(self.task, advance=row is not None, description=f"{cell.dataset} / {cell.method}")
         elif row is not None:
-            self.words.say(f"{cell}: {row['status']}, {row['seconds']:.1f} s")
+            self.done += 1
+            left = (time.monotonic() - self.started) / self.done * (self.total - self.done)
+            place = f"{self.done} of {self.total}, about {_duration(left)} left"
+            self.words.say(f"{cell}: {row['status']}, {row['seconds']:.1f} s; {place}")
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 100
+        else f"{seconds / 60:.0f} min"
+        if seconds < 6000
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide: bool) -> Table:
     """Methods down, data sets across: training and new rows, in percent; where there is room, what leaves a client."""
-    from ..bench.methods import METHODS
+    from ..bench.methods import method_of
     from ..bench.summary import mean_ranks
 
     datasets = list(dict.fromkeys(entry["dataset"] for entry in entries))
@@ -207,19 +326,16 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide:
     table.add_column("rank", justify="right")
     table.add_column("s", justify="right")
     group = ""
-    for name in METHODS:
-        if not any((name, data) in by_cell for data in datasets):
-            continue
-        if METHODS[name].group == "control" and group not in ("", "control"):
+    for name, rank in ranks.items():
+        method = method_of(name)
+        if method.group == "control" and group not in ("", "control"):
             table.add_section()
-        group = METHODS[name].group
+        group = method.group
         found = [by_cell.get((name, data)) for data in datasets]
         seconds = sum(e["seconds"] for e in found if e is not None and e["n"])
         table.add_row(
-            METHODS[name].title, *([METHODS[name].shares] if wide else []),
-            *(_pair(e, best) for e in found),
-            f"{ranks[name]:.1f}", f"{seconds:.1f}",
-            style="bold" if group == "ours" else "",
+            method.title, *([method.shares] if wide else []), *(_pair(e, best) for e in found), f"{rank:.1f}",
+            f"{seconds:.1f}", style="bold" if group == "ours" else "",
         )  # fmt: skip
     return table
 

@@ -1,0 +1,250 @@
+"""Rows brought down to what is read: the paper's two tables, tests over data sets, ablations; as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import paper
+from .evidence import DATASETS, RIVALS, TEN, TRIED, Row, ablations
+from .methods import METHODS
+from .statistics import friedman_nemenyi, wilcoxon_holm
+from .summary import PARTS, mean_ranks, summarise
+
+# -------------------------------------------------------------------------------------------------------- tables
+
+
+def of_tables(rows: Iterable[Row]) -> list[Row]:
+    """The rows that belong in the tables: plain methods on plain data sets."""
+    return [row for row in rows if row["method"] in METHODS and row["dataset"] in DATASETS]
+
+
+def table(
+    rows: Sequence[Row],
+    score: str,
+    mode: str,
+    parts: Sequence[str] = ("in",),
+    *,
+    methods: Sequence[str] = tuple(METHODS),
+) -> str:
+    """Methods down, data sets across, in percent: ours, and the paper's number below in italics; Markdown.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+    score : {"acc", "nmi", "ri", "ari"}
+    mode : {"default", "oracle"}
+    parts : sequence of {"in", "out"}
+        Training rows, held-out rows; both with a stroke between.
+    methods : sequence of str
+
+    Returns
+    -------
+    str
+        The last column is the mean rank by the last of the parts over the data sets that all of these methods were run
+        on, 1 is best. The best of each column is in bold; ° stands before a cell where all rows seem to be in one
+        cluster. Empty where no row belongs in it.
+    """
+    mine = [row for row in of_tables(rows) if row["method"] in methods]
+    found = [entry for entry in summarise(mine, score=score) if entry["mode"] == mode]
+    entries = {(entry["dataset"], entry["method"]): entry for entry in found}
+    full = {name for name in DATASETS if all((name, method) in entries for _, method in entries)}
+    ranks = mean_ranks(found, parts[-1], mode) | mean_ranks([e for e in found if e["dataset"] in full], parts[-1], mode)
+    sets = [name for name in DATASETS if any(name == data for data, _ in entries)]
+    best = {
+        (name, part): max((e[part] for e in found if e["dataset"] == name and e["n"]), default=0.0)
+        for name in sets
+        for part in parts
+    }
+    lines = ["| | " + " | ".join([*sets, "rank"]) + " |", "|---" * (len(sets) + 2) + "|"]
+    for method, rank in ranks.items():
+        shown = [_cell(entries.get((name, method)), score, parts, best) for name in sets]
+        lines.append(f"| {METHODS[method].title} | " + " | ".join([*shown, f"{rank:.1f}"]) + " |")
+    return "\n".join(lines) if sets else ""
+
+
+def _cell(entry: Row | None, score: str, parts: Sequence[str], best: Mapping[tuple[str, str], float]) -> str:
+    if entry is None:
+        return ""
+    if not entry["n"]:
+        return "failed"
+    ours = []
+    for part in parts:
+        spread = "" if np.isnan(entry[part + "_sd"]) else f" ± {100 * entry[part + '_sd']:.1f}"
+        bold = "**" if entry[part] >= best[entry["dataset"], part] else ""
+        ours.append(f"{bold}{100 * entry[part]:.1f}{bold}{spread}")
+    told = [paper.printed(entry["dataset"], entry["method"], score, part) for part in parts]
+    theirs = " / ".join("–" if value is None else f"{100 * value:.2f}" for value in told)
+    return ("°" if entry["collapsed"] else "") + " / ".join(ours) + (f"<br>*{theirs}*" if any(told) else "")
+
+
+def page(rows: Sequence[Row], number: int) -> str:
+    """``table1.md`` (training rows) or ``table2.md`` (training against held-out rows)."""
+    parts = ("in",) if number == 1 else ("in", "out")
+    what = "training rows" if number == 1 else "training rows / held-out rows"
+    text = [
+        f"# Table {number}: {what}",
+        "In percent: mean over clients, then mean ± standard deviation over splits. The number in italics is the one "
+        "printed in the paper, whose data were cut into clients in ways of their own. Best of a column in bold; ° all "
+        "rows in one cluster, or nearly; rank is the mean over data sets. Made by `fmtc bench paper`.",
+    ]
+    for mode, title in (("default", "One setting for all data sets"), ("oracle", "ORACLE: setting picked by labels")):
+        for score in paper.SCORES:
+            found = table(rows, score, mode, parts)
+            if found:
+                text += [f"## {score.upper()}. {title}", found]
+    return "\n\n".join(text) + "\n"
+
+
+# ---------------------------------------------------------------------------------------------------- statistics
+
+
+def score_table(
+    rows: Iterable[Row], methods: Sequence[str], score: str, part: str, *, by_split: bool
+) -> dict[str, list[float]]:
+    """Scores of each method with its default, one for each data set or (data set, split); NaN where it failed.
+
+    Places where a method was not run at all are left out.
+    """
+    values: dict[tuple[Any, ...], dict[str, list[float]]] = {}
+    inside = next(key for key, name in PARTS.items() if name == part)
+    for row in of_tables(rows):
+        if row["method"] in methods and row["trial"] == "default":
+            place = (row["dataset"], row["split"]) if by_split else (row["dataset"],)
+            found = row[inside]["mean"][score] if row["status"] == "ok" else np.nan
+            values.setdefault(place, {}).setdefault(row["method"], []).append(found)
+    seen = [name for name in methods if any(name in line for line in values.values())]
+    full = [line for _, line in sorted(values.items()) if set(line) == set(seen)]
+    return {name: [float(np.mean(line[name])) for line in full] for name in seen}
+
+
+def statistics(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Friedman and Nemenyi over data sets, Wilcoxon and Holm over splits and over data sets, for each score and part.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Of the tables.
+
+    Returns
+    -------
+    list of dict
+        ``score``, ``part``, ``friedman`` (the ten methods), ``friedman_with_kmeans``, ``wilcoxon`` (FMTC against each,
+        over pairs of data set and split) and ``wilcoxon_datasets``. Empty where there are fewer than three methods or
+        two data sets.
+    """
+    found = []
+    for score in ("acc", "nmi"):
+        for part in ("in", "out"):
+            means = score_table(rows, RIVALS, score, part, by_split=False)
+            ten = {name: line for name, line in means.items() if name in TEN}
+            if len(ten) < 3 or len(ten.get("fmtc", ())) < 2:
+                continue
+            pairs = score_table(rows, RIVALS, score, part, by_split=True)
+            found.append(
+                {
+                    "score": score,
+                    "part": part,
+                    "friedman": friedman_nemenyi(ten),
+                    "friedman_with_kmeans": friedman_nemenyi(means),
+                    "wilcoxon": wilcoxon_holm(pairs, against="fmtc"),
+                    "wilcoxon_datasets": wilcoxon_holm(means, against="fmtc"),
+                }
+            )
+    return found
+
+
+def statistics_page(found: Iterable[Mapping[str, Any]]) -> str:
+    """``statistics.md``."""
+    text = [
+        "# Statistics",
+        "One setting for all data sets. Ranks: 1 is best; two methods differ (Nemenyi, 5 %) where their mean ranks do "
+        "by more than the critical difference. p-values of FMTC against each: Wilcoxon's signed ranks with Holm's "
+        "correction, over pairs of data set and split, which are not independent, and over data sets, which are few. "
+        "Made by `fmtc bench paper`.",
+    ]
+    for entry in found:
+        test = entry["friedman_with_kmeans"]
+        ten = entry["friedman"]
+        where = "training rows" if entry["part"] == "in" else "held-out rows"
+        over_sets = {line["second"]: line for line in entry["wilcoxon_datasets"]}
+        over_pairs = {line["second"]: line for line in entry["wilcoxon"]}
+        lines = [
+            "| | mean rank of ten | with k-means | FMTC ahead by | wins – losses | p, splits | p, data sets |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name, rank in test["ranks"].items():
+            among = f"{ten['ranks'][name]:.2f}" if name in ten["ranks"] else ""
+            compared = ""
+            if name in over_pairs:
+                one, many = over_pairs[name], over_sets[name]
+                compared = (
+                    f"{100 * one['difference']:+.1f} | {one['wins']} – {one['losses']} | {one['p_holm']:.2g} | "
+                    f"{many['p_holm']:.2g}"
+                )
+            lines.append(f"| {METHODS[name].title} | {among} | {rank:.2f} | {compared or ' | | | '} |")
+        text += [
+            f"## {entry['score'].upper()}, {where}",
+            f"{ten['n']} data sets; Friedman p = {ten['p_value']:.2g}, critical difference "
+            f"{ten['critical_difference']:.2f} (with k-means {test['critical_difference']:.2f}).",
+            "\n".join(lines),
+        ]
+    return "\n\n".join(text) + "\n"
+
+
+# ----------------------------------------------------------------------------------------------------- ablations
+
+
+def ablation_entries(rows: Sequence[Row], score: str = "acc", part: str = "out") -> list[dict[str, Any]]:
+    """Each ablation on each data set against the default on the same splits.
+
+    Returns
+    -------
+    list of dict
+        ``what``, ``value``, ``dataset``, ``default`` (whether it is), ``gain`` (in percent points over the default,
+        mean over splits, and ``gain_sd``), ``mean`` and ``sd`` in percent, ``n`` splits.
+    """
+    inside = next(key for key, name in PARTS.items() if name == part)
+    scores: dict[tuple[str, str], dict[int, float]] = {}
+    for row in rows:
+        if row["status"] == "ok" and row["trial"] == "default":
+            scores.setdefault((row["dataset"], row["method"]), {})[row["split"]] = 100 * row[inside]["mean"][score]
+    entries = []
+    for name in TRIED:
+        plain = scores.get((name, "fmtc"), {})
+        for what, value, data, method in ablations(name):
+            mine = scores.get((data, method), {})
+            both = sorted(set(mine) & set(plain))
+            if both:
+                values = np.array([mine[split] for split in both])
+                gains = values - [plain[split] for split in both]
+                sd, gain_sd = (float(v.std(ddof=1)) if len(both) > 1 else float("nan") for v in (values, gains))
+                entries.append(
+                    {
+                        "what": what,
+                        "value": value,
+                        "dataset": name,
+                        "default": (data, method) == (name, "fmtc"),
+                        "gain": float(gains.mean()),
+                        "gain_sd": gain_sd,
+                        "mean": float(values.mean()),
+                        "sd": sd,
+                        "n": len(both),
+                    }
+                )
+    return entries
+
+
+def ablation_table(rows: Sequence[Row], score: str = "acc", part: str = "out") -> str:
+    """What each change of the default brings or costs, in percent points: data sets across, and their mean."""
+    entries = ablation_entries(rows, score, part)
+    sets = list(dict.fromkeys(entry["dataset"] for entry in entries))
+    lines = ["| | | " + " | ".join(sets) + " | mean |", "|---" * (len(sets) + 3) + "|"]
+    for what, value in dict.fromkeys((entry["what"], entry["value"]) for entry in entries):
+        mine = {e["dataset"]: e for e in entries if (e["what"], e["value"]) == (what, value)}
+        shown = ["default" if e and e["default"] else f"{e['gain']:+.1f}" if e else "" for e in map(mine.get, sets)]
+        mean = f"{np.mean([e['gain'] for e in mine.values()]):+.1f}" if set(shown) != {"default"} else ""
+        lines.append(f"| {what} | {value} | " + " | ".join(shown) + f" | {mean} |")
+    return "\n".join(lines) if entries else ""

@@ -1,0 +1,199 @@
+"""What is run for the tables and figures, rows in compact form, and the tables made of them."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+
+from fmtc.bench import evidence, paper, results, tables
+from fmtc.bench.evidence import compact, fmtc_with, plan, read_compact
+from fmtc.bench.methods import METHODS, method_of
+from fmtc.bench.summary import summarise
+from fmtc.datasets import SOURCES
+from fmtc.estimator import FMTC
+from fmtc.runtime.wire import FileError
+
+
+@pytest.fixture
+def nothing_here(tmp_path, monkeypatch):
+    """Only what comes with scikit-learn is on this machine."""
+    monkeypatch.setenv("FMTC_DATA", str(tmp_path))
+    monkeypatch.setattr("fmtc.datasets.base.cache_home", lambda: tmp_path / "cache")
+
+
+@pytest.fixture
+def everything_here(monkeypatch):
+    monkeypatch.setattr(evidence, "here", list)
+
+
+def test_tables_are_all_methods_and_trials_only_for_those_of_the_paper(everything_here):
+    cells = plan("tables", splits=2, trials=3)
+    assert {cell.method for cell in cells} == set(METHODS)
+    assert {cell.dataset for cell in cells} >= set(paper.DATASETS)
+    tried = {cell.method for cell in cells if cell.trial != "default"}
+    assert tried == {*paper.METHODS}
+    assert len(cells) == len(set(cells)) == len(evidence.DATASETS) * 2 * (len(METHODS) + 3 * len(tried))
+
+
+def test_what_is_not_here_is_left_out(nothing_here):
+    assert {cell.dataset for cell in plan("tables", splits=1)} == {"digits"}
+    assert {cell.dataset.partition("?")[0] for cell in plan("ablations", splits=1)} == {"digits"}
+    assert plan("figures", splits=1) == []
+
+
+def test_everything_is_its_parts_once_and_same_rows_stand_together(everything_here):
+    whole = plan("all", splits=2)
+    assert set(whole) == {cell for part in evidence.PARTS for cell in plan(part, splits=2)}
+    assert len(whole) == len(set(whole))
+    places = [(cell.dataset, cell.split) for cell in whole]
+    changes = sum(a != b for a, b in pairwise(places))
+    assert changes == len(set(places)) - 1
+    for cell in whole:
+        method_of(cell.method)
+    with pytest.raises(ValueError, match="one of tables, figures, ablations or all, got 'table'"):
+        plan("table", splits=1)
+
+
+def test_ablations_change_one_thing_and_every_default_is_among_them():
+    default = FMTC().get_params()
+    for what, _value, _data, method in evidence.ablations("webkb4"):
+        changed = {k: v for k, v in method_of(method).build(8).get_params().items() if v != default[k]}
+        assert set(changed) <= {what}
+    same = {what for what, _, data, method in evidence.ablations("webkb4") if (data, method) == ("webkb4", "fmtc")}
+    assert same == set(evidence.SETTINGS)
+    assert {what for what, *_ in evidence.ablations("digits")} == {*evidence.SETTINGS, *evidence.FORMS}
+    assert "n_clients" not in {what for what, *_ in evidence.ablations("webkb4")}
+    assert all(name in SOURCES for name in (*evidence.TRIED, *evidence.CLOUDS, *evidence.CONVERGENCE))
+    assert fmtc_with(align=default["align"]) == "fmtc"
+    assert fmtc_with(alpha=3.0, beta=default["beta"]) == "fmtc/alpha=3.0"
+
+
+# ---------------------------------------------------------------------------------------------------------- rows
+
+
+def test_compact_rows_say_what_the_long_ones_say(row, tmp_path):
+    rows = [row("webkb4", "kmeans", 0.61234, split=s) for s in (1, 0)] + [row("webkb4", "fmtc", status="failed")]
+    rows += [row("webkb4", "kmeans", 0.7, trial="11"), row("webkb4", "kmeans", 0.8, trial="2")]
+    path = tmp_path / "rows.csv"
+    path.write_text(compact(rows))
+    back = read_compact(path)
+    assert [(r["method"], r["trial"], r["split"]) for r in back] == [
+        ("fmtc", "default", 0), ("kmeans", "2", 0), ("kmeans", "11", 0), ("kmeans", "default", 0),
+        ("kmeans", "default", 1),
+    ]  # fmt: skip
+    for score in ("acc", "nmi"):
+        key = lambda entry: (entry["method"], entry["mode"])  # noqa: E731
+        long, short = (sorted(summarise(lines, score=score), key=key) for lines in (rows, back))
+        for one, other in zip(long, short, strict=True):
+            numbers = {name: value for name, value in one.items() if isinstance(value, float)}
+            assert {name: other[name] for name in numbers} == pytest.approx(numbers, abs=1e-5, nan_ok=True)
+            assert {name: other[name] for name in set(one) - set(numbers)} == {
+                n: one[n] for n in set(one) - set(numbers)
+            }
+    assert compact(reversed(rows)) == compact(rows)
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(FileError, match=r"rows.csv has other columns"):
+        read_compact(path)
+
+
+# -------------------------------------------------------------------------------------------------------- tables
+
+
+def test_a_table_has_ours_and_the_papers_and_marks_the_best(row):
+    rows = [row("webkb4", "fmtc", acc, split=s) for s, acc in enumerate((0.70, 0.72))]
+    rows += [row("webkb4", "stsc", 0.6), row("webkb4", "kmeans", 0.65), row("webkb4", "mbc", status="timeout")]
+    rows += [row("webkb4?rows=50", "fmtc", 0.99), row("webkb4", "fmtc/beta=0", 0.99)]
+    lines = {line.split(" | ")[0]: line for line in tables.table(rows, "acc", "default", ("in", "out")).splitlines()}
+    assert "| webkb4 | rank |" in lines["|"]
+    assert "**71.0** ± 1.4 / **69.0** ± 1.4<br>*78.11 / 64.67* | 1.0" in lines["| FMTC"]
+    assert "| 60.0 / 58.0<br>*63.37 / 49.43* | 3.0" in lines["| stSC"]
+    assert lines["| k-means alone"] == "| k-means alone | 65.0 / 63.0 | 2.0 |"
+    assert "failed" in lines["| MBC"]
+    assert tables.table(rows, "acc", "oracle") == ""
+    few = tables.table(rows, "acc", "default", methods=["kmeans", "stsc"])
+    assert "FMTC" not in few
+    assert "**65.0**" in few
+
+
+def test_default_and_oracle_stand_apart(row):
+    rows = [row("webkb4", "stsc", 0.6), row("webkb4", "stsc", 0.9, trial="0")]
+    page = tables.page(rows, 1)
+    default, oracle = page.split("ACC. ORACLE: setting picked by labels")
+    assert "60.0" in default
+    assert "90.0" in oracle
+    assert "63.37" in default
+
+
+def test_statistics_of_all_rows(all_rows):
+    found = tables.statistics(all_rows)
+    assert [(entry["score"], entry["part"]) for entry in found] == [
+        ("acc", "in"), ("acc", "out"), ("nmi", "in"), ("nmi", "out")
+    ]  # fmt: skip
+    entry = found[0]
+    assert set(entry["friedman"]["ranks"]) == set(evidence.TEN)
+    assert set(entry["friedman_with_kmeans"]["ranks"]) == {*evidence.TEN, "kmeans"}
+    assert entry["friedman"]["n"] == len(evidence.DATASETS)
+    assert {line["second"] for line in entry["wilcoxon"]} == {*evidence.TEN, "kmeans"} - {"fmtc"}
+    assert entry["wilcoxon"][0]["wins"] + entry["wilcoxon"][0]["losses"] == 2 * len(evidence.DATASETS)
+    assert entry["wilcoxon_datasets"][0]["wins"] <= len(evidence.DATASETS)
+    page = tables.statistics_page(found)
+    assert page.count("## ") == 4
+    assert "k-means alone" in page
+
+
+def test_too_few_rows_for_statistics_are_no_error(row):
+    assert tables.statistics([row()]) == []
+    assert tables.statistics([]) == []
+    two = [row(data, m) for data in ("digits", "yale") for m in ("fmtc", "stsc")]
+    assert tables.statistics(two) == []
+
+
+def test_a_failure_counts_against_a_method(row):
+    rows = [row(data, m, 0.5) for data in ("digits", "yale") for m in ("fmtc", "stsc", "usc")]
+    rows += [row(data, "mbc", status="failed") for data in ("digits", "yale")]
+    scores = tables.score_table(rows, evidence.RIVALS, "acc", "in", by_split=True)
+    assert math.isnan(scores["mbc"][0])
+    assert tables.statistics(rows)[0]["friedman"]["ranks"]["mbc"] == 4
+
+
+def test_a_data_set_that_not_everyone_was_run_on_ranks_nobody(row):
+    rows = [row(data, m, acc) for data in ("webkb4", "yale") for m, acc in (("fmtc", 0.5), ("stsc", 0.6), ("usc", 0.7))]
+    rows += [row("digits", "fmtc", 0.9)]
+    assert tables.statistics(rows)[0]["friedman"]["ranks"] == {"usc": 1.0, "stsc": 2.0, "fmtc": 3.0}
+    lines = tables.table(rows, "acc", "default").splitlines()
+    assert [line.rsplit(" | ", 1)[1] for line in lines if line.startswith("| FMTC")] == ["3.0 |"]
+
+
+def test_ablations_are_held_against_the_default_on_the_same_splits(row):
+    rows = [row("webkb4", "fmtc", acc, split=s) for s, acc in enumerate((0.5, 0.7, 0.9))]
+    rows += [row("webkb4", "fmtc/align=none", acc, split=s) for s, acc in enumerate((0.4, 0.64))]
+    rows += [row("webkb4?order=1", "fmtc", 0.55)]
+    entries = {(e["what"], e["value"]): e for e in tables.ablation_entries(rows)}
+    assert entries["align", "none"]["gain"] == pytest.approx(-8)
+    assert entries["align", "none"]["n"] == 2
+    assert entries["align", "loop"]["default"]
+    assert entries["order", "1"]["gain"] == pytest.approx(5)
+    table = tables.ablation_table(rows)
+    assert "| align | none | -8.0 | -8.0 |" in table
+    assert "| align | loop | default |  |" in table
+    assert tables.ablation_table([]) == ""
+
+
+def test_files_of_results(all_rows, tmp_path):
+    written = results.write_results(all_rows, tmp_path / "deep", "fmtc bench paper")
+    assert {path.name for path in written} == {
+        "rows.csv", "table1.md", "table2.md", "statistics.json", "statistics.md", "ablations.md", "about.json"
+    }  # fmt: skip
+    assert len(json.loads((tmp_path / "deep" / "statistics.json").read_text())) == 4
+    about = json.loads((tmp_path / "deep" / "about.json").read_text())
+    assert about["cells"] == len(all_rows)
+    assert about["seconds_of_all_cells"] == 2 * len(all_rows)
+    assert about["machines"] == ["some machine"]
+    again = read_compact(tmp_path / "deep" / "rows.csv")
+    assert (
+        tables.statistics_page(tables.statistics(again))[:200]
+        == (tmp_path / "deep" / "statistics.md").read_text()[:200]
+    )
+    few = results.write_results([all_rows[0] | {"dataset": "digits?order=1"}], tmp_path / "few", "")
+    assert {path.name for path in few} == {"rows.csv", "about.json"}
