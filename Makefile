@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-federation lint docs bench clean
+.PHONY: help demo test test-federation test-browser lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -28,6 +28,10 @@ test: $(VENV)/dev.stamp ## all tests, with coverage
 
 test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
 	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=3 --dist=loadfile $(ARGS)
+
+test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
+	scripts/install-browser
+	$(BIN)/python -m pytest tests/browser -m browser $(ARGS)
 
 lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/ruff check .

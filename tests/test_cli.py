@@ -289,8 +289,8 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 GIVEN = {
     "alpha": 2.0, "beta": 0.25, "ridge": 0.05, "schatten_p": 0.5, "coupling": "subspace", "align": "init",
     "n_neighbors": 7, "bandwidth": 1.5, "n_inner": 3, "max_iter": 4, "tol": 0.01, "scale": "client", "max_features": 50,
-    "center": False, "labels_from": "embedding", "n_init": 2, "rho": 0.7, "step_size": 0.2, "message_dtype": "float32",
-    "n_jobs": 2,
+    "center": False, "reweigh": 2, "labels_from": "embedding", "n_init": 2, "rho": 0.7, "step_size": 0.2,
+    "message_dtype": "float32", "n_jobs": 2,
 }  # fmt: skip
 
 
@@ -765,7 +765,7 @@ def test_version(monkeypatch):
     assert versions["fmtc"] == fmtc.__version__
     assert versions["numpy"] == np.__version__
     assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
-    assert set(versions["extras"]) == {"plot", "onnx", "federation", "data"}
+    assert set(versions["extras"]) == {"plot", "report", "onnx", "federation", "data"}
     text = fmtc_ok("version").stdout
     assert f"numpy         {np.__version__}\n" in text
     assert f"[onnx]        onnx {versions['extras']['onnx']}\n" in text
@@ -816,7 +816,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     assert params[0] == params[1]
 
     known = config_keys(main_group.commands["fit"])
-    untouched = {"id_column", "client_column", "text_column", "resume", "verbose"}
+    untouched = {"id_column", "client_column", "text_column", "resume", "report", "verbose"}
     assert set(settings) | untouched == set(known)
 
 

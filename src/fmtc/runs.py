@@ -22,8 +22,8 @@ from .tables import Silo
 Array = np.ndarray
 
 REPORT_FORMAT = 1
-PROJECTED_ROWS = 500  # of each silo, in report.json
-EXTRAS = {"plot": "matplotlib", "onnx": "onnx", "federation": "nvflare", "data": "av"}
+PROJECTED_ROWS = 500  # of each silo, in report.json; more where a page is wanted
+EXTRAS = {"plot": "matplotlib", "report": "jinja2", "onnx": "onnx", "federation": "nvflare", "data": "av"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +34,11 @@ class SiloResult:
     labels: Array  # n
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
-    shown: Array  # at most 500 places among the rows
+    shown: Array  # places among the rows of those that are shown
     view: Array  # the shown rows as `transform` sees them
 
 
-def results(model: FMTC, silos: Sequence[Silo]) -> list[SiloResult]:
+def results(model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS) -> list[SiloResult]:
     """What each silo of a fitted model came to.
 
     Parameters
@@ -47,6 +47,8 @@ def results(model: FMTC, silos: Sequence[Silo]) -> list[SiloResult]:
         Fitted, with the `labels_` of all rows of `silos` in their order.
     silos : sequence of Silo
         The rows it was fitted on.
+    shown : int
+        How many rows of each silo are shown at most.
 
     Returns
     -------
@@ -69,9 +71,9 @@ def results(model: FMTC, silos: Sequence[Silo]) -> list[SiloResult]:
             if known:
                 truth = [silo.labels[place] for place in known]
                 line |= clustering_scores(truth, labels[known])
-        shown = np.sort(rng.permutation(len(labels))[:PROJECTED_ROWS])
-        view = model.transform(silo.X[shown], clients=silo.name)
-        found.append(SiloResult(silo, labels, model.predict_proba(silo.X, clients=silo.name), line, shown, view))
+        places = np.sort(rng.permutation(len(labels))[:shown])
+        view = model.transform(silo.X[places], clients=silo.name)
+        found.append(SiloResult(silo, labels, model.predict_proba(silo.X, clients=silo.name), line, places, view))
     return found
 
 
@@ -134,8 +136,8 @@ def report(
 def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> None:
     """The folder of a run, whole or not at all; the model takes the column names of the silos.
 
-    report.json holds 2-D projections of at most 500 training rows of each silo, for a picture: unlike model/, it is
-    made of the silo's rows and is meant to stay where they are.
+    report.json holds 2-D projections of the shown training rows of each silo, for a picture: unlike model/, it is made
+    of the silo's rows and is meant to stay where they are.
     """
     if results[0].silo.feature_names is not None:
         model.feature_names_in_ = np.array(results[0].silo.feature_names, dtype=object)

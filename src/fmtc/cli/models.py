@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ from rich.text import Text
 
 from .. import runs
 from ..estimator import FMTC
+from ..report import needs_jinja, study, summarise, write_page
+from ..report.page import PAGE
+from ..report.rows import POINTS
 from ..runtime.wire import file_names, write_file
 from ..tables import DataError, read_silos
 from ..text import TextRecipe
@@ -45,6 +49,7 @@ Examples:
   fmtc fit north.csv south.csv west.csv -k 4 --out run
   fmtc fit all.parquet --client-column site --label-column class --drop zip -k 4 --out run
   fmtc fit north.csv south.csv -k 5 --text-column notes --id-column id --out run
+  fmtc fit *.csv -k 4 --out run --report        (and a page to look at: run/report.html)
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
   fmtc fit *.csv -k 4 --out run --resume        (go on after an interrupt)
   fmtc fit --config study.toml                  (with a table [fit])""",
@@ -55,6 +60,13 @@ Examples:
 @random_state_option
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
 @click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
+@click.option(
+    "--report",
+    "with_page",
+    is_flag=True,
+    cls=Option,
+    help="Also a page to look at, report.html; fits again on parts of the rows to tell what is gained.",
+)
 @quiet_option
 @data_options
 @text_option
@@ -67,6 +79,7 @@ def fit(
     out: Path,
     force: bool,
     resume: bool,
+    with_page: bool,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -81,10 +94,12 @@ def fit(
 
     FILES are tables with a header (.csv, .tsv, .parquet) or matrices (.npy, .npz, dense or SciPy sparse). A silo is
     named after its file. With --text-column, rows are texts, and their words are weighed by --scale tfidf unless told
-    otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json.
+    otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json; with --report also report.html.
     """
     started = time.perf_counter()
     words = Words(quiet)
+    if with_page:
+        needs_jinja()  # before the work, not after it
     recipe = None if text_column is None else TextRecipe(text_column)
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
@@ -93,11 +108,10 @@ def fit(
     checkpoint = out.parent / f".{out.name}.checkpoint"
     _check_resume(words, checkpoint, resume, force)
     try:
+        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
+        reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
         with words.warnings_as_notes():
-            silos = read_silos(
-                files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
-                **({} if recipe is None else asdict(recipe)),
-            )  # fmt: skip
+            silos = read_silos(files, **reading)
             if recipe is None:
                 note_constants(words, silos)
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: building graphs") as rounds:
@@ -105,10 +119,17 @@ def fit(
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
                 if recipe is not None:
                     model.text_recipe_ = recipe
-                results = runs.results(model, silos)
+                results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
         seconds = time.perf_counter() - started
         report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
-        runs.write_run(out, force, model, results, report)
+        details = {}
+        if with_page:
+            looking = words.console.status("looking at silos alone, and at rows held out")
+            with nullcontext() if quiet else looking:
+                details["details"] = study(model, results, reading=reading)
+        runs.write_run(out, force, model, results, report | details)
+        if with_page:
+            write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:
         if checkpoint.exists():
             ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
@@ -116,6 +137,8 @@ def fit(
     shutil.rmtree(checkpoint, ignore_errors=True)
 
     show_run(words, report, out)
+    if with_page:
+        words.say(f"wrote {out / PAGE}: open it in a browser")
     if as_json:
         print_json({"out": str(out), **report})
 

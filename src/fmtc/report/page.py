@@ -1,0 +1,151 @@
+"""A summary as one HTML file that needs nothing else: style, script and data inside, no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.filesize import decimal
+
+from ..runtime.wire import write_file
+
+PAGE = "report.html"
+HERE = Path(__file__).parent
+COLOURS, SHAPES = 12, 4  # of --c0 … --c11 in page.css, and of the marks that page.js draws
+
+
+def needs_jinja() -> Any:
+    """The module jinja2, or an error that says how to get it."""
+    try:
+        import jinja2
+    except ImportError as error:
+        raise ImportError("the page of a run needs jinja2: pip install 'fmtc[report]'") from error
+    return jinja2
+
+
+def render(summary: Mapping[str, Any]) -> str:
+    """The page of a summary: HTML that opens from disk, prints, and loads nothing.
+
+    Parameters
+    ----------
+    summary : mapping
+        Of `summarise`.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from fmtc.report import render, summarise
+    >>> page = render(summarise("run"))  # doctest: +SKIP
+    """
+    jinja2 = needs_jinja()
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"bytes": decimal, "mark": mark, "shade": shade, "written": written}
+    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return str(
+        environment.get_template("page.html").render(
+            **summary,
+            style=jinja2.utils.markupsafe.Markup(style),
+            script=jinja2.utils.markupsafe.Markup(script),
+            policy=_policy(style, script),
+            data=jinja2.utils.markupsafe.Markup(_embedded(_data(summary))),
+        )
+    )
+
+
+def write_page(summary: Mapping[str, Any], path: Path) -> None:
+    """Write the page of a summary, whole or not at all."""
+    write_file(path, render(summary).encode("utf-8", "replace"))
+
+
+def written(value: float, form: str) -> str:
+    """A number as people write it: commas, a true minus sign, and no sign before a zero."""
+    text = f"{value:,}" if form == "%d" else form % value
+    return text.lstrip("+-") if not text.strip("+-0.") else text.replace("-", "−") if "e" not in text else text
+
+
+def shade(fit: float) -> str:
+    """Class of a cell: the darker, the better a cluster fits its concept."""
+    return f"f{1 + sum(fit >= step for step in (0.7, 0.85, 0.95))}"
+
+
+def mark(concept: int | None) -> str:
+    """Classes of the coloured mark of a concept; None is a cluster without one."""
+    return "none" if concept is None else f"c{concept % COLOURS} s{concept // COLOURS % SHAPES}"
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing may be fetched, and only this style and this script count."""
+    return (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _embedded(data: Any) -> str:
+    """JSON that no HTML parser can mistake for markup."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _data(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """What the script needs: rounds, clusters and, packed, the points."""
+    points = summary["points"]
+    views = {}
+    for view, (x, y) in {"map": ("map_x", "map_y"), "plane": ("x", "y")}.items():
+        if points and all(x in shown for shown in points.values()):
+            views[view] = _packed_places({name: (shown[x], shown[y]) for name, shown in points.items()})
+    return {
+        "rounds": [
+            {name: line[name] for name in ("round_no", "objective", "primal_residual", "dual_residual", "seconds")}
+            for line in summary["history"]
+        ],
+        "tol": summary["tol"],
+        "clusters": [
+            {"silo": c["silo"], "cluster": c["cluster"], "concept": c["concept"], "name": c["name"], "rows": c["rows"],
+             "features": [("+" if f["weight"] > 0 else "−") + f["feature"] for f in c["features"][:3]]}
+            for c in summary["clusters"]
+        ],
+        "points": [
+            {"silo": name, "n": len(shown["row"]), "row": _pack(shown["row"], "<u4"),
+             "cluster": _pack(shown["cluster"], "<u2"),
+             "sure": _pack(np.asarray(shown["probability"]) * 100, "<u1") if "probability" in shown else None,
+             **{view: places[name] for view, places in views.items()}}
+            for name, shown in points.items()
+        ],
+        "views": list(views),
+    }  # fmt: skip
+
+
+def _packed_places(places: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
+    """Places of the points of all silos on one scale from 0 to 65535, x before y, up is up."""
+    whole = {name: np.array(xy, dtype=float) for name, xy in places.items()}
+    low = np.min([xy.min(axis=1) for xy in whole.values()], axis=0)
+    high = np.max([xy.max(axis=1) for xy in whole.values()], axis=0)
+    span = max(float((high - low).max()), 1e-300)
+    middle = (high + low) / 2
+    return {name: _pack(((xy - middle[:, None]) / span + 0.5) * 65535, "<u2") for name, xy in whole.items()}
+
+
+def _pack(values: Any, kind: str) -> str:
+    """Whole numbers in base64: a hundred thousand points are read in a moment."""
+    return base64.b64encode(np.round(np.asarray(values, dtype=float)).astype(kind).tobytes()).decode()

@@ -1,0 +1,195 @@
+"""What a page says that cannot be worked out without the rows; computed right after a fit, kept in report.json."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+from sklearn.manifold import TSNE
+from sklearn.metrics import silhouette_score
+from sklearn.neighbors import NearestNeighbors
+
+from ..estimator import FMTC
+from ..kernels.scaling import moments
+from ..metrics import clustering_accuracy
+from ..runs import SiloResult
+from ..runtime.driver import one_thread
+from ..steps import ClientModel
+
+Array = np.ndarray
+
+POINTS = 5000  # rows of each silo that a page shows at most
+LANDMARKS = 1500  # of all silos together: the rows that t-SNE lays out; the others go beside the nearest of them
+SAMPLE = 2000  # rows of a silo that its silhouette is taken of
+FOLDS = 5
+FEW_ROWS = 5000  # of all silos together: up to here every row is held out once, beyond it one fifth is
+HELD_OUT = 10  # rows below which a graph of held-out rows says nothing
+
+
+def study(model: FMTC, results: Sequence[SiloResult], *, reading: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What only the rows can tell about a fitted model; `write_run` keeps it under "details" in report.json.
+
+    Fits again on four fifths of the rows, with the settings of the model and with every silo alone (beta 0), to score
+    both on the fifth that neither saw: ten fits where there are few rows, otherwise two.
+
+    Parameters
+    ----------
+    model : FMTC
+        Fitted on the rows of `results`, in their order.
+    results : sequence of SiloResult
+        Of `runs.results(model, silos, shown=POINTS)`.
+    reading : mapping, optional
+        Keywords of `tables.read_silos` with which the files were read, for the code that does it again.
+
+    Returns
+    -------
+    dict
+        `reading`; `feature_scale`, standard deviation of each column within silos (d), None where the model has units
+        of its own; `silos`, for each silo residual, silhouette and, where it has enough rows, `held_out`; `points`,
+        for the shown rows of each silo `probability` and, but for two clusters or fewer, `map_x` and `map_y`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import FMTC
+    >>> from fmtc.report import study
+    >>> from fmtc.runs import results
+    >>> from fmtc.tables import Silo
+    >>> rng = np.random.default_rng(0)
+    >>> silos = [Silo(name, rng.normal(size=(60, 4)), None, np.arange(60)) for name in ("north", "south")]
+    >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})
+    >>> details = study(model, results(model, silos))
+    >>> sorted(details["silos"]["north"])
+    ['held_out', 'residual', 'silhouette']
+    """
+    held_out = _held_out(model, results)
+    ends = np.cumsum([len(result.labels) for result in results])
+    lines = {}
+    for result, F in zip(results, np.split(model.embedding_, ends[:-1]), strict=True):
+        lines[result.silo.name] = {
+            "residual": _residual(result.silo.X, F, model._models[result.silo.name]),
+            "silhouette": _silhouette(result),
+            "held_out": held_out.get(result.silo.name),
+        }
+    return {
+        "reading": dict(reading or {}),
+        "feature_scale": _feature_scale(model, results),
+        "silos": lines,
+        "points": _points(model, results),
+    }
+
+
+def _residual(X: Any, F: Array, model: ClientModel) -> float:
+    """Share of the embedding that no multiple of the projection explains: 1 - <F, XW>²/(||F||² ||XW||²)."""
+    W = model.W if model.stretch is None else model.W * model.stretch[:, None]
+    P = np.asarray(model.scaled(X) @ W, dtype=np.float64)
+    if model.mean is not None:
+        P -= P.mean(axis=0)
+    energy = float(np.square(F, dtype=np.float64).sum() * np.square(P).sum())
+    return 1.0 - float(np.einsum("ij,ij->", F, P)) ** 2 / energy if energy else 1.0
+
+
+def _silhouette(result: SiloResult) -> float | None:
+    """Of the shown rows in the space the clusters live in; None where they are all of one cluster."""
+    labels = result.labels[result.shown]
+    chosen = np.random.default_rng(0).permutation(len(labels))[:SAMPLE]
+    if not 1 < len(np.unique(labels[chosen])) < len(chosen):
+        return None
+    return float(silhouette_score(result.view[chosen], labels[chosen]))
+
+
+def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, Any]]:
+    """Score of rows that were kept back, by silos that learn together and by silos alone; ACC where classes are known.
+
+    A fifth is kept back; five times, each row once, where there are few rows, because then scores are noisy. A silo too
+    small to spare a fifth learns from all its rows and is not scored. A single silo is not compared.
+    """
+    rng = np.random.default_rng(model.random_state)
+    sizes = {result.silo.name: len(result.labels) for result in results}
+    scored = [name for name, n in sizes.items() if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > model.n_clusters]
+    if not scored:
+        return {}
+    rows = {result.silo.name: result.silo.X for result in results}
+    truth = {result.silo.name: result.silo.labels for result in results}
+    fold_of = {name: rng.permutation(n) % FOLDS if name in scored else np.full(n, -1) for name, n in sizes.items()}
+    together = clone(model).set_params(verbose=0)
+    alone = clone(together).set_params(beta=0.0, coupling="tensor", reweigh=0)  # the latter two couple whatever beta is
+    rivals = [together, alone] if len(results) > 1 else [together]
+    found, right = [], []  # fold x rival x silo
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what there is to say was said at the fit on all rows
+        for fold in range(FOLDS if sum(sizes.values()) <= FEW_ROWS else 1):
+            for rival in rivals:
+                rival.fit({name: X[fold_of[name] != fold] for name, X in rows.items()})
+            kept = {name: np.flatnonzero(fold_of[name] == fold) for name in scored}
+            found.append([[rival.score(rows[name][kept[name]], clients=name) for name in scored] for rival in rivals])
+            right.append([[_accuracy(rival, name, rows[name], truth[name], kept[name]) for name in scored]
+                          for rival in rivals])  # fmt: skip
+    scores, acc = np.array(found), np.mean(right, axis=0)
+    mean, m = scores.mean(axis=0), len(scores)
+    gains = scores[:, 0] - scores[:, -1]
+    error = gains.std(axis=0, ddof=1) / np.sqrt(m) if m > 1 else np.full(len(scored), np.nan)
+    return {
+        name: {
+            "rows": int((fold_of[name] < m).sum()),
+            "score": mean[0, t],
+            "alone": mean[1, t] if len(rivals) > 1 else None,
+            "error": error[t] if len(rivals) > 1 else None,
+            "acc": acc[0, t],
+            "alone_acc": acc[1, t] if len(rivals) > 1 else None,
+        }
+        for t, name in enumerate(scored)
+    }
+
+
+def _accuracy(model: FMTC, name: str, X: Any, truth: Sequence[str | None] | None, kept: Array) -> float:
+    """ACC of the rows kept back that have a known class; NaN where none has."""
+    known = [i for i in kept if truth is not None and truth[i] is not None]
+    if truth is None or not known:
+        return float("nan")
+    return clustering_accuracy([truth[i] for i in known], model.predict(X[known], clients=name))
+
+
+def _feature_scale(model: FMTC, results: Sequence[SiloResult]) -> Array | None:
+    """Standard deviation of each column within the silos, so that units do not decide which features mark a cluster."""
+    if any(model._models[result.silo.name].stretch is not None for result in results):
+        return None  # the fit had units of its own
+    parts = [moments(result.silo.X) for result in results]
+    return np.sqrt(sum(part.squares for part in parts) / sum(part.n for part in parts))
+
+
+def _points(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, Any]]:
+    """For the shown rows: how sure their cluster is, and a place on a common map of all silos."""
+    E = np.vstack([result.view for result in results])
+    ends = np.cumsum([len(result.shown) for result in results])[:-1]
+    flat = _map(E, model) if model.n_clusters > 2 else None
+    maps = np.split(flat, ends) if flat is not None else [None] * len(results)
+    points: dict[str, dict[str, Any]] = {}
+    for result, place in zip(results, maps, strict=True):
+        sure = result.probabilities[result.shown, result.labels[result.shown]]
+        points[result.silo.name] = {"probability": np.round(sure.astype(np.float64), 3)}
+        if place is not None:
+            points[result.silo.name] |= {"map_x": np.round(place[:, 0], 3), "map_y": np.round(place[:, 1], 3)}
+    return points
+
+
+def _map(E: Array, model: FMTC) -> Array | None:
+    """Rows of all silos in their common frame, laid out in the plane by t-SNE; None where there are too few."""
+    n = len(E)
+    if n < 50:
+        return None
+    rng = np.random.default_rng(model.random_state)
+    chosen = rng.permutation(n)[:LANDMARKS]
+    layout = TSNE(init="pca", perplexity=min(30, len(chosen) / 4), max_iter=500, random_state=0)
+    with one_thread("openmp"):
+        marks = layout.fit_transform(E[chosen]).astype(np.float64)
+    if n <= LANDMARKS:
+        flat = np.empty((n, 2))
+        flat[chosen] = marks
+        return flat
+    distance, near = NearestNeighbors(n_neighbors=3).fit(E[chosen]).kneighbors(E)
+    weight = 1 / (np.square(distance) + 1e-6)
+    return np.einsum("ij,ijk->ik", weight / weight.sum(axis=1, keepdims=True), marks[near])

@@ -1,0 +1,588 @@
+"""Everything the page of a run says, as one dictionary: numbers and sentences, no markup."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.filesize import decimal
+from scipy.optimize import linear_sum_assignment
+
+from ..estimator import FMTC
+from ..models import load
+from ..runs import REPORT_FORMAT
+from ..runtime.wire import FileError, check_schema, jsonable, read_json, read_tensors
+
+Array = np.ndarray
+
+SAME = 0.5  # cosine of two signatures from which clusters of two silos may be one concept
+CLEAR = 0.01  # a smaller gain is none
+TOP = 8  # features listed for each cluster
+NUMBER = 8  # bytes of a number in a message
+
+# What each phase of a run sends: field of `Uplink`, shape of it in the letters of the paper, what it is.
+SENT: dict[str, dict[str, tuple[str, str]]] = {
+    "survey": {
+        "n_samples": ("1", "number of rows"),
+        "columns": ("d", "salted hashes of the columns' names"),
+        "aliases": ("d", "the same without capitals, blanks and signs"),
+        "kinds": ("d", "what the columns hold: numbers, text, nothing"),
+        "counts": ("d", "how many values are there"),
+        "missing": ("d", "how many are not"),
+        "negatives": ("d", "how many are below 0"),
+        "means": ("d", "column means"),
+        "squares": ("d", "sums of squared deviations"),
+    },
+    "moments": {
+        "n_samples": ("1", "number of rows"),
+        "means": ("d", "column means"),
+        "squares": ("d", "sums of squared deviations"),
+        "document_counts": ("D", "in how many rows each column is filled"),
+    },
+    "hello": {
+        "n_samples": ("1", "number of rows"),
+        "n_features": ("1", "number of columns"),
+        "energy": ("1", "sum of squared entries"),
+    },
+    "round": {
+        "W": ("d x k", "the projection, one weight for each feature and cluster"),
+        "cut": ("1", "how well the embedding keeps neighbours together"),
+        "misfit": ("1", "how well the features explain the embedding"),
+    },
+    "finish": {"centers": ("k x k", "cluster centres in the projection")},
+    "at any time": {"error": ("a word", "the kind of error, where one happens")},
+}
+
+
+def summarise(folder: str | Path) -> dict[str, Any]:
+    """Everything that can be said about a run, from the folder it left.
+
+    Parameters
+    ----------
+    folder : path
+        What `fmtc fit`, `fmtc federate local` or `fmtc join` wrote, or `fmtc coordinate`, which has no rows or models.
+        What needs the rows is there where the run was asked for it (`fmtc fit --report`).
+
+    Returns
+    -------
+    dict
+        In what JSON knows. `title` and `words` (sentences); `silos`, `clusters`, `concepts`, `history` and `sent`
+        (lists of rows); `points` by silo; `settings`, `versions`, `notes`, `code`; `absent`, why something is missing.
+
+    Raises
+    ------
+    FileError
+        Where the folder is not of a run, or a file of it is damaged.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> from fmtc import FMTC, runs
+    >>> from fmtc.report import summarise
+    >>> from fmtc.tables import Silo
+    >>> rng = np.random.default_rng(0)
+    >>> silos = [Silo(name, rng.normal(size=(30, 4)), None, np.arange(30)) for name in ("north", "south")]
+    >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})
+    >>> results = runs.results(model, silos)
+    >>> report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     runs.write_run(Path(folder) / "run", False, model, results, report)
+    ...     summary = summarise(Path(folder) / "run")
+    >>> summary["words"][0]
+    '2 silos with 60 rows of 4 columns were divided into 2 clusters each.'
+    """
+    folder = Path(folder)
+    report = _read_report(folder)
+    try:
+        return dict(jsonable(_summary(_open(folder, report))))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise FileError(f"{folder / 'report.json'} is damaged: {type(error).__name__}: {error}") from error
+
+
+def _read_report(folder: Path) -> dict[str, Any]:
+    file = folder / "report.json"
+    if not file.is_file():
+        raise FileError(
+            f"{folder} is not the folder of a run: it has no report.json. Give the --out folder of `fmtc fit`"
+        )
+    report = read_json(file)
+    if not isinstance(report, dict):
+        raise FileError(f"{file} is damaged: it holds no report")
+    kind = "fmtc consensus report" if report.get("kind") == "fmtc consensus report" else "fmtc report"
+    check_schema(file, report, kind, REPORT_FORMAT)
+    return report
+
+
+@dataclass(frozen=True)
+class _Run:
+    folder: Path
+    report: Mapping[str, Any]
+    model: FMTC | None  # None at the coordinator
+    history: Sequence[Mapping[str, Any]]
+    d: int
+    k: int
+    itemsize: int  # of an entry of W
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        return self.report.get("details", {})
+
+    @property
+    def names(self) -> list[str]:
+        """Silos, those that were lost included."""
+        if self.model is None:
+            return sorted({*self.report["client_ids"], *self.report["missing"]})
+        return [line["silo"] for line in self.report["silos"]] + list(self.report.get("missing", ()))
+
+
+def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
+    if report["kind"] == "fmtc consensus report":
+        arrays, _ = read_tensors(folder / "consensus.safetensors")
+        Z = arrays["consensus"]
+        d, k, _ = Z.shape
+        return _Run(folder, report, None, read_json(folder / "history.json"), d, k, Z.dtype.itemsize)
+    model = load(folder / "model")
+    W = next(iter(model.projections_.values()))
+    d, k = W.shape
+    return _Run(folder, report, model, report["history"], d, k, W.dtype.itemsize)
+
+
+def _summary(run: _Run) -> dict[str, Any]:
+    report = run.report
+    clusters, concepts = ([], []) if run.model is None else _clusters(run, run.model)
+    silos = _silos(run, clusters)
+    sent = _sent(run)
+    summary = {
+        "title": run.folder.resolve().name,
+        "n_clusters": run.k,
+        "n_features": report.get("n_features", run.d),
+        "n_rows": sum(line["rows"] or 0 for line in silos),
+        "seconds": report["seconds"],
+        "n_iter": report["n_iter"],
+        "converged": report["converged"],
+        "stopped_because": report["stopped_because"],
+        "tol": report["settings"]["tol"],
+        "silos": silos,
+        "clusters": clusters,
+        "concepts": concepts,
+        "same": SAME,
+        "history": run.history,
+        "points": _points(run),
+        "sent": sent,
+        "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
+        "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
+        "settings": _settings(report["settings"]),
+        "versions": _versions(report["versions"]),
+        "notes": report["notes"],
+        "code": _code(run),
+        "absent": _absent(run),
+    }
+    return summary | {"words": _words(run, summary)}
+
+
+# ------------------------------------------------------------------------------------------------------ silos
+
+
+def _silos(run: _Run, clusters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row of the table for each silo; None where something is not known."""
+    lines = {line["silo"]: line for line in run.report.get("silos", ())}
+    alone = Counter(cluster["silo"] for cluster in clusters if cluster["unique"])
+    missed = Counter(name for record in run.history for name in record["missing"])
+    found = []
+    for name in run.names:
+        line, more = lines.get(name, {}), run.details.get("silos", {}).get(name, {})
+        held = more.get("held_out") or {}
+        sizes = line.get("cluster_sizes")
+        known = held.get("score") is not None and held.get("alone") is not None
+        row = {
+            "silo": name,
+            "lost": name in run.report.get("missing", ()),
+            "rows": line.get("rows"),
+            "clusters": None if sizes is None else int(np.count_nonzero(sizes)),
+            "balance": None if sizes is None else _balance(sizes),
+            "score": line.get("score"),
+            "acc": line.get("acc"),
+            "nmi": line.get("nmi"),
+            "residual": more.get("residual"),
+            "silhouette": more.get("silhouette"),
+            "held_out_rows": held.get("rows"),
+            "held_out": held.get("score"),
+            "alone": held.get("alone"),
+            "gain": held["score"] - held["alone"] if known else None,
+            "gain_error": held.get("error") if known else None,
+            "held_out_acc": held.get("acc"),
+            "alone_acc": held.get("alone_acc"),
+            "unique": alone[name] if run.model is not None and len(run.names) > 1 else None,
+            "rounds_missed": missed[name],
+        }
+        found.append(row | {"verdict": verdict(row)})
+    return found
+
+
+def _balance(sizes: Sequence[int]) -> float:
+    """Entropy of the cluster sizes against that of equal ones: 1 where all are equal, 0 where one has all rows."""
+    share = np.asarray(sizes, dtype=float)
+    share = share[share > 0] / share.sum()
+    return float(-(share * np.log(share)).sum() / np.log(len(sizes))) if len(sizes) > 1 else 1.0
+
+
+# ----------------------------------------------------------------------------------------- clusters and concepts
+
+
+def signatures(model: FMTC, cid: str, filled: Array, feature_scale: Array | None = None) -> Array:
+    """What each cluster stands for, seen from the features: W (c - mean of the filled c), of unit length; (k, d).
+
+    No rotation of the client's frame changes it. Features count per standard deviation where that is known, so that
+    their units do not decide. An empty cluster, and one that is all there is, has zeros.
+    """
+    client = model._models[cid]
+    C = client.centers.astype(np.float64)
+    C = np.where(filled[:, None], C - C[filled].mean(axis=0), 0.0)
+    units = feature_scale if client.stretch is None else client.stretch
+    S = C @ client.W.T.astype(np.float64) * (1.0 if units is None else units)
+    norm = np.linalg.norm(S, axis=1, keepdims=True)
+    return np.divide(S, norm, out=np.zeros_like(S), where=norm > 1e-12 * max(float(norm.max()), 1e-300))
+
+
+def match_concepts(signatures: Sequence[Array], same: float = SAME) -> list[Array]:
+    """Which clusters of different silos are the same concept, where not every cluster needs a partner.
+
+    One silo after the other is assigned to the concepts found so far, each to at most one of its clusters, so that the
+    sum of cosines is largest; a cluster for which no concept is left with a cosine above `same` goes to the dust-bin,
+    and begins a concept of its own. Then every silo in turn is taken out and assigned anew, until nothing changes.
+
+    Parameters
+    ----------
+    signatures : sequence of m arrays of shape (k_t, d)
+        Of unit length; a row of zeros is no concept.
+    same : float
+        Cosine from which clusters may be the same.
+
+    Returns
+    -------
+    list of m int arrays of shape (k_t,)
+        Number of the concept of each cluster, those of most silos first; -1 for a row of zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.report.summary import match_concepts
+    >>> x, y, z = np.eye(3)
+    >>> [concept.tolist() for concept in match_concepts([np.stack([x, y]), np.stack([z, x])])]
+    [[0, 1], [2, 0]]
+    """
+    of = [np.full(len(S), -1) for S in signatures]
+    groups: dict[int, dict[int, Array]] = {}  # concept -> silo -> signature of its cluster
+    for _ in range(10):
+        before = [place.copy() for place in of]
+        for t, S in enumerate(signatures):
+            for members in groups.values():
+                members.pop(t, None)
+            groups = {number: members for number, members in groups.items() if members}
+            real = np.flatnonzero(S.any(axis=1))
+            means = [np.mean(list(members.values()), axis=0) for members in groups.values()]
+            cosine = S[real] @ np.stack(means).T if means else np.zeros((len(real), 0))
+            benefit = np.hstack([cosine, np.full((len(real), len(real)), same)])
+            numbers, fresh = list(groups), max((int(place.max(initial=-1)) for place in of), default=-1) + 1
+            for i, j in zip(*linear_sum_assignment(-benefit), strict=True):
+                own = of[t][real[i]]
+                if j < len(numbers):
+                    number = numbers[j]
+                elif own >= 0 and own not in groups:
+                    number = int(own)  # still a concept of its own: the same number
+                else:
+                    number, fresh = fresh, fresh + 1
+                of[t][real[i]] = number
+                groups.setdefault(number, {})[t] = S[real[i]]
+        if all(np.array_equal(a, b) for a, b in zip(before, of, strict=True)):
+            break
+    order = sorted(groups, key=lambda number: (-len(groups[number]), number))
+    rank = {number: place for place, number in enumerate(order)} | {-1: -1}
+    return [np.array([rank[int(number)] for number in numbers], dtype=int) for numbers in of]
+
+
+def _clusters(run: _Run, model: FMTC) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A row for each cluster of each silo, and one for each concept."""
+    lines = run.report["silos"]
+    scale = run.details.get("feature_scale")
+    scale = None if scale is None else np.asarray(scale)
+    sizes = [np.asarray(line["cluster_sizes"]) for line in lines]
+    S = [signatures(model, line["silo"], n > 0, scale) for line, n in zip(lines, sizes, strict=True)]
+    concept_of = match_concepts(S)
+    members: dict[int, list[dict[str, Any]]] = {}
+    clusters = []
+    for line, unit, n, concept in zip(lines, S, sizes, concept_of, strict=True):
+        names = _feature_names(model, line["silo"])
+        for j in np.flatnonzero(n > 0):
+            cluster = {
+                "silo": line["silo"],
+                "cluster": int(j),
+                "rows": int(n[j]),
+                "share": float(n[j] / n.sum()),
+                "concept": int(concept[j]) if concept[j] >= 0 else None,
+                "name": letters(int(concept[j])) if concept[j] >= 0 else None,
+                "features": _top(unit[j], names),
+            }
+            clusters.append(cluster)
+            if concept[j] >= 0:
+                members.setdefault(int(concept[j]), []).append(cluster | {"signature": unit[j]})
+    concepts = []
+    for number, group in sorted(members.items()):
+        mean = np.mean([one["signature"] for one in group], axis=0)
+        mean /= np.linalg.norm(mean)
+        fit = {one["silo"]: float(one["signature"] @ mean) for one in group}
+        concepts.append(
+            {
+                "concept": number,
+                "name": letters(number),
+                "silos": {one["silo"]: {"cluster": one["cluster"], "rows": one["rows"], "fit": fit[one["silo"]]}
+                          for one in group},
+                "rows": sum(one["rows"] for one in group),
+                "likeness": _likeness([one["signature"] for one in group]),
+                "features": _top(mean, _feature_names(model, group[0]["silo"])),
+            }
+        )  # fmt: skip
+    for cluster in clusters:
+        number = cluster["concept"]
+        cluster["unique"] = len(lines) > 1 and (number is None or len(members[number]) == 1)
+    return clusters, concepts
+
+
+def letters(number: int) -> str:
+    """Name of a concept: A to Z, then AA, AB and so on."""
+    first, last = divmod(number, 26)
+    return (letters(first - 1) if first else "") + chr(ord("A") + last)
+
+
+def _likeness(units: Sequence[Array]) -> float | None:
+    """Mean cosine over all pairs of clusters of a concept; None where there is only one."""
+    m = len(units)
+    return float((np.square(np.sum(units, axis=0)).sum() - m) / (m * (m - 1))) if m > 1 else None
+
+
+def _feature_names(model: FMTC, cid: str) -> list[str]:
+    keep = model._models[cid].keep
+    columns = np.arange(model.n_features_in_) if keep is None else keep
+    names = getattr(model, "feature_names_in_", None)
+    return [f"column {j}" if names is None else str(names[j]) for j in columns]
+
+
+def _top(signature: Array, names: Sequence[str]) -> list[dict[str, Any]]:
+    order = np.argsort(-np.abs(signature), kind="stable")[:TOP]
+    return [{"feature": names[j], "weight": float(signature[j])} for j in order if signature[j]]
+
+
+# ------------------------------------------------------------------------------------------------------ points
+
+
+def _points(run: _Run) -> dict[str, dict[str, Any]]:
+    """Shown rows of each silo: number, cluster, places in the plane and on the map, probability."""
+    more = run.details.get("points", {})
+    return {name: {**shown, **more.get(name, {})} for name, shown in run.report.get("projection", {}).items()}
+
+
+# ----------------------------------------------------------------------------------------------------- traffic
+
+
+def _sent(run: _Run) -> list[dict[str, Any]]:
+    """Each field that a silo sent, by phase: how often, and how many bytes in all."""
+    settings, d, k = run.report["settings"], run.d, run.k
+    scale, rounds = settings["scale"], run.report["n_iter"]
+    # columns before tfidf chose among them, which a coordinator is not told
+    wide: int | None = run.report.get("n_features", None if scale == "tfidf" else d)
+    asked = {"hello", "round", "finish"} | ({"moments"} if scale in ("global", "tfidf") else set())
+    if run.model is None:
+        asked |= {"survey", "at any time"}
+    entry = 4 if settings.get("message_dtype") == "float32" else run.itemsize
+    counts = {"1": 1, "d": wide, "D": wide, "d x k": d * k, "k x k": k * k, "a word": None}
+    unused = {"means", "squares"} if scale == "tfidf" else {"document_counts"}
+    if run.model is not None and all(client.mean is None for client in run.model._models.values()):
+        unused.add("means")  # rows are sparse
+    found = []
+    for phase, fields in SENT.items():
+        for field, (shape, what) in fields.items():
+            if phase not in asked or (phase == "moments" and field in unused):
+                continue
+            count, size = counts[shape], {"W": entry, "centers": run.itemsize}.get(field, NUMBER)
+            again = phase == "hello" and 0 < settings.get("reweigh", 0) < rounds  # columns are weighed once on the way
+            times = rounds if phase == "round" else 1 + again
+            found.append(
+                {
+                    "phase": phase,
+                    "field": field,
+                    "shape": _shape(shape, d, k, count),
+                    "what": what,
+                    "times": times,
+                    "bytes": None if count is None else count * size * times,
+                }
+            )
+    return found
+
+
+def _shape(shape: str, d: int, k: int, count: int | None) -> str:
+    written = {"1": "1 number", "d x k": f"{d:,} × {k}", "k x k": f"{k} × {k}"}
+    return written.get(shape, shape if count is None else f"{count:,}")
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every setting in the order of FMTC's parameters, and whether it differs from the default."""
+    known = {name: parameter.default for name, parameter in inspect.signature(FMTC).parameters.items()}
+    names = [name for name in known if name in settings] + [name for name in settings if name not in known]
+    return [
+        {"name": name, "value": settings[name], "changed": name not in known or settings[name] != known[name]}
+        for name in names
+        if name != "as_published" or settings[name]
+    ]
+
+
+def _versions(versions: Mapping[str, Any]) -> dict[str, str]:
+    found = {name: number for name, number in versions.items() if isinstance(number, str)}
+    return found | {f"extra {name}": number for name, number in versions.get("extras", {}).items() if number}
+
+
+def _code(run: _Run) -> str:
+    """Python that does the run again, on files of the same names."""
+    settings = {line["name"]: line["value"] for line in _settings(run.report["settings"]) if line["changed"]}
+    given = [f"{name}={value!r}" for name, value in settings.items() if name != "as_published"]
+    reading = run.details.get("reading", {})
+    files = run.report.get("files") or [f"{name}.csv" for name in run.names]
+    words = [f"    {file!r}," for file in files]
+    options = "".join(f", {name}={value!r}" for name, value in reading.items() if value)
+    remark = "" if reading else "  # and the columns that are no features: label_column=..., id_column=..., drop=[...]"
+    return "\n".join(
+        [
+            f"# fmtc {run.report['versions']['fmtc']}",
+            "from fmtc import FMTC",
+            "from fmtc.tables import read_silos",
+            "",
+            "files = [",
+            *words,
+            "]",
+            f"silos = read_silos(files{options}){remark}",
+            f"model = FMTC({', '.join(given)})",
+            "model.fit({silo.name: silo.X for silo in silos})",
+            'model.save("model")',
+            "",
+        ]
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- words
+
+
+def _words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
+    """The run in a few sentences."""
+    report, silos = run.report, summary["silos"]
+    m, rows = len(silos), summary["n_rows"]
+    of = f" with {_count(rows, 'row')}" if rows else ""
+    each = " each" if m > 1 else ""
+    said = [
+        f"{_count(m, 'silo')}{of} of {_count(summary['n_features'], 'column')} "
+        f"{'were' if m > 1 else 'was'} divided into {_count(run.k, 'cluster')}{each}."
+    ]
+    rounds = f"after {_count(report['n_iter'], 'round')}"
+    if report["converged"]:
+        said.append(f"The rounds came to rest {rounds} ({report['seconds']:.1f} s).")
+    elif run.history:
+        said.append(f"The rounds were stopped {rounds} ({report['seconds']:.1f} s) before they came to rest.")
+    else:
+        said.append(f"It ended {rounds} ({report['seconds']:.1f} s).")
+    if m > 1 and summary["concepts"]:
+        said.append(_concept_words(summary["concepts"], [line["silo"] for line in silos if not line["lost"]]))
+    if any(line["gain"] is not None for line in silos):
+        said.append(_gain_words(silos))
+    classed = [line for line in silos if line["held_out_acc"] is not None and line["alone_acc"] is not None]
+    if classed:
+        together, alone = (
+            100 * float(np.mean([line[name] for line in classed])) for name in ("held_out_acc", "alone_acc")
+        )
+        said.append(
+            f"Measured by the known classes, {together:.1f} % of the rows kept back are in the right cluster where "
+            f"silos learn together, {alone:.1f} % where each stays alone."
+        )
+    lost = [line["silo"] for line in silos if line["lost"]]
+    if lost:
+        were, have = ("was", "has") if len(lost) == 1 else ("were", "have")
+        said.append(f"{_and(lost)} {were} lost on the way and {have} no model.")
+    sizes = [line["bytes"] for line in summary["sent"] if line["phase"] not in ("survey", "at any time")]
+    more = "more than " if None in sizes else ""
+    said.append(f"Each silo sent {more}{decimal(sum(filter(None, sizes)))} in all; no row left a silo.")
+    return said
+
+
+def _concept_words(concepts: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    everywhere = sum(len(concept["silos"]) == len(names) for concept in concepts)
+    single = sum(len(concept["silos"]) == 1 for concept in concepts)
+    some = len(concepts) - everywhere - single
+    counts = {"found in every silo": everywhere, "found in some": some, "found in one silo only": single}
+    parts = [f"{_count(count, 'concept')} {where}" for where, count in counts.items() if count]
+    return f"Compared by their features, the clusters make {_and(parts)}."
+
+
+def verdict(line: Mapping[str, Any]) -> str:
+    """Whether a silo gains: "up" or "down" where the gain is beyond two standard errors, else ""; 0.01 at least."""
+    if line["gain"] is None or abs(line["gain"]) < max(CLEAR, 2 * (line["gain_error"] or 0.0)):
+        return ""
+    return "up" if line["gain"] > 0 else "down"
+
+
+def _gain_words(silos: Sequence[Mapping[str, Any]]) -> str:
+    scored = [line for line in silos if line["gain"] is not None]
+    together, alone = (float(np.mean([line[name] for line in scored])) for name in ("held_out", "alone"))
+    up, down = ([line["silo"] for line in scored if line["verdict"] == which] for which in ("up", "down"))
+    same = len(scored) - len(up) - len(down)
+    parts = [
+        f"{_some(up, len(scored))} clearly better off together" if up else "",
+        f"{_some(down, len(scored))} better off alone" if down else "",
+        f"for {_count(same, 'silo')} there is no clear difference" if same < len(scored) and same else "",
+        "no clear difference for any silo" if same == len(scored) else "",
+    ]
+    return (
+        f"On rows that were kept back, the score is {together:.3f} where the silos learn together and {alone:.3f} "
+        f"where each stays alone: {_and([part for part in parts if part])}."
+    )
+
+
+def _some(names: Sequence[str], of: int) -> str:
+    """Such as: silo3 is; a, b and c are; 7 of 8 silos are."""
+    if len(names) == of > 1:
+        return f"all {of} silos are"
+    return (
+        f"{len(names)} of {of} silos are" if len(names) > 3 else f"{_and(names)} {'is' if len(names) == 1 else 'are'}"
+    )
+
+
+def _absent(run: _Run) -> dict[str, str]:
+    """Why something is not on the page, for those parts that are not."""
+    absent: dict[str, str] = {}
+    if run.model is None:
+        why = "The coordinator has no rows, labels or models: they stay with the silos, whose own pages show them."
+        absent |= {"points": why, "clusters": why, "details": why}
+    elif not run.details:
+        absent["details"] = (
+            "Silhouette, residual, held-out scores and the map need the rows; `fmtc fit --report` keeps them."
+        )
+    if not run.history:
+        absent["history"] = "Rounds are watched by the coordinator of a federation; its own page shows them."
+    if run.model is not None and hasattr(run.model, "text_recipe_"):
+        absent["names"] = "The features are words under a keyed hash: their columns have numbers, not names."
+    elif run.model is not None and not hasattr(run.model, "feature_names_in_"):
+        absent["names"] = "The files had no column names: features are counted from 0."
+    return absent
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

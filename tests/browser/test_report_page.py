@@ -1,0 +1,427 @@
+"""The report page in a real browser, as a person would use it. Run by `make test-browser`."""
+
+import base64
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from selenium import webdriver
+from selenium.webdriver import ActionChains, Keys
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from fmtc import FMTC, Hyper, LocalTransport, runs
+from fmtc.report import render, study, summarise
+from fmtc.runtime.driver import run
+from fmtc.runtime.flare import write_result
+from fmtc.runtime.wire import write_json
+from fmtc.tables import Silo
+
+pytestmark = pytest.mark.browser
+
+SCRIPT, IMAGE = "<script>window.hacked = 1</script>", '"><img src=x onerror="window.hacked=1">'
+NAMES = ["north", SCRIPT, IMAGE]
+COLUMNS = ("height", SCRIPT, IMAGE, "</script><b>age", "${weight}")
+
+
+@pytest.fixture(scope="module")
+def driver():
+    programs = [shutil.which(name) for name in ("chromium", "chromedriver")]
+    if not all(programs):
+        pytest.fail(
+            "no chromium and chromedriver on the PATH: scripts/install-browser, or `make test-browser`, gets them"
+        )
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs[0]
+    for flag in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(programs[1]))
+    yield browser
+    browser.quit()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """The folder of a run of three silos with hostile names, with and without what a page needs of the rows."""
+    folder = tmp_path_factory.mktemp("home")
+    rng = np.random.default_rng(0)
+    silos = []
+    for t, name in enumerate(NAMES):
+        y = rng.integers(3, size=60 + 10 * t)
+        silos.append(Silo(name, 3.5 * np.eye(5)[y] + rng.normal(size=(len(y), 5)), COLUMNS, np.arange(len(y))))
+    model = FMTC(3, max_iter=8, random_state=0).fit({silo.name: silo.X for silo in silos})
+    results = runs.results(model, silos)
+    files, notes = [Path(f"{SCRIPT}.csv".replace("/", "-"))], [f"a note on {SCRIPT}"]
+    report = runs.report(model, results, files=files, as_published=False, seconds=1.0, notes=notes)
+    runs.write_run(folder / "plain", False, model, results, report)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fmtc.report.rows.FEW_ROWS", 0)  # two more fits are enough here
+        details = study(model, results)
+    runs.write_run(folder / "run", False, model, results, report | {"details": details})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(home):
+    path = home / "report.html"
+    path.write_text(render(summarise(home / "run")), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def opened(driver, page):
+    """The page, opened anew in a window of a desk, in the light."""
+    see(driver, 1280, "light")
+    show(driver, page)
+    driver.execute_script("localStorage.clear()")
+    show(driver, page)
+    return driver
+
+
+def see(driver, width, theme, media=""):
+    """The width of the window, and what the reader's system prefers."""
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    prefers = [{"name": "prefers-color-scheme", "value": theme}]
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": prefers})
+
+
+def show(driver, path):
+    driver.get_log("browser")
+    driver.get(path.as_uri())
+    WebDriverWait(driver, 10).until(lambda d: d.execute_script("return document.documentElement.dataset.ready"))
+
+
+def one(driver, selector):
+    return driver.find_element(By.CSS_SELECTOR, selector)
+
+
+def texts(driver, selector):
+    return [e.text for e in driver.find_elements(By.CSS_SELECTOR, selector) if e.is_displayed()]
+
+
+def in_view(driver, element):
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
+    return element
+
+
+def inked(driver, canvas):
+    """How many pixels of a canvas are unlike its corner, and their mean colour."""
+    return driver.execute_script(
+        """const c = arguments[0], d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        let n = 0, sum = 0;
+        for (let i = 0; i < d.length; i += 4) {
+          if (d[i] !== d[0] || d[i + 1] !== d[1] || d[i + 2] !== d[2]) { n += 1; sum += d[i] + d[i + 1] + d[i + 2]; }
+        }
+        return [n, n ? sum / n : 0];""",
+        canvas,
+    )
+
+
+def errors(driver):
+    return [entry["message"] for entry in driver.get_log("browser")]
+
+
+# ------------------------------------------------------------------------------------------------------- opening
+
+
+def test_it_opens_without_errors_and_hostile_names_are_words(opened):
+    assert errors(opened) == []
+    assert opened.execute_script("return window.hacked") is None
+    assert opened.execute_script("return document.images.length") == 0
+    assert texts(opened, "#silos tbody th") == NAMES
+    assert SCRIPT in " ".join(texts(opened, "#concepts .features bdi"))
+    canvas = in_view(opened, one(opened, "canvas"))
+    WebDriverWait(opened, 3).until(lambda d: inked(d, canvas)[0] > 100)
+
+
+def test_nothing_goes_to_the_network(opened):
+    assert opened.execute_script("return performance.getEntriesByType('resource').length") == 0
+    outcome = opened.execute_async_script(
+        """const done = arguments[0];
+        const blocked = new Promise((told) =>
+          addEventListener('securitypolicyviolation', (event) => told(event.violatedDirective)));
+        fetch('http://127.0.0.1:9/').then(() => done('fetched'), () => blocked.then(done));"""
+    )
+    assert outcome == "connect-src"
+    blocked = opened.execute_script(
+        "try { document.body.insertAdjacentHTML('beforeend', '<i></i>'); return 'set'; } catch (e) { return e.name; }"
+    )
+    assert blocked == "TypeError"  # trusted types
+    opened.get_log("browser")
+
+
+@pytest.mark.parametrize("width", [390, 820, 1440])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_fits_every_window_in_both_themes(driver, page, width, theme):
+    see(driver, width, theme)
+    driver.execute_script("localStorage.clear()")
+    show(driver, page)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert driver.execute_script("return document.documentElement.dataset.theme") == theme
+    shown = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+    assert shown == {"light": "rgb(244, 246, 248)", "dark": "rgb(16, 21, 26)"}[theme]
+    assert errors(driver) == []
+
+
+@pytest.mark.parametrize("which", ["plain", "consensus", "one silo"])
+def test_pages_of_other_runs_open_too(driver, home, tmp_path, which):
+    if which == "plain":
+        summary = summarise(home / "plain")
+    elif which == "consensus":
+        summary = summarise(consensus(tmp_path))
+    else:
+        silo = Silo("only", np.random.default_rng(0).normal(size=(30, 3)), None, np.arange(30))
+        model = FMTC(2, max_iter=2, random_state=0).fit({"only": silo.X})
+        results = runs.results(model, [silo])
+        report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
+        runs.write_run(tmp_path / "run", False, model, results, report)
+        summary = summarise(tmp_path / "run")
+    (tmp_path / "page.html").write_text(render(summary), encoding="utf-8")
+    see(driver, 1280, "light")
+    show(driver, tmp_path / "page.html")
+    assert errors(driver) == []
+    assert bool(driver.find_elements(By.TAG_NAME, "canvas")) == (which != "consensus")
+    assert len(driver.find_elements(By.CSS_SELECTOR, ".chart svg")) == 2
+
+
+def consensus(folder):
+    rng = np.random.default_rng(0)
+    hyper = Hyper(n_clusters=2, max_iter=3)
+    result = run(LocalTransport({name: rng.normal(size=(20, 3)) for name in "ab"}, hyper), hyper)
+    write_result(folder / "consensus.safetensors", result, "1")
+    write_json(folder / "history.json", [asdict(record) for record in result.history])
+    report = {
+        "kind": "fmtc consensus report", "schema": runs.REPORT_FORMAT, "versions": runs.versions(), "missing": [],
+        "settings": FMTC(2).get_params(), "seconds": 2.0, "notes": [], "client_ids": ["a", "b"], "n_iter": 3,
+        "converged": False, "stopped_because": "rounds done",
+    }  # fmt: skip
+    write_json(folder / "report.json", report)
+    return folder
+
+
+# --------------------------------------------------------------------------------------------------------- using
+
+
+def test_tables_sort_by_every_kind_of_column(opened):
+    head = {button.text: button for button in opened.find_elements(By.CSS_SELECTOR, "#silos .sort")}
+    rows = lambda: texts(opened, "#silos tbody td:nth-of-type(1)")  # noqa: E731
+    assert rows() == ["60", "70", "80"]
+    head["Rows"].click()
+    assert rows() == ["80", "70", "60"]
+    assert one(opened, "#silos th[aria-sort]").get_attribute("aria-sort") == "descending"
+    head["Rows"].send_keys(Keys.ENTER)
+    assert rows() == ["60", "70", "80"]
+    head["Silo"].click()
+    assert texts(opened, "#silos tbody th") == [IMAGE, SCRIPT, "north"]
+    assert len(opened.find_elements(By.CSS_SELECTOR, "#silos th[aria-sort]")) == 1
+    assert "Sorted by Silo" in one(opened, "#live").get_attribute("textContent")
+
+
+def place_of(driver, canvas, j):
+    """Where the label of a cluster is, from the middle of the canvas."""
+    return driver.execute_script(
+        """const box = arguments[0].getBoundingClientRect();
+        const data = JSON.parse(document.getElementById('data').textContent);
+        const of = (text, kind) => new kind(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer);
+        const p = data.points[Number(arguments[0].dataset.silo)], xy = of(p[data.views[0]], Uint16Array);
+        const i = of(p.cluster, Uint16Array).indexOf(arguments[1]);
+        return [14 + xy[i] / 65535 * (box.width - 28) - box.width / 2,
+                box.height / 2 - 14 - xy[p.n + i] / 65535 * (box.height - 28), i];""",
+        canvas, j,
+    )  # fmt: skip
+
+
+def test_hovering_tells_about_a_row(opened):
+    canvas = in_view(opened, one(opened, "canvas[data-silo='1']"))
+    x, y, i = place_of(opened, canvas, 2)
+    ActionChains(opened).move_to_element_with_offset(canvas, round(x), round(y)).perform()
+    tip = one(opened, "#tip")
+    assert tip.is_displayed()
+    assert f"{SCRIPT}, row {i}" in tip.text
+    assert "Cluster 2, concept " in tip.text
+    assert "% sure" in tip.text
+    ActionChains(opened).move_to_element(one(opened, "#h-rows")).perform()
+    assert not tip.is_displayed()
+
+
+def test_a_box_picks_clusters_and_escape_clears(opened):
+    canvas = in_view(opened, one(opened, "canvas[data-silo='0']"))
+    before = inked(opened, canvas)
+    x, y, _ = place_of(opened, canvas, 1)
+    start = ActionChains(opened).move_to_element_with_offset(canvas, round(x) - 12, round(y) - 12).click_and_hold()
+    start.move_by_offset(12, 12).move_by_offset(12, 12).perform()
+    assert one(opened, ".brush:not([hidden])").size["width"] == pytest.approx(24, abs=4)
+    ActionChains(opened).release().perform()
+    assert not opened.find_elements(By.CSS_SELECTOR, ".brush:not([hidden])")
+    assert one(opened, "#picked").text.startswith("Concept")
+    pressed = texts(opened, ".pick[aria-pressed=true]")
+    assert len(pressed) >= 1
+    shown = texts(opened, "#cluster-table tbody tr")
+    assert len(shown) == 3 * len(pressed)  # the concept is in all three silos
+    assert "of 9 clusters shown" in one(opened, "#counted").text
+    opened.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert inked(opened, canvas) != before
+    ActionChains(opened).send_keys(Keys.ESCAPE).perform()
+    assert one(opened, "#picked").text == ""
+    assert len(texts(opened, "#cluster-table tbody tr")) == 9
+
+
+def test_picking_by_click_and_finding_by_words(opened):
+    canvas = in_view(opened, one(opened, "canvas[data-silo='2']"))
+    x, y, _ = place_of(opened, canvas, 0)
+    ActionChains(opened).move_to_element_with_offset(canvas, round(x), round(y)).click().perform()
+    assert len(texts(opened, ".pick[aria-pressed=true]")) == 1
+    one(opened, "#clear").click()
+    assert texts(opened, ".pick[aria-pressed=true]") == []
+    one(opened, ".pick").click()
+    assert len(texts(opened, "#concepts tbody tr")) == 1
+    one(opened, ".pick").click()
+    one(opened, "#find").send_keys("north")
+    assert len(texts(opened, "#cluster-table tbody tr")) == 3
+
+
+def test_another_layout_draws_another_picture(opened):
+    canvas = in_view(opened, one(opened, "canvas"))
+    first = canvas.screenshot_as_base64
+    one(opened, "input[value=plane]").click()
+    opened.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
+    assert canvas.screenshot_as_base64 != first
+    assert "principal plane" in one(opened, "#about-view").text.lower()
+
+
+def test_the_theme_is_kept(opened, page):
+    theme = lambda: opened.execute_script("return document.documentElement.dataset.theme")  # noqa: E731
+    one(opened, "#theme").click()
+    assert theme() == "dark"
+    assert one(opened, "#theme").get_attribute("aria-pressed") == "true"
+    show(opened, page)
+    assert theme() == "dark"
+    one(opened, "#theme").click()
+    assert theme() == "light"
+
+
+def test_the_code_can_be_copied(opened):
+    opened.execute_cdp_cmd(
+        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    )
+    in_view(opened, one(opened, "#copy")).click()
+    WebDriverWait(opened, 3).until(lambda d: one(d, "#copy").text == "Copied")
+    copied = opened.execute_async_script(
+        "navigator.clipboard.readText().then(arguments[0], (e) => arguments[0](e.name))"
+    )
+    assert copied == one(opened, "#code").get_attribute("textContent")
+    assert "model = FMTC(n_clusters=3" in copied
+    assert one(opened, "#live").get_attribute("textContent") == "Copied"
+
+
+def test_all_can_be_done_by_keyboard(opened):
+    active = lambda script: opened.execute_script(f"return document.activeElement.{script}")  # noqa: E731
+    reached = []
+    for _ in range(80):
+        ActionChains(opened).send_keys(Keys.TAB).perform()
+        reached.append(active("id || document.activeElement.tagName"))
+        if reached[-1] == "copy":
+            break
+        style = opened.execute_script("return getComputedStyle(document.activeElement).outlineStyle")
+        assert style != "none", reached
+    assert reached[0] == "A"  # past the head, to the summary
+    assert {"theme", "find", "CANVAS", "copy", "BUTTON", "SUMMARY"} <= set(reached)
+    canvas = one(opened, "canvas")
+    opened.execute_script("arguments[0].focus()", canvas)
+    canvas.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
+    assert one(opened, "#live").get_attribute("textContent").startswith("Cluster 1, concept ")
+    canvas.send_keys(Keys.ENTER)
+    assert len(texts(opened, ".pick[aria-pressed=true]")) == 1
+    canvas.send_keys(Keys.ESCAPE)
+    assert texts(opened, ".pick[aria-pressed=true]") == []
+
+
+def test_a_screen_reader_finds_names_for_everything(opened):
+    nodes = opened.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    roles = {"button", "link", "application", "region", "searchbox", "radio", "table", "image", "navigation"}
+    named = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes
+             if not node["ignored"] and node["role"]["value"] in roles]  # fmt: skip
+    assert {role for role, _ in named} >= {"button", "link", "application", "region", "searchbox", "radio", "image"}
+    assert [role for role, name in named if not name.strip() and role != "table"] == []
+    levels = opened.execute_script("return [...document.querySelectorAll('h1,h2,h3')].map((h) => Number(h.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+
+
+def test_it_prints_all_of_it_in_the_light(opened):
+    one(opened, "#theme").click()
+    told = """window.seen = []; addEventListener('beforeprint', () => seen.push(
+        document.documentElement.dataset.theme, document.querySelectorAll('details.legend:not([open])').length));"""
+    opened.execute_script(told)
+    pdf = base64.b64decode(opened.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert pdf.startswith(b"%PDF")
+    assert 2 <= pdf.count(b"/Type /Page\n") + pdf.count(b"/Type /Page ") <= 12
+    assert opened.execute_script("return seen") == ["light", 0]
+    assert opened.execute_script("return document.documentElement.dataset.theme") == "dark"
+    see(opened, 1280, "light", media="print")
+    for selector in ("nav", "#theme", "#copy", ".picker"):
+        assert not one(opened, selector).is_displayed()
+    assert one(opened, "#cluster-table").is_displayed()
+    see(opened, 1280, "light")
+
+
+# --------------------------------------------------------------------------------------------------------- speed
+
+
+def crowd(summary, m=20, n=5000, k=10):
+    """The same summary with as many points as a page may have."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(k, 2)) * 5
+    names = [f"silo {t:02d}" for t in range(m)]
+    line, cluster, concept = summary["silos"][0], summary["clusters"][0], summary["concepts"][0]
+    points = {}
+    for name in names:
+        label = rng.integers(k, size=n)
+        xy = (centers[label] + rng.normal(size=(n, 2))).T.tolist()
+        points[name] = {"row": list(range(n)), "cluster": label.tolist(), "x": xy[0], "y": xy[1], "map_x": xy[1],
+                        "map_y": xy[0], "probability": [0.5] * n}  # fmt: skip
+    return summary | {
+        "silos": [line | {"silo": name, "rows": n} for name in names],
+        "clusters": [cluster | {"silo": name, "cluster": j, "concept": j, "name": "ABCDEFGHIJ"[j]}
+                     for name in names for j in range(k)],
+        "concepts": [concept | {"concept": j, "name": "ABCDEFGHIJ"[j],
+                                "silos": {name: {"cluster": j, "rows": n // k, "fit": 0.9} for name in names}}
+                     for j in range(k)],
+        "points": points,
+    }  # fmt: skip
+
+
+def test_twenty_silos_of_five_thousand_points_open_at_once_and_answer_at_once(driver, home, tmp_path):
+    path = tmp_path / "crowd.html"
+    path.write_text(render(crowd(summarise(home / "run"))), encoding="utf-8")
+    assert path.stat().st_size < 5e6
+    see(driver, 1440, "light")
+    show(driver, path)
+    assert int(driver.execute_script("return document.documentElement.dataset.ready")) < 2000
+    canvas = in_view(driver, one(driver, "canvas"))
+    driver.execute_async_script("setTimeout(arguments[0], 100)")
+    assert inked(driver, canvas)[0] > 1000
+    slowest = driver.execute_async_script(
+        """const done = arguments[0], buttons = [...document.querySelectorAll('.pick')], times = [];
+        const step = (i) => {
+          if (i === 6) { done(Math.max(...times)); return; }
+          const begin = performance.now();
+          buttons[i].click();
+          requestAnimationFrame(() => setTimeout(() => { times.push(performance.now() - begin); step(i + 1); }));
+        };
+        step(0);"""
+    )
+    assert slowest < 300
+    hover = driver.execute_script(
+        """const c = arguments[0], box = c.getBoundingClientRect(), begin = performance.now();
+        for (let i = 0; i < 50; i++)
+          c.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + 3 * i, clientY: box.top + 90 }));
+        return (performance.now() - begin) / 50;""",
+        canvas,
+    )
+    assert hover < 16
+    assert errors(driver) == []

@@ -1,0 +1,558 @@
+"""The page of a run: its numbers without a browser. What a browser makes of it is in tests/browser."""
+
+import json
+import re
+import sys
+from dataclasses import asdict, fields, replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from click.testing import CliRunner
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import ortho_group
+
+import fmtc
+from fmtc import FMTC, Hyper, LocalTransport, runs
+from fmtc.cli import main_group
+from fmtc.report import page, render, study, summarise
+from fmtc.report.rows import _residual
+from fmtc.report.summary import SENT, _balance, letters, match_concepts, signatures, verdict
+from fmtc.runtime.driver import run
+from fmtc.runtime.flare import write_result
+from fmtc.runtime.wire import FileError, write_json
+from fmtc.steps import Uplink
+from fmtc.tables import read_silos
+
+HOSTILE = "<script>alert(1)</script>"
+COLUMNS = ["height", HOSTILE, "age", '"><img src=x onerror=alert(1)>']
+
+
+def fmtc_run(*args):
+    return CliRunner().invoke(main_group, [str(a) for a in args], prog_name="fmtc", env={"NO_COLOR": "1"})
+
+
+def fmtc_ok(*args):
+    done = fmtc_run(*args)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def write_silos(folder, m=3, n=60, seed=0):
+    rng = np.random.default_rng(seed)
+    files = []
+    for name in [f"silo{t}" for t in range(m)]:
+        y = rng.integers(3, size=n)
+        X = 4 * np.eye(4)[y] + rng.normal(size=(n, 4))
+        frame = pl.DataFrame(X, schema=COLUMNS).with_columns(pl.Series("class", y), pl.Series("id", range(n)))
+        frame.write_csv(folder / f"{name}.csv")
+        files.append(folder / f"{name}.csv")
+    return files
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """Three silos of three groups and the folders of two runs: with what a page needs, and without."""
+    folder = tmp_path_factory.mktemp("home")
+    files = write_silos(folder)
+    fit = ["fit", *files, "-k", 3, "--id-column", "id", "--label-column", "class", "--max-iter", 12, "-q", "--out"]
+    fmtc_ok(*fit, folder / "run", "--report")
+    fmtc_ok(*fit, folder / "plain")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def summary(home):
+    return summarise(home / "run")
+
+
+class Page(HTMLParser):
+    """Elements of a page with their attributes, and the text of its scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.cdata_elem:
+            self.scripts[-1] += data
+        else:
+            self.words.append(data)
+
+
+# ----------------------------------------------------------------------------------------------------- summary
+
+
+def test_the_numbers_are_those_of_the_run(home, summary):
+    report = json.loads((home / "run" / "report.json").read_text())
+    assert summary["words"][0] == "3 silos with 180 rows of 4 columns were divided into 3 clusters each."
+    assert [line["silo"] for line in summary["silos"]] == ["silo0", "silo1", "silo2"]
+    for line, kept in zip(summary["silos"], report["silos"], strict=True):
+        assert (line["rows"], line["score"], line["acc"]) == (kept["rows"], kept["score"], kept["acc"])
+        held = report["details"]["silos"][line["silo"]]["held_out"]
+        assert line["gain"] == held["score"] - held["alone"]
+        assert (held["rows"], line["held_out"]) == (60, held["score"])
+        assert line["held_out_acc"] == held["acc"] > 0.9
+        assert 0 < line["residual"] < 0.5 < line["silhouette"] < 1
+    for cluster in summary["clusters"]:
+        sizes = report["silos"][int(cluster["silo"][-1])]["cluster_sizes"]
+        assert cluster["rows"] == sizes[cluster["cluster"]]
+    assert sum(cluster["rows"] for cluster in summary["clusters"]) == summary["n_rows"] == 180
+    assert summary["bytes_up"] == sum(line["bytes_up"] for line in report["history"])
+    assert json.loads(json.dumps(summary)) == summary
+    assert any("known classes" in sentence for sentence in summary["words"])
+
+
+def test_silos_of_the_same_groups_have_the_same_concepts(home, summary):
+    assert [set(concept["silos"]) for concept in summary["concepts"]] == [{"silo0", "silo1", "silo2"}] * 3
+    assert "3 concepts found in every silo" in " ".join(summary["words"])
+    truth = {}
+    for file in sorted(home.glob("silo*.csv")):
+        frame = pl.read_csv(file).join(pl.read_csv(home / "run" / "labels" / file.name), on="id")
+        for concept in summary["concepts"]:
+            mine = frame.filter(pl.col("cluster") == concept["silos"][file.stem]["cluster"])["class"]
+            truth.setdefault(concept["concept"], set()).add(mine.mode()[0])
+    assert sorted(map(tuple, truth.values())) == [(0,), (1,), (2,)]
+    for concept in summary["concepts"]:  # group j is far out in column j
+        (group,) = truth[concept["concept"]]
+        assert concept["features"][0]["feature"] == COLUMNS[group]
+        assert concept["features"][0]["weight"] > 0
+        assert concept["likeness"] > 0.9
+
+
+def test_the_code_on_the_page_gives_the_same_labels(home, summary, monkeypatch):
+    monkeypatch.chdir(home)
+    names = {}
+    exec(summary["code"].replace('"model"', '"again"'), names)
+    kept = [pl.read_csv(home / "run" / "labels" / f"silo{t}.csv")["cluster"].to_list() for t in range(3)]
+    assert names["model"].labels_.tolist() == [label for labels in kept for label in labels]
+
+
+def test_an_old_run_gives_a_page_with_what_it_has(home):
+    plain = summarise(home / "plain")
+    assert "fmtc fit --report" in plain["absent"]["details"]
+    assert {line["gain"] for line in plain["silos"]} == {line["silhouette"] for line in plain["silos"]} == {None}
+    assert len(plain["concepts"]) == 3
+    assert list(plain["points"]) == ["silo0", "silo1", "silo2"]
+    assert "label_column=..." in plain["code"]
+    text = render(plain)
+    assert plain["absent"]["details"] in text
+    assert "Silhouette</button>" not in text.replace("<span", "</button><span")
+
+
+def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
+    silos = read_silos([home / "silo0.csv"], id_column="id", drop=["class"])
+    model = FMTC(3, max_iter=3, random_state=0).fit({"silo0": silos[0].X})
+    model.history_ = []
+    results = runs.results(model, silos)
+    report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
+    runs.write_run(tmp_path / "run", False, model, results, report)
+    summary = summarise(tmp_path / "run")
+    assert "coordinator" in summary["absent"]["history"]
+    assert summary["bytes_up"] is None
+    assert summary["words"][0].startswith("1 silo with 60 rows of 4 columns was divided into 3 clusters.")
+    assert not any(cluster["unique"] for cluster in summary["clusters"])
+    assert summary["absent"]["history"] in render(summary)
+
+
+@pytest.fixture
+def consensus(make_federation, tmp_path):
+    """The folder that `fmtc coordinate` leaves, of three silos of which one was lost."""
+    hyper = Hyper(n_clusters=3, max_iter=4)
+    result = replace(run(LocalTransport(make_federation(), hyper), hyper), missing=("c",))
+    folder = tmp_path / "consensus"
+    folder.mkdir()
+    write_result(folder / "consensus.safetensors", result, "1")
+    write_json(folder / "history.json", [asdict(record) for record in result.history])
+    report = {
+        "kind": "fmtc consensus report", "schema": runs.REPORT_FORMAT, "versions": runs.versions(),
+        "settings": FMTC(3, max_iter=4).get_params() | {"as_published": False}, "seconds": 2.0, "notes": [],
+        "client_ids": ["a", "b", "c"], "missing": ["c"], "n_iter": 4, "converged": False, "stopped_because": "rounds",
+    }  # fmt: skip
+    write_json(folder / "report.json", report)
+    return folder
+
+
+def test_the_coordinator_has_a_page_without_rows(consensus):
+    summary = summarise(consensus)
+    assert summary["points"] == {}
+    assert "no rows" in summary["absent"]["points"]
+    assert [line["lost"] for line in summary["silos"]] == [False, False, True]
+    assert "c was lost on the way and has no model." in summary["words"]
+    assert summary["words"][0] == "3 silos of 6 columns were divided into 3 clusters each."
+    assert "survey" in {line["phase"] for line in summary["sent"]}
+    assert summary["absent"]["points"] in render(summary)
+    assert fmtc_ok("report", consensus).stderr.startswith(f"wrote {consensus / 'report.html'}: ")
+
+
+# ----------------------------------------------------------------------------------------------- what left a silo
+
+
+def test_a_coordinator_of_texts_does_not_know_how_many_words_there_are(consensus):
+    report = json.loads((consensus / "report.json").read_text())
+    write_json(consensus / "report.json", report | {"settings": report["settings"] | {"scale": "tfidf"}})
+    summary = summarise(consensus)
+    assert {line["bytes"] for line in summary["sent"] if line["field"] == "document_counts"} == {None}
+    assert "Each silo sent more than " in summary["words"][-1]
+
+
+def test_sparse_rows_send_no_means(tmp_path, rng):
+    for name in "ab":
+        sp.save_npz(tmp_path / f"{name}.npz", sp.csr_array(rng.poisson(0.5, size=(40, 6)).astype(float)))
+    fmtc_ok("fit", tmp_path / "a.npz", tmp_path / "b.npz", "-k", 2, "--scale", "global", "--max-iter", 2, "-q", "--out",
+            tmp_path / "run")  # fmt: skip
+    summary = summarise(tmp_path / "run")
+    assert [line["field"] for line in summary["sent"] if line["phase"] == "moments"] == ["n_samples", "squares"]
+    assert summary["clusters"][0]["features"][0]["feature"].startswith("column ")
+
+
+def test_every_field_of_an_uplink_is_told():
+    assert {field for phase in SENT.values() for field in phase} == {field.name for field in fields(Uplink)}
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["--message-dtype", "float32"], ["--scale", "global"], ["--reweigh", "2"]], ids=str
+)
+def test_bytes_of_the_rounds_are_those_that_were_counted(home, tmp_path, more):
+    files = sorted(home.glob("silo*.csv"))
+    drop = ["--drop", "id", "--drop", "class"]
+    fmtc_ok("fit", *files, *drop, "-k", 3, "--max-iter", 4, "-q", *more, "--out", tmp_path / "run")
+    summary = summarise(tmp_path / "run")
+    in_rounds = sum(line["bytes"] for line in summary["sent"] if line["phase"] == "round")
+    assert 3 * in_rounds == summary["bytes_up"]
+    assert ("moments" in {line["phase"] for line in summary["sent"]}) == ("global" in more)
+    assert {line["times"] for line in summary["sent"] if line["phase"] == "hello"} == {1 + ("--reweigh" in more)}
+
+
+def test_texts_send_the_counts_of_their_words(tmp_path):
+    words = [["red", "green", "blue", "apple", "pear"], ["one", "two", "three", "four", "five"]]
+    rng = np.random.default_rng(0)
+    for name in ("a", "b"):
+        texts = [" ".join(rng.choice(words[i % 2], 4)) for i in range(30)]
+        pl.DataFrame({"notes": texts}).write_csv(tmp_path / f"{name}.csv")
+    fmtc_ok("fit", tmp_path / "a.csv", tmp_path / "b.csv", "--text-column", "notes", "-k", 2, "--max-iter", 3, "-q",
+            "--out", tmp_path / "run", "--report")  # fmt: skip
+    summary = summarise(tmp_path / "run")
+    assert {"document_counts", "W"} <= {line["field"] for line in summary["sent"]}
+    assert "means" not in {line["field"] for line in summary["sent"]}
+    assert "hash" in summary["absent"]["names"]
+    assert "text_column='notes'" in summary["code"]
+    assert len(summary["concepts"]) == 2
+
+
+# ------------------------------------------------------------------------------------------- clusters and concepts
+
+
+def fitted(make_federation, **settings):
+    return FMTC(3, max_iter=5, random_state=0, **settings).fit(make_federation())
+
+
+def test_no_rotation_changes_a_signature(make_federation):
+    model, filled = fitted(make_federation), np.ones(3, dtype=bool)
+    before = signatures(model, "a", filled)
+    client = model._models["a"]
+    R = ortho_group.rvs(3, random_state=0)
+    model._models["a"] = replace(client, W=client.W @ R, centers=client.centers @ R)
+    assert_allclose(signatures(model, "a", filled), before, atol=1e-12)
+    assert_allclose(np.linalg.norm(before, axis=1), 1)
+
+
+def test_no_unit_changes_a_signature(make_federation, rng):
+    model, filled = fitted(make_federation), np.ones(3, dtype=bool)
+    deviation, units = rng.uniform(1, 2, size=6), 10.0 ** np.arange(-3, 3)
+    before = signatures(model, "a", filled, deviation)
+    client = model._models["a"]
+    model._models["a"] = replace(client, W=client.W / units[:, None])  # of the same rows, times units
+    assert_allclose(signatures(model, "a", filled, deviation * units), before, atol=1e-12)
+
+
+def test_a_cluster_without_rows_or_without_others_has_no_signature(make_federation):
+    model = fitted(make_federation)
+    assert not signatures(model, "a", np.array([True, True, False]))[2].any()
+    assert not signatures(model, "a", np.array([True, False, False])).any()
+
+
+def unit(rng, *shape):
+    S = rng.normal(size=shape)
+    return S / np.linalg.norm(S, axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_concepts_have_one_cluster_of_a_silo_and_do_not_mind_the_order(seed):
+    rng = np.random.default_rng(seed)
+    base = unit(rng, 6, 30)
+    chosen = [rng.permutation(6)[:4] for _ in range(5)]
+    S = [base[which] + 0.05 * rng.normal(size=(4, 30)) for which in chosen]
+    S = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in S]
+    found = match_concepts(S)
+    for concept in found:
+        assert len(set(concept.tolist())) == 4
+    names = {}
+    for concept, which in zip(found, chosen, strict=True):
+        for number, truth in zip(concept.tolist(), which.tolist(), strict=True):
+            assert names.setdefault(number, truth) == truth
+    assert len(names) == len(set(names.values())) == len({int(i) for which in chosen for i in which})
+    orders = [rng.permutation(4) for _ in S]
+    again = match_concepts([one[order] for one, order in zip(S, orders, strict=True)])
+    before = np.concatenate([concept[order] for concept, order in zip(found, orders, strict=True)])
+    pairs = set(zip(before.tolist(), np.concatenate(again).tolist(), strict=True))
+    assert len(pairs) == len(names)  # the same partition; numbers of equally common concepts may change
+
+
+def test_what_is_unlike_everything_goes_to_the_dust_bin():
+    eye = np.eye(4)
+    assert [c.tolist() for c in match_concepts([eye[:2], eye[2:], eye[[0, 3]]])] == [[0, 2], [3, 1], [0, 1]]
+    alike = np.array([[np.cos(0.5), np.sin(0.5), 0, 0]])
+    assert match_concepts([eye[:1], alike])[1].tolist() == [0]
+    assert match_concepts([eye[:1], alike], same=0.9)[1].tolist() == [1]
+    assert match_concepts([eye[:1], np.zeros((1, 4))])[1].tolist() == [-1]
+
+
+def test_small_words_and_numbers():
+    assert [letters(i) for i in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
+    assert _balance([5, 5, 5]) == pytest.approx(1)
+    assert _balance([15, 0, 0]) == 0
+    assert [page.written(x, "%+.3f") for x in (-0.0001, 0.02, -0.5)] == ["0.000", "+0.020", "−0.500"]
+    assert (page.written(12345, "%d"), page.written(1e-3, "%.1e")) == ("12,345", "1.0e-03")
+    line = {"gain": 0.02, "gain_error": 0.004}
+    assert (verdict(line), verdict(line | {"gain_error": 0.011}), verdict({"gain": -0.02, "gain_error": None})) == (
+        "up", "", "down")  # fmt: skip
+    assert verdict({"gain": None, "gain_error": None}) == ""
+
+
+# ------------------------------------------------------------------------------------------------------- study
+
+
+def test_the_residual_is_what_the_projection_leaves(make_federation, rng):
+    model, X = fitted(make_federation)._models["a"], make_federation()["a"]
+    P = (X - X.mean(axis=0)) @ model.W
+    assert _residual(X, 0.3 * P, model) == pytest.approx(0, abs=1e-12)
+    other = rng.normal(size=P.shape)
+    other -= P * (other * P).sum() / (P * P).sum()
+    assert _residual(X, other, model) == pytest.approx(1)
+    both = P / np.linalg.norm(P) + other / np.linalg.norm(other)
+    assert _residual(X, both, model) == pytest.approx(0.5)
+
+
+def of(model, X):
+    silos = [runs.Silo(name, rows, None, np.arange(len(rows))) for name, rows in X.items()]
+    return study(model, runs.results(model, silos))
+
+
+def test_who_stays_alone_gains_nothing(make_federation):
+    X = make_federation(m=2, n=(60, 40), distance=1.0)
+    alone, coupled = (of(FMTC(3, max_iter=3, beta=beta, random_state=0).fit(X), X)["silos"] for beta in (0.0, 0.6))
+    held, other = alone["a"]["held_out"], coupled["a"]["held_out"]
+    assert held["score"] == held["alone"] == other["alone"] != other["score"]
+    assert held["error"] == 0 < other["error"]
+    assert alone["b"]["held_out"] is None  # 8 rows say nothing
+
+
+def test_one_silo_is_not_compared_and_two_clusters_need_no_map(make_federation):
+    X = make_federation(m=1, k=2)
+    details = of(FMTC(2, max_iter=3, random_state=0).fit(X), X)
+    assert details["silos"]["a"]["held_out"]["alone"] is None
+    assert np.isnan(details["silos"]["a"]["held_out"]["acc"])  # no classes were given
+    assert set(details["points"]["a"]) == {"probability"}
+
+
+def test_units_of_the_fit_are_taken_where_it_has_some(make_federation):
+    X = make_federation(m=2)
+    assert of(FMTC(2, max_iter=2, scale="client", random_state=0).fit(X), X)["feature_scale"] is None
+    within = np.sqrt(np.mean([rows.var(axis=0) for rows in X.values()], axis=0))
+    assert_allclose(of(FMTC(2, max_iter=2, random_state=0).fit(X), X)["feature_scale"], within)
+
+
+def test_a_map_has_a_place_for_every_row(make_federation, monkeypatch):
+    monkeypatch.setattr("fmtc.report.rows.LANDMARKS", 60)
+    X = make_federation(m=2)
+    model = FMTC(3, max_iter=2, random_state=0).fit(X)
+    points = of(model, X)["points"]
+    assert {len(points[name]["map_x"]) for name in "ab"} == {60}
+    assert all(np.isfinite(points[name]["map_y"]).all() for name in "ab")
+
+
+# -------------------------------------------------------------------------------------------------------- page
+
+
+def test_hostile_names_are_text_and_nothing_is_fetched(summary):
+    text = render(summary)
+    parsed = Page(text)
+    assert HOSTILE not in text
+    assert {tag for tag, _ in parsed.elements if tag in ("img", "iframe", "object", "embed")} == set()
+    assert [attrs.get("src") for tag, attrs in parsed.elements if tag == "script"] == [None, None]
+    assert not [
+        attrs for _, attrs in parsed.elements if any(name.startswith("on") or name == "style" for name in attrs)
+    ]
+    links = {attrs["href"] for _, attrs in parsed.elements if "href" in attrs}
+    assert all(link.startswith("#") or link == "data:," for link in links)
+    assert set(re.findall(r"https?://[^\"'\s]+", text)) == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert HOSTILE in "".join(parsed.words)
+
+
+def test_the_policy_lets_in_this_style_and_script_only(summary):
+    parsed = Page(render(summary))
+    (policy,) = [attrs["content"] for tag, attrs in parsed.elements if attrs.get("http-equiv")]
+    style, data, script = parsed.scripts
+    assert "default-src 'none'" in policy
+    assert f"style-src '{page._hash(style)}'" in policy
+    assert f"script-src '{page._hash(script)}'" in policy
+    shown = json.loads(data)
+    assert [points["n"] for points in shown["points"]] == [60, 60, 60]
+    assert shown["views"] == ["map", "plane"]
+
+
+def test_the_data_cannot_end_their_element():
+    text = page._embedded({"</script>": "<!-- & \u2028"})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"</script>": "<!-- & \u2028"}
+
+
+def test_the_page_says_what_the_summary_says(summary):
+    words = " ".join("".join(Page(render(summary)).words).split())
+    for sentence in summary["words"]:
+        assert sentence in words
+    for line in summary["settings"]:
+        assert line["name"] in words
+    assert " ".join(summary["code"].split()) in words
+
+
+def test_every_list_of_features_and_every_link_has_its_place(summary):
+    parsed = Page(render(summary))
+    ids = [attrs["id"] for _, attrs in parsed.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for _, attrs in parsed.elements:
+        for name in ("aria-labelledby", "aria-describedby"):
+            assert attrs.get(name, ids[0]) in ids
+        if attrs.get("href", "").startswith("#"):
+            assert attrs["href"][1:] in ids
+
+
+# ------------------------------------------------------------------------------------------------------ colours
+
+
+def themes():
+    css = (Path(page.__file__).parent / "page.css").read_text()
+    light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6});", block)) for block in re.findall(r"\{([^}]*)\}", css)[:2])
+    return {"light": light, "dark": light | dark}
+
+
+def linear(colour):
+    c = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(c <= 0.04045, c / 12.92, ((c + 0.055) / 1.055) ** 2.4)
+
+
+def contrast(a, b):
+    a, b = sorted((linear(colour) @ [0.2126, 0.7152, 0.0722] for colour in (a, b)), reverse=True)
+    return (a + 0.05) / (b + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_and_marks_can_be_read(theme):
+    colour = themes()[theme]
+    for ink in ("ink", "soft", "accent", "good", "bad", "warn"):
+        for ground in ("ground", "surface", "raised"):
+            assert contrast(colour[ink], colour[ground]) >= 4.5, (ink, ground)
+    assert contrast(colour["on-accent"], colour["accent"]) >= 4.5
+    assert all(contrast(colour[f"c{i}"], colour["surface"]) >= 3 for i in range(page.COLOURS))
+
+
+# Machado, Oliveira and Fernandes (2009), full strength: protanopia, deuteranopia, tritanopia.
+SIGHT = [
+    np.eye(3),
+    [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+]
+
+
+def lab(rgb):
+    to_xyz = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    xyz = rgb @ np.transpose(to_xyz) / [0.95047, 1, 1.08883]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.stack([116 * f[:, 1] - 16, 500 * (f[:, 0] - f[:, 1]), 200 * (f[:, 1] - f[:, 2])], axis=1)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT, ids=["all colours", "no red", "no green", "no blue"])
+def test_marks_differ_for_every_kind_of_colour_vision(theme, sight):
+    rgb = np.array([linear(themes()[theme][f"c{i}"]) for i in range(page.COLOURS)])
+    seen = lab(np.clip(rgb @ np.transpose(sight), 0, 1))
+    distance = np.linalg.norm(seen[:, None] - seen, axis=2) + 1e3 * np.eye(len(seen))
+    assert distance.min() > 20
+
+
+# ------------------------------------------------------------------------------------------------- command line
+
+
+def test_fit_writes_the_page_that_report_writes(home):
+    fitted = (home / "run" / "report.html").read_text()
+    before = sorted(file.name for file in (home / "run").iterdir())
+    done = fmtc_ok("report", home / "run")
+    assert done.stdout == ""
+    assert (home / "run" / "report.html").read_text() == fitted
+    assert sorted(file.name for file in (home / "run").iterdir()) == before
+    assert fitted.startswith("<!doctype html>")
+
+
+def test_report_writes_elsewhere_and_tells_as_json(home, tmp_path, summary):
+    out = tmp_path / "pages" / "study.html"
+    done = fmtc_ok("report", home / "run", "--out", out, "--json")
+    assert json.loads(done.stdout) == {"out": str(out), **summary}
+    refused = fmtc_run("report", home / "run", "--out", out)
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    fmtc_ok("report", home / "run", "--out", out, "--force")
+
+
+def test_report_opens_a_browser_when_asked(home, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    fmtc_ok("report", home / "run", "--open")
+    assert opened == [(home / "run" / "report.html").as_uri()]
+
+
+def test_what_is_no_run_is_refused(home, tmp_path):
+    done = fmtc_run("report", home / "run" / "model")
+    assert done.exit_code == 3
+    assert "no report.json" in done.stderr
+    broken = tmp_path / "run"
+    fmtc.load(home / "run" / "model").save(broken / "model")
+    for report, words in (([], "no report"), ({"kind": "fmtc report", "schema": 1}, "damaged"), ({"kind": "x"}, "'x'")):
+        write_json(broken / "report.json", report)
+        with pytest.raises(FileError, match=words):
+            summarise(broken)
+
+
+def test_without_jinja_nothing_is_begun(home, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    for command in (
+        ["fit", home / "silo0.csv", "-k", 3, "--report", "--out", tmp_path / "run"],
+        ["report", home / "run"],
+    ):
+        done = fmtc_run(*command)
+        assert done.exit_code == 1
+        assert "pip install 'fmtc[report]'" in " ".join(done.stderr.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_points_of_a_page_are_no_more_than_five_thousand(tmp_path, monkeypatch):
+    monkeypatch.setattr("fmtc.cli.models.POINTS", 50)
+    files = write_silos(tmp_path, m=2)
+    done = fmtc_ok("fit", *files, "-k", 3, "--drop", "id", "--drop", "class", "--max-iter", 2, "--json", "--report",
+                   "--out", tmp_path / "run")  # fmt: skip
+    assert "details" not in json.loads(done.stdout)
+    shown = summarise(tmp_path / "run")["points"]["silo0"]
+    assert {len(values) for values in shown.values()} == {50}
+    labels = pl.read_csv(tmp_path / "run" / "labels" / "silo0.csv")
+    assert_array_equal(labels["cluster"].to_numpy()[shown["row"]], shown["cluster"])
+    assert_allclose(labels["probability"].to_numpy()[shown["row"]], shown["probability"], atol=6e-4)
