@@ -1,14 +1,17 @@
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.cluster import KMeans
+from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from threadpoolctl import threadpool_limits
 
 from fmtc import FMTC
-from fmtc.baselines import USC, KMeansAlone, KMeansUnion, StSC
-from fmtc.baselines.base import SpectralGraph, unit_rows
+from fmtc.baselines import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
+from fmtc.baselines.base import SpectralGraph, seed_of, unit_rows
 from fmtc.baselines.single_task import apart, union
 from fmtc.kernels.embedding import nystroem
 from fmtc.metrics import clustering_accuracy as accuracy
@@ -41,7 +44,7 @@ def projector(F):
     return F @ F.T
 
 
-@parametrize_with_checks([M(n_clusters=3, n_init=1, random_state=0) for M in METHODS])
+@parametrize_with_checks([M(n_clusters=3, n_init=1, random_state=0) for M in [*METHODS, SklearnSpectral]])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -267,3 +270,30 @@ def test_k_means_of_the_union_and_of_each():
     best = KMeans(K, n_init=10, random_state=1)
     assert_allclose(inertia[KMeansUnion], best.fit(whole).inertia_, rtol=1e-3)
     assert_allclose(inertia[KMeansAlone], sum(best.fit(part).inertia_ for part in X.values()), rtol=1e-3)
+
+
+# --------------------------------------------------------------------------------------- scikit-learn's own spectral
+
+
+def test_scikit_learns_spectral_clustering_is_scikit_learns():
+    X, _ = blobs(0)
+    model = SklearnSpectral(3, n_neighbors=7, random_state=0).fit(X)
+    seed = int(np.random.RandomState(0).randint(2**31 - 1))
+    for cid, rows in X.items():
+        solver = SpectralClustering(
+            3, affinity="nearest_neighbors", n_neighbors=7, random_state=seed_of(seed, cid, "spectral")
+        )
+        with threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the blobs are far apart: a graph in parts
+            expected = solver.fit(rows).labels_
+        found = dict(zip(X, np.split(model.labels_, np.cumsum([len(r) for r in X.values()])[:-1]), strict=True))
+        assert_array_equal(found[cid], expected)
+
+
+def test_new_rows_take_the_vote_of_their_neighbours():
+    X, _ = blobs(0)
+    model = SklearnSpectral(3, random_state=0).fit(X)
+    again = np.concatenate(list(model.predict(X).values()))
+    assert np.mean(again == model.labels_) > 0.95
+    few = SklearnSpectral(4, random_state=0).fit({"a": np.eye(4), "b": np.arange(12.0).reshape(6, 2).repeat(2, axis=1)})
+    assert sorted(few.labels_[:4]) == [0, 1, 2, 3]

@@ -12,7 +12,7 @@ from .fed_kmeans import FedKMeans
 from .fed_spectral import FedSpectral, FedSpectralGraph
 from .mtsc import MTSC, SEC, FedMTSC
 from .sfomvc import SFOMVC, SFOMVCViews
-from .single_task import USC, KMeansAlone, KMeansUnion, StSC
+from .single_task import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
 
 __all__ = [
     "MBC",
@@ -30,5 +30,6 @@ __all__ = [
     "KMeansAlone",
     "KMeansUnion",
     "SFOMVCViews",
+    "SklearnSpectral",
     "StSC",
 ]

@@ -25,6 +25,7 @@ from ..baselines import (
     FedSpectral,
     KMeansAlone,
     KMeansUnion,
+    SklearnSpectral,
     StSC,
 )
 from ..baselines.base import Array, Baseline, Data
@@ -108,6 +109,8 @@ METHODS: dict[str, Method] = {
                _grid(n_anchors=["auto", 50, 100], bandwidth_scale=[0.5, 1.0, 1.5, 2.0])),
         Method("kmeans", "k-means alone", KMeansAlone, "control", "nothing", _RESTARTS),
         Method("kmeans-union", "k-means, union", KMeansUnion, "control", "rows", _RESTARTS),
+        Method("sklearn-spectral", "spectral, scikit-learn", SklearnSpectral, "control", "nothing",
+               _grid(n_neighbors=["auto", 5, 10, 15, 20, 30], n_init=[10, 20])),
         Method("sec", "SEC alone", SEC, "control", "nothing",
                _grid(alpha=[0.01, 0.1, 1.0, 10.0], gamma=[0.01, 0.1, 1.0])),
         Method("fed-mtsc", "MTSC, federated", FedMTSC, "control", "d numbers", _MTSC),

@@ -16,16 +16,14 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.neighbors import KNeighborsClassifier
 
+from ..baselines.single_task import Voters
 from ..datasets import FederatedDataset, load, synthetic
 from ..metrics import clustering_accuracy, match_classes, score_clients
 from ..steps import stream
 from .methods import method_of, settings_of
 
 Array = np.ndarray
-VOTERS = 5
 
 
 def dataset(name: str) -> FederatedDataset:
@@ -160,9 +158,8 @@ def _scores(data: FederatedDataset, labels: Array) -> dict[str, Any]:
 
 
 def vote(X: Any, labels: Array, X_new: Any) -> Array:
-    """Clusters of new rows by majority among their nearest training rows; the angle decides for words."""
-    voters = KNeighborsClassifier(min(VOTERS, X.shape[0]), metric="cosine" if sp.issparse(X) else "euclidean")
-    return voters.fit(X, labels).predict(X_new)
+    """Clusters of new rows by majority among their five nearest training rows."""
+    return Voters.of(X, labels).assign(X_new)
 
 
 def peak_memory() -> int:
