@@ -4,8 +4,12 @@ os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before SciPy is imported: sciki
 
 from collections.abc import Callable
 
+import hypothesis
 import numpy as np
 import pytest
+
+hypothesis.settings.register_profile("fmtc", deadline=None)  # how long an example takes is the machine's affair
+hypothesis.settings.load_profile("fmtc")
 
 Federation = dict[str, np.ndarray]
 
