@@ -1,7 +1,6 @@
 """The command line: what it writes, says and refuses, and the code it exits with."""
 
 import _thread
-import contextlib
 import inspect
 import json
 import os
@@ -1136,16 +1135,6 @@ def test_a_reader_that_goes_away_is_no_disaster(home):
 START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fmtc.cli import main; main()"
 
 
-def interrupted(process):
-    """Output of a process after Ctrl-C; once more if it fell into a finaliser, where Python drops it."""
-    for _ in range(5):
-        process.send_signal(signal.SIGINT)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.communicate(timeout=20)
-    process.kill()
-    raise AssertionError("it does not heed Ctrl-C")
-
-
 def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_byte(home, tmp_path):
     def command(rounds, out):
         fit = ["fit", *csvs(home), *ROLES, "-k", "3", "--tol", "0", "--max-iter", rounds, "--out", out]
@@ -1157,7 +1146,8 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
         for line in process.stderr:
             if line.startswith("round 12:"):
                 break
-        stdout, stderr = interrupted(process)
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert stdout == ""
     assert stderr.splitlines()[-1] == "interrupted; the same command with --resume goes on from the last round"
