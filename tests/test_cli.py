@@ -1140,8 +1140,10 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
         fit = ["fit", *csvs(home), *ROLES, "-k", "3", "--tol", "0", "--max-iter", rounds, "--out", out]
         return [sys.executable, "-c", START, *map(str, fit)]
 
+    # measured for coverage, one process in about thirty lost its Ctrl-C without a word; unmeasured, none of 29
+    untraced = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE")}
     with subprocess.Popen(
-        command(5000, tmp_path / "run"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command(5000, tmp_path / "run"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=untraced
     ) as process:
         for line in process.stderr:
             if line.startswith("round 12:"):
