@@ -165,3 +165,88 @@ def test_paper_without_matplotlib_makes_all_but_figures(out, small_plan, monkeyp
     assert "pip install 'fmtc[plot]'" in " ".join(done.stderr.split())
     assert (out / "table1.md").exists()
     assert not (out / "figures").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------- report
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """The folder of a small comparison."""
+    folder = tmp_path_factory.mktemp("home") / "bench"
+    done = bench(*RUN, *TWO, "--out", folder, "-q")
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def test_report_makes_a_page_of_what_run_left(compared):
+    done = bench("report", compared)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"wrote {compared / 'report.html'}: ")
+    text = (compared / "report.html").read_text()
+    assert text.startswith("<!doctype html>")
+    assert "4 cells were run: 2 methods on 1 data set, 2 splits. None failed." in text
+    assert bench("report", compared).exit_code == 0  # again: what is in that folder is ours
+    assert (compared / "report.html").read_text() == text
+    assert sorted(path.name for path in compared.iterdir()) == ["cells.jsonl", "report.html"]
+
+
+def test_report_looks_into_results_unless_told(compared, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = bench("report")
+    assert refused.exit_code == 3
+    assert "results is no folder" in refused.stderr
+    (tmp_path / "results").symlink_to(compared)
+    assert bench("report").exit_code == 0
+
+
+def test_report_writes_elsewhere_and_tells_as_json(compared, tmp_path):
+    page = tmp_path / "pages" / "comparison.html"
+    done = bench("report", compared, "--out", page, "--json")
+    document = json.loads(done.stdout)
+    assert document["out"] == str(page)
+    assert document["counts"]["cells"] == 4
+    assert document["table"]["views"]["all default acc out"]["ranks"] == {"kmeans": 1.0, "one-cluster": 2.0}
+    assert "files" not in document
+    refused = bench("report", compared, "--out", page)
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    assert bench("report", compared, "--out", page, "--force").exit_code == 0
+
+
+def test_report_opens_a_browser_when_asked(compared, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    bench("report", compared, "--open")
+    assert opened == [(compared / "report.html").as_uri()]
+
+
+def test_report_refuses_what_is_no_results_and_leaves_nothing_behind(tmp_path):
+    for content, words in ((None, "neither rows.csv nor cells.jsonl"), ("dataset,method\n", "has other columns")):
+        if content is not None:
+            (tmp_path / "rows.csv").write_text(content)
+        before = sorted(tmp_path.rglob("*"))
+        done = bench("report", tmp_path, "--out", tmp_path / "new" / "page.html")
+        assert done.exit_code == 3
+        assert words in " ".join(done.stderr.split())
+        assert len(done.stderr.strip().splitlines()) == 1
+        assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_page_that_cannot_be_written_whole_is_not_there(compared, tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("the old one")
+    monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    done = bench("report", compared, "--out", page, "--force")
+    assert done.exit_code == 1
+    assert "No space left on device" in done.stderr
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["the old one"]
+
+
+def test_report_without_jinja_says_how_to_get_it(compared, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    done = bench("report", compared, "--out", tmp_path / "page.html")
+    assert done.exit_code == 1
+    assert "pip install 'fmtc[report]'" in " ".join(done.stderr.split())
+    assert not (tmp_path / "page.html").exists()

@@ -92,10 +92,10 @@ def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
         "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
-        "align": "loop", "n_neighbors": "auto", "bandwidth": None, "n_inner": 5, "max_iter": 50, "tol": 1e-3,
-        "scale": "none", "max_features": 2000, "center": "auto", "reweigh": 0, "client_weights": None,
-        "labels_from": "projection", "n_init": 10, "rho": None, "step_size": None, "message_dtype": None,
-        "random_state": None, "n_jobs": None, "verbose": 0,
+        "align": "loop", "n_neighbors": "auto", "bandwidth": None, "one_sided": 0.25, "n_inner": 5,
+        "max_iter": 50, "tol": 1e-3, "scale": "none", "max_features": 2000, "center": "auto", "reweigh": 0,
+        "client_weights": None, "labels_from": "projection", "centers": "auto", "n_init": 10, "rho": None, "step_size": None,
+        "message_dtype": None, "random_state": None, "n_jobs": None, "verbose": 0,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -119,7 +119,7 @@ def test_clone_keeps_every_parameter(estimator):
 def test_as_published_is_a_set_of_parameters():
     params = FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5).get_params()
     printed = {"n_clusters": 4, "alpha": 10.0, "beta": 0.2, "rho": 0.5, "align": "none", "center": False,
-               "labels_from": "embedding", "n_neighbors": 10}  # fmt: skip
+               "labels_from": "embedding", "n_neighbors": 10, "one_sided": 1.0}  # fmt: skip
     assert params == FMTC().get_params() | printed
 
 
@@ -542,7 +542,7 @@ def test_score_prefers_the_true_partition(model):
 def test_score_is_one_minus_ncut_over_k(model):
     shares = []
     for cid, X in DATA.items():
-        A, labels = knn_affinity(X).toarray(), model.predict(X, clients=cid)
+        A, labels = knn_affinity(X, one_sided=0.25).toarray(), model.predict(X, clients=cid)
         shares += [A[labels == j][:, labels == j].sum() / A[labels == j].sum() for j in range(3)]
     assert_allclose(model.score(DATA), np.mean(shares), rtol=1e-12)
 

@@ -441,7 +441,7 @@ def test_every_list_of_features_and_every_link_has_its_place(summary):
 
 
 def themes():
-    css = (Path(page.__file__).parent / "page.css").read_text()
+    css = (Path(page.__file__).parent / "common.css").read_text()
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w{6});", block)) for block in re.findall(r"\{([^}]*)\}", css)[:2])
     return {"light": light, "dark": light | dark}
 

@@ -23,8 +23,12 @@ from fmtc.steps import (
     feature_weights,
     finish_client,
     finishes,
+    first_centers,
+    gatherings,
     memberships,
+    next_centers,
     numbering,
+    numbers,
     open_client,
     open_server,
     preparations,
@@ -198,10 +202,15 @@ def test_what_leaves_a_client_in_each_phase(make_federation):
     finished = exchange(clients, finishes(server), hyper)
     assert filled(finished) == 2 * [{"centers"}]
     assert finished["a"].centers.shape == (3, 3)
-    assert filled(exchange(clients, numbering(server, finished, hyper), hyper)) == 2 * [set()]
+    orders = numbering(server, finished, hyper)
+    centers = first_centers(orders, finished)
+    gathered = exchange(clients, gatherings(centers, orders, 1), hyper)
+    assert filled(gathered) == 2 * [{"sums"}]
+    assert gathered["a"].sums.shape == (3, 3)
+    assert filled(exchange(clients, numbers(orders, next_centers(centers, gathered)), hyper)) == 2 * [set()]
     assert {f.name for f in fields(Uplink)} == {
         "n_samples", "n_features", "energy", "means", "squares", "document_counts", "W", "cut", "misfit",
-        "centers", "columns", "aliases", "kinds", "counts", "missing", "negatives", "error",
+        "centers", "sums", "columns", "aliases", "kinds", "counts", "missing", "negatives", "error",
     }  # fmt: skip
 
 
@@ -325,7 +334,7 @@ def fitted(make_federation):
         server = rounds(clients, server, hyper, 4)
         finished = exchange(clients, finishes(server), hyper)
         before = dict(clients)
-        messages = numbering(server, finished, hyper)
+        messages = numbers(numbering(server, finished, hyper), None)
         exchange(clients, messages, hyper)
         return clients, data, before, messages
 
@@ -656,10 +665,10 @@ def test_numbering_leaves_out_a_client_that_did_not_finish(make_federation):
     clients, server = open_all(make_federation(), hyper)
     server = rounds(clients, server, hyper, 2)
     finished = exchange(clients, finishes(server), hyper)
-    messages = numbering(server, {cid: finished[cid] for cid in "bc"}, hyper)
-    assert set(messages) == {"b", "c"}
-    for message in messages.values():
-        assert_array_equal(np.sort(message.order), [0, 1, 2])
+    orders = numbering(server, {cid: finished[cid] for cid in "bc"}, hyper)
+    assert set(orders) == {"b", "c"}
+    for order in orders.values():
+        assert_array_equal(np.sort(order), [0, 1, 2])
 
 
 @pytest.mark.parametrize("answer", [assign, memberships, lambda X, model: project(X, model.W, model.mean)])

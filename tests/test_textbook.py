@@ -17,8 +17,8 @@ from fmtc.steps import client_reply, downlinks, open_server, preparations, serve
 # ------------------------------------------------------------------------------------------ the textbook
 
 
-def affinity(X, k):
-    """Eq. 1; bandwidth: mean distance over the neighbour pairs."""
+def affinity(X, k, one_sided):
+    """Eq. 1; bandwidth: mean distance over the neighbour pairs; an edge counts less where one row alone has it."""
     n = len(X)
     D = np.zeros((n, n))
     for i in range(n):
@@ -29,7 +29,8 @@ def affinity(X, k):
         others = [j for j in np.argsort(D[i]) if j != i]
         near[i, others[:k]] = True
     sigma = D[near].mean()
-    return np.where(near | near.T, np.exp(-(D**2) / (2 * sigma**2)), 0)
+    share = np.where(near & near.T, 1, np.where(near | near.T, one_sided, 0))
+    return share * np.exp(-(D**2) / (2 * sigma**2))
 
 
 def laplacian(A):
@@ -139,13 +140,14 @@ def weight(threshold, p):
 
 
 def textbook(
-    data, k, *, alpha, beta, ridge=None, rho=None, p, coupling, align, n_neighbors, n_inner, rounds, omega=None
-):
+    data, k, *, alpha, beta, ridge=None, rho=None, p, coupling, align, n_neighbors, n_inner, rounds, omega=None,
+    one_sided=0.25,
+):  # fmt: skip
     """Algorithm 1 with clients in sorted order; in absolute units where rho is given, else in normalised ones."""
     ids = sorted(data)
     m = len(ids)
     omega = np.full(m, 1 / m) if omega is None else omega
-    L = [laplacian(affinity(data[cid], n_neighbors)) for cid in ids]
+    L = [laplacian(affinity(data[cid], n_neighbors, one_sided)) for cid in ids]
     F = [bottom_eigenvectors(each, k) for each in L]
     if rho is None:
         rho = 2 * alpha * ridge / m
@@ -214,6 +216,7 @@ FEDERATIONS = {
         {"coupling": "subspace"},
         {"coupling": "subspace", "p": 0.7},
         {"alpha": 20.0, "ridge": 0.5, "beta": 0.4},
+        {"one_sided": 0.7},
     ],
     ids=str,
 )
@@ -266,6 +269,7 @@ def test_as_published_equals_algorithm_1(make_federation, shape, p, alpha, beta,
         n_neighbors=10,
         n_inner=5,
         rounds=8,
+        one_sided=1,
     )
     model = FMTC.as_published(3, alpha=alpha, beta=beta, rho=rho, schatten_p=p, max_iter=8, tol=0, random_state=0)
     model.fit(data)

@@ -55,6 +55,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Neighbours in the graph of each client; "auto" is max(10, sqrt(n)/2).
     bandwidth : float, default=None
         Width of the Gaussian edge weights in the units of X; None takes the mean distance to the neighbours.
+    one_sided : float in (0, 1], default=0.25
+        Times which an edge of the graph is taken where one of two rows has the other among its neighbours and not the
+        other way round. 1 is the paper's graph; less keeps rows that are near to everybody from joining everything.
     n_inner : int, default=5
         Steps on the embedding in each round.
     max_iter : int, default=50
@@ -78,6 +81,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
     labels_from : {"projection", "embedding"}, default="projection"
         Cluster the rows of XW, so that `predict` on the training rows gives `labels_`, or those of F (the paper).
+    centers : {"auto", "own", "common"}, default="auto"
+        Centres of a client: "own" ones by k-means of its projections, or "common" ones by k-means over those of all
+        clients, of whom only sums are sent. "auto" lets each client decide, at home and without labels: common
+        ones, unless its rows are clearly nearer to own centres made without them. A small client is better off with
+        common centres, one unlike the others with its own. Without alignment, or with labels from F, "auto" is "own".
     n_init : int, default=10
         Restarts of k-means in each client.
     rho : float, default=None
@@ -158,6 +166,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         align: str = "loop",
         n_neighbors: int | str = "auto",
         bandwidth: float | None = None,
+        one_sided: float = 0.25,
         n_inner: int = 5,
         max_iter: int = 50,
         tol: float = 1e-3,
@@ -167,6 +176,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         reweigh: int = 0,
         client_weights: Mapping[Any, float] | None = None,
         labels_from: str = "projection",
+        centers: str = "auto",
         n_init: int = 10,
         rho: float | None = None,
         step_size: float | None = None,
@@ -184,6 +194,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.align = align
         self.n_neighbors = n_neighbors
         self.bandwidth = bandwidth
+        self.one_sided = one_sided
         self.n_inner = n_inner
         self.max_iter = max_iter
         self.tol = tol
@@ -193,6 +204,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.reweigh = reweigh
         self.client_weights = client_weights
         self.labels_from = labels_from
+        self.centers = centers
         self.n_init = n_init
         self.rho = rho
         self.step_size = step_size
@@ -216,7 +228,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> FMTC.as_published(4, alpha=10, beta=0.1, rho=1).get_params()["align"]
         'none'
         """
-        printed: dict[str, Any] = {"align": "none", "center": False, "labels_from": "embedding", "n_neighbors": 10}
+        printed: dict[str, Any] = {
+            "align": "none", "center": False, "labels_from": "embedding", "n_neighbors": 10, "one_sided": 1.0,
+        }  # fmt: skip
         return cls(n_clusters, alpha=alpha, beta=beta, rho=rho, **(printed | others))
 
     # ---------------------------------------------------------------------------------------------- fitting
@@ -358,7 +372,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             if Xt.shape[0] < 2:
                 raise ValueError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
             model = self._models[cid]
-            affinity = knn_affinity(model.scaled(Xt), self.n_neighbors, self.bandwidth)
+            affinity = knn_affinity(model.scaled(Xt), self.n_neighbors, self.bandwidth, one_sided=self.one_sided)
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
 

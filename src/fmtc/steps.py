@@ -9,7 +9,9 @@ phases, the first two only where columns are scaled by what all clients have::
     prepare  graph, spectral start, factor of the data         -> nothing
     round    W-step and F-step with the server's guide (many)  -> W, two numbers for the log
     finish   k-means in the common frame                       -> centers
-    number   clusters take the common numbers                  -> nothing
+    gather   rows look for the nearest common centre (thrice)  -> sums
+    number   clusters take the common numbers, and centres     -> nothing
+             common or the client's own
 
 With ``reweigh``, hello and prepare come once more after some rounds, with weights for the columns.
 """
@@ -25,10 +27,18 @@ from zlib import crc32
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from .kernels.alignment import generalized_procrustes, match_clusters, rotate, turn_towards
+from .kernels.centers import (
+    cluster_sums,
+    common_start,
+    common_step,
+    distance,
+    distance_left_out,
+    norms,
+    unit_centers,
+)
 from .kernels.consensus import COUPLINGS, prox, singular_values, update_dual, weight_of_threshold
 from .kernels.embedding import spectral_start, update_embedding
 from .kernels.graph import Graph, build_graph
@@ -40,10 +50,13 @@ Array = np.ndarray
 
 ALIGNMENTS = ("loop", "init", "none")
 LABEL_SOURCES = ("projection", "embedding")
+CENTERS = ("auto", "own", "common")
 SCALES = ("none", "client", "global", "tfidf")
 POOLED = ("global", "tfidf")  # scales that the clients agree on before they say hello
 LEAST_WEIGHT = 0.3  # of a column that no projection uses
-PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "number")
+GATHERINGS = 3  # steps of k-means over the rows of all clients
+CLEARLY = 0.9  # own centres are taken where rows are nearer to them than this part of the way to the common ones
+PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "gather", "number")
 
 
 # ---------------------------------------------------------------------------------------------------- settings
@@ -78,6 +91,7 @@ class Hyper:
     align: str = "loop"
     n_neighbors: int | str = "auto"
     bandwidth: float | None = None
+    one_sided: float = 0.25
     step_size: float | None = None
     n_inner: int = 5
     max_iter: int = 50
@@ -87,6 +101,7 @@ class Hyper:
     center: bool | str = "auto"
     reweigh: int = 0
     labels_from: str = "projection"
+    centers: str = "auto"
     n_init: int = 10
     message_dtype: str | None = None
     seed: int = 0
@@ -104,6 +119,7 @@ class Hyper:
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), Real, "None or a finite number above 0", lambda v: v > 0)
         _check_number("schatten_p", self.schatten_p, Real, "a number with 0 < p <= 1", lambda v: 0 < v <= 1)
+        _check_number("one_sided", self.one_sided, Real, "a number above 0 and at most 1", lambda v: 0 < v <= 1)
         if self.n_neighbors != "auto":
             wanted = '"auto" or a whole number of at least 1'
             _check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
@@ -111,13 +127,26 @@ class Hyper:
             raise ValueError(f'center must be True, False or "auto", got {self.center!r}')
         if self.message_dtype not in (None, "float32"):
             raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
-        choices = {"coupling": COUPLINGS, "align": ALIGNMENTS, "scale": SCALES, "labels_from": LABEL_SOURCES}
+        choices = {
+            "coupling": COUPLINGS, "align": ALIGNMENTS, "scale": SCALES, "labels_from": LABEL_SOURCES,
+            "centers": CENTERS,
+        }  # fmt: skip
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 options = ", ".join(map(repr, allowed))
                 raise ValueError(f"{name} must be one of {options}, got {getattr(self, name)!r}")
         if self.scale == "tfidf" and self.center not in (False, "auto"):
             raise ValueError('center must be False or "auto" with scale="tfidf": rows of unit length are not centred')
+        if self.centers == "common" and not self.shares_centers:
+            raise ValueError(
+                'centers="common" needs the frame that all clients share: take align="loop" or "init" and '
+                'labels_from="projection"'
+            )
+
+    @property
+    def shares_centers(self) -> bool:
+        """Whether clients look for common centres: only projections in a common frame can have some."""
+        return self.centers != "own" and self.align != "none" and self.labels_from == "projection"
 
 
 def _check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[[Any], bool]) -> None:
@@ -144,6 +173,7 @@ class Uplink:
     cut: float | None = None  # round: Tr(FᵀLF), for the log
     misfit: float | None = None  # round: ||F - XW||², for the log
     centers: Array | None = None  # finish: k x k, in the client's order of cluster size
+    sums: Array | None = None  # gather: k x k, sums of the normalised projections nearest to each common centre, over n
     columns: Array | None = None  # survey: d, salted hashes of the columns' names
     aliases: Array | None = None  # survey: d, the same without capitals, blanks and signs; left out where no names
     kinds: Array | None = None  # survey: d, what the columns hold, as numbers of `survey.KINDS`
@@ -170,6 +200,7 @@ class Downlink:
     ridge: float | None = None  # prepare: rho/(2 omega alpha) of this client
     guide: Array | None = None  # round: Z - Y/rho, d x k
     rotation: Array | None = None  # round, finish: k x k, turns F and W to the common frame
+    centers: Array | None = None  # gather, number: k x k, common centres; left out where every client keeps its own
     order: Array | None = None  # number: the client's cluster that takes each common number, k
     findings: Array | None = None  # verdict: f x 5, how this client's columns differ from the others'
 
@@ -206,6 +237,7 @@ class ClientState:
     F: Array | None = None  # n x k
     W: Array | None = None  # d x k
     round_no: int = 0
+    E: Array | None = None  # n x k, normalised projections, from finish to number
     model: ClientModel | None = None
     labels: Array | None = None  # n
 
@@ -263,6 +295,9 @@ def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[
         return client_step(client, message, hyper)
     if message.phase == "finish":
         return finish_client(_turn(client, message.rotation), hyper)
+    if message.phase == "gather":
+        assert client.E is not None and message.centers is not None
+        return client, Uplink(sums=cluster_sums(client.E, message.centers))
     if message.phase == "number":
         return _number(client, message, hyper), Uplink()
     raise ValueError(f"unknown phase {message.phase!r}; this client knows {', '.join(PHASES)}")
@@ -301,7 +336,7 @@ def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientStat
     assert message.scale is not None and message.ridge is not None
     rows, k = client.rows, hyper.n_clusters
     n = rows.shape[0]
-    graph = client.graph or build_graph(rows.X, hyper.n_neighbors, hyper.bandwidth)
+    graph = client.graph or build_graph(rows.X, hyper.n_neighbors, hyper.bandwidth, hyper.one_sided)
     sizes = graph.component_sizes
     if len(sizes) > 1 and client.graph is None:
         warnings.warn(_components_message(client.client_id, sizes, k), UserWarning, stacklevel=2)
@@ -365,9 +400,9 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     if client.scaling is not None:
         W, mean = client.scaling.fold(W, mean)
     stretch, keep = (None, None) if client.scaling is None else (client.scaling.stretch, client.scaling.keep)
-    E = F / _norms(F) if hyper.labels_from == "embedding" else project(X, W, mean, keep)
+    E = F / norms(F) if hyper.labels_from == "embedding" else project(X, W, mean, keep)
     seed = int(stream(hyper.seed, client.client_id, "kmeans").integers(2**31))
-    centers = _unit_centers(E, k, hyper.n_init, seed)
+    centers = unit_centers(E, k, hyper.n_init, seed)
     model = ClientModel(W, centers, 0.0, mean, stretch, keep)
     labels = (E @ centers.T).argmax(axis=1) if hyper.labels_from == "embedding" else assign(X, model)
     sizes = np.bincount(labels, minlength=k)
@@ -382,33 +417,28 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
     centers = centers[order]
     labels = np.argsort(order)[labels]
-    spread = float(np.square(E - centers[labels], dtype=np.float64).sum(axis=1).mean())
-    model = replace(model, centers=centers, spread=spread)
-    return replace(client, model=model, labels=labels), Uplink(centers=centers)
-
-
-def _unit_centers(E: Array, k: int, n_init: int, seed: int) -> Array:
-    """Centres of unit norm among rows of unit norm: the nearest one has the largest cosine; (n, k) -> (k, k).
-
-    Rows of zeros have no direction: a centre spent on them could win no other row. Where there are no more different
-    rows than centres, the rows are the centres and the last one is repeated.
-    """
-    distinct = np.unique(E[E.any(axis=1)], axis=0)
-    if len(distinct) == 0:
-        return np.eye(k, E.shape[1], dtype=E.dtype)
-    if len(distinct) <= k:
-        return distinct[np.minimum(np.arange(k), len(distinct) - 1)]
-    centers = KMeans(k, n_init=n_init, random_state=seed).fit(E[E.any(axis=1)]).cluster_centers_
-    return centers / _norms(centers)
+    return replace(client, E=E, model=replace(model, centers=centers), labels=labels), Uplink(centers=centers)
 
 
 def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
-    assert client.model is not None and client.labels is not None and message.order is not None
+    """Take the common numbers; of the centres, the common ones unless the client's own are clearly nearer."""
+    E, labels = client.E, client.labels
+    assert client.model is not None and E is not None and labels is not None and message.order is not None
     model = replace(client.model, centers=client.model.centers[message.order])
-    from_embedding = hyper.labels_from == "embedding"
-    # the very code of predict, so that equal centres are told apart the same way
-    labels = np.argsort(message.order)[client.labels] if from_embedding else assign(client.X, model)
-    return replace(client, model=model, labels=labels)
+    labels = np.argsort(message.order)[labels]
+    common = message.centers
+    if common is not None and (hyper.centers == "common" or _prefers(E, labels, common)):
+        model = replace(model, centers=common.astype(E.dtype))
+    if hyper.labels_from == "projection":  # the very code of predict, so that equal centres are told apart the same way
+        labels = assign(client.X, model)
+    spread = float(np.square(E - model.centers[labels], dtype=np.float64).sum(axis=1).mean())
+    return replace(client, E=None, model=replace(model, spread=spread), labels=labels)
+
+
+def _prefers(E: Array, labels: Array, common: Array) -> bool:
+    """Whether common centres suit these rows: own ones must be clearly nearer, to rows they were not made of."""
+    seen = E.any(axis=1)  # a row of zeros is as far from all centres
+    return distance_left_out(E[seen], labels[seen], len(common)) >= CLEARLY * distance(E[seen], common)
 
 
 def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
@@ -420,13 +450,6 @@ def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
 
 
 BLOCK = 16_384  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
-
-
-def _norms(Y: Array) -> Array:
-    """Norm of each row, 1 for a zero row, which then stays zero; (n, k) -> (n, 1)."""
-    norm = np.sqrt(np.einsum("ij,ij->i", Y, Y, dtype=np.float64))[:, None].astype(Y.dtype, copy=False)
-    norm[norm == 0] = 1
-    return norm
 
 
 class NotFiniteError(ValueError):
@@ -454,7 +477,7 @@ def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> 
 
     def answer(block: Any) -> Array:
         Y = _finite(Rows(block, mean) @ W)
-        return Y / _norms(Y)
+        return Y / norms(Y)
 
     return _blockwise(X, keep, answer)
 
@@ -480,7 +503,7 @@ def memberships(X: Any, model: ClientModel) -> Array:
     def answer(block: Any) -> Array:
         rows = Rows(block, model.mean)
         score = (rows @ V).astype(np.float64)  # cosine to each centre, times the row's norm
-        gap = (score - score.max(axis=1, keepdims=True)) / _norms(_finite(rows @ model.W))
+        gap = (score - score.max(axis=1, keepdims=True)) / norms(_finite(rows @ model.W))
         P = np.exp(gap / variance)
         return (P / P.sum(axis=1, keepdims=True)).astype(V.dtype, copy=False)
 
@@ -729,8 +752,8 @@ def finishes(server: ServerState) -> dict[str, Downlink]:
     }
 
 
-def numbering(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper) -> dict[str, Downlink]:
-    """One `number` message per client, so that the same concept has the same number everywhere.
+def numbering(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper) -> dict[str, Array]:
+    """Which cluster of each client takes each number, so that the same concept has the same number everywhere.
 
     Clusters are compared by W_t c, their centre seen from the features, which no rotation changes. Without
     alignment every client keeps its own order, largest cluster first.
@@ -742,4 +765,24 @@ def numbering(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper) 
     else:
         place = {cid: t for t, cid in enumerate(server.client_ids)}
         orders = match_clusters([C @ server.W[:, :, place[cid]].T for cid, C in zip(ids, centers, strict=True)])
-    return {cid: Downlink("number", order=order) for cid, order in zip(ids, orders, strict=True)}
+    return dict(zip(ids, orders, strict=True))
+
+
+def first_centers(orders: Mapping[str, Array], uplinks: Mapping[str, Uplink]) -> Array:
+    """Common centres to begin with: the mean of the centres that got the same number."""
+    return common_start([np.asarray(uplinks[cid].centers)[order] for cid, order in orders.items()])
+
+
+def gatherings(centers: Array, client_ids: Iterable[str], turn: int) -> dict[str, Downlink]:
+    """One `gather` message per client, the same for all; `turn` tells one from the next."""
+    return dict.fromkeys(client_ids, Downlink("gather", round_no=turn, centers=centers))
+
+
+def next_centers(centers: Array, uplinks: Mapping[str, Uplink]) -> Array:
+    """Common centres after a step of k-means over the rows of all clients that answered."""
+    return common_step(centers, [np.asarray(uplinks[cid].sums) for cid in sorted(uplinks)])
+
+
+def numbers(orders: Mapping[str, Array], centers: Array | None) -> dict[str, Downlink]:
+    """One `number` message per client: its order, and the common centres if there are any."""
+    return {cid: Downlink("number", order=order, centers=centers) for cid, order in orders.items()}

@@ -176,7 +176,7 @@ def test_order_of_rows_and_turns_of_features_do_not_matter(rng):
 
 def test_the_embedding_is_that_of_fmtc_without_alpha():
     X, _ = blobs(5, distance=3.0)
-    model = FMTC(K, alpha=1e-9, max_iter=3, random_state=0).fit(X)
+    model = FMTC(K, alpha=1e-9, max_iter=3, one_sided=1, random_state=0).fit(X)
     alone = StSC(K, random_state=0).fit(X)
     begin = 0
     for cid, part in X.items():

@@ -37,6 +37,8 @@ SETTINGS: dict[str, tuple[Any, ...]] = {  # one by one, all else as in the defau
     "schatten_p": (1.0, 0.8, 0.5, 0.3),
     "beta": (0, 0.05, 0.15, 0.4),
     "labels_from": ("projection", "embedding"),
+    "centers": ("own", "common", "auto"),
+    "one_sided": (1.0, 0.5, 0.25, 0.1),
     "reweigh": (0, 10),
     "n_neighbors": (5, 10, 20, 40),
     "max_iter": (5, 10, 20, 50, 100),

@@ -58,11 +58,14 @@ def cells(
     seeds: Iterable[int] = (0,),
     trials: int = 0,
 ) -> list[Cell]:
-    """All cells of a comparison, data set by data set; `trials` settings for the oracle besides the default one."""
+    """All cells of a comparison, data set by data set.
+
+    `trials` settings for the oracle besides the default one, spread evenly over each method's list.
+    """
     if not 0 <= trials <= TRIALS:
         raise ValueError(f"trials must lie between 0 and {TRIALS}, got {trials}")
     methods, seeds = list(methods), list(seeds)
-    named = ["default", *map(str, range(trials))]
+    named = ["default", *(str(i * TRIALS // trials) for i in range(trials))]
     return [
         Cell(data, method, trial, split, seed)
         for data in datasets
@@ -284,6 +287,6 @@ def code_digest() -> str:
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] not in ("cli", "bench"):
+        if path.relative_to(root).parts[0] not in ("cli", "bench", "report"):
             digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]

@@ -30,7 +30,8 @@ TITLES = {
 }  # fmt: skip
 WHAT = {
     "align": "alignment", "coupling": "coupling", "schatten_p": "Schatten p", "beta": "beta",
-    "labels_from": "labels from", "reweigh": "columns weighed after",
+    "labels_from": "labels from", "centers": "centres", "one_sided": "one-sided edges",
+    "reweigh": "columns weighed after",
     "n_neighbors": "neighbours", "max_iter": "rounds at most",
     "order": "order of clients, drawn", "n_clients": "number of clients", "rows": "rows per client",
 }  # fmt: skip

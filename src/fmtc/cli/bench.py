@@ -1,18 +1,22 @@
-"""Commands that compare methods on data sets with known classes: bench smoke, run, paper, printed."""
+"""Commands that compare methods on data sets with known classes: bench smoke, run, paper, printed, report."""
 
 from __future__ import annotations
 
 import time
+import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from .program import Group, Option, main_group
+from ..report import needs_jinja, write_page
+from ..report.page import PAGE, lasted
+from .program import Group, Option, free_path, main_group
 from .words import Words, new_table, plural, print_json
 
 if TYPE_CHECKING:
@@ -197,6 +201,41 @@ def printed(as_json: bool) -> None:
             words.say(f"- {line}")
 
 
+@bench.command(
+    "report",
+    short_help="Make a page of results, to look at in a browser.",
+    epilog="""\b
+Examples:
+  fmtc bench report
+  fmtc bench report bench --out comparison.html --open
+  fmtc bench report results --json | python -m json.tool""",
+)
+@click.argument("results", type=click.Path(path_type=Path), default=Path("results"))
+@click.option("--out", type=click.Path(path_type=Path), cls=Option,
+              help="File to write.  [default: RESULTS/report.html]")  # fmt: skip
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+@click.option("--open", "open_it", is_flag=True, cls=Option, help="Show it in your browser.")
+def report_(results: Path, out: Path | None, force: bool, open_it: bool, as_json: bool) -> None:
+    """Make a page of results: one HTML file that needs no network, to look at in a browser.
+
+    RESULTS is the --out folder of `fmtc bench paper` (`results` unless given), `fmtc bench run` or `fmtc bench smoke`.
+    Nothing is run. The page has a table of all methods and data sets to sort and filter, mean ranks, ablations, the
+    figures of the folder, and all cells to save. With --json, everything the page says is printed too.
+    """
+    needs_jinja()
+    from ..report.bench import render_results, summarise_results
+
+    summary = summarise_results(results)
+    path = results / PAGE if out is None else free_path(out, force)  # what is in the folder of results is ours
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_page(summary, path, render_results)
+    Words().say(f"wrote {path}: {decimal(path.stat().st_size)}")
+    if open_it:
+        webbrowser.open(path.resolve().as_uri())
+    if as_json:
+        print_json({"out": str(path)} | {name: value for name, value in summary.items() if name != "files"})
+
+
 def _run(
     words: Words,
     wanted: list[Cell],
@@ -286,18 +325,8 @@ class _Bar:
         elif row is not None:
             self.done += 1
             left = (time.monotonic() - self.started) / self.done * (self.total - self.done)
-            place = f"{self.done} of {self.total}, about {_duration(left)} left"
+            place = f"{self.done} of {self.total}, about {lasted(left)} left"
             self.words.say(f"{cell}: {row['status']}, {row['seconds']:.1f} s; {place}")
-
-
-def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 100
-        else f"{seconds / 60:.0f} min"
-        if seconds < 6000
-        else f"{seconds / 3600:.1f} h"
-    )
 
 
 def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide: bool) -> Table:

@@ -20,7 +20,7 @@ from .. import __version__
 from ..estimator import FMTC
 from ..kernels.consensus import COUPLINGS
 from ..runtime.driver import ClientError, FederationError
-from ..steps import ALIGNMENTS, LABEL_SOURCES, SCALES, Hyper
+from ..steps import ALIGNMENTS, CENTERS, LABEL_SOURCES, SCALES, Hyper
 from ..tables import nearest_names
 from .words import show
 
@@ -281,6 +281,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "align": (click.Choice(ALIGNMENTS), "Turn the silos to a common frame: each round, once, or never."),
     "n_neighbors": (_CountOrAuto(), "Neighbours in each silo's graph; auto is max(10, sqrt(rows)/2)."),
     "bandwidth": (float, "Width of the Gaussian edge weights; left out, the mean distance to the neighbours."),
+    "one_sided": (float, "Weight of an edge where only one of two rows counts the other as a neighbour; 1: the paper."),
     "n_inner": (int, "Steps on the embedding in each round."),
     "max_iter": (int, "Largest number of rounds."),
     "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
@@ -292,6 +293,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "center": (click.Choice(["auto", "yes", "no"]), "Subtract each silo's column means; auto: unless sparse."),
     "reweigh": (int, "Weigh the columns by their use after so many rounds, and go on; 0: never."),
     "labels_from": (click.Choice(LABEL_SOURCES), "Cluster the projected rows, or the embedding (the paper)."),
+    "centers": (click.Choice(CENTERS), "Centres of each silo: its own, common ones of all, or the better of the two."),
     "n_init": (int, "Restarts of k-means."),
     "rho": (float, "Switches to the paper's absolute units of alpha, beta and rho."),
     "step_size": (float, "The paper's eta; left out, 1/(2 + alpha)."),

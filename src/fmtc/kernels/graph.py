@@ -38,7 +38,12 @@ def resolve_neighbors(n_neighbors: int | str, n: int) -> int:
 
 
 def knn_affinity(
-    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, *, stretch: float = 1.0
+    X: Any,
+    n_neighbors: int | str = "auto",
+    bandwidth: float | None = None,
+    *,
+    stretch: float = 1.0,
+    one_sided: float = 1.0,
 ) -> sp.csr_array:
     """Gaussian weights on the k-nearest-neighbour graph, rows joined when either counts the other (Eq. 1).
 
@@ -52,17 +57,24 @@ def knn_affinity(
         The kernel's sigma, in the units of X. Left out, it is the mean distance over the neighbour pairs.
     stretch : float
         Times which the mean distance is taken.
+    one_sided : float
+        Times which an edge is taken where one of two rows counts the other and not the other way round: 1 in the
+        paper. Less keeps rows that are near to everybody from joining everything.
 
     Returns
     -------
     csr_array of shape (n, n)
-        Symmetric, zero diagonal, entries in [1e-12, 1].
+        Symmetric, zero diagonal, entries in [1e-12 one_sided, 1].
     """
-    return knn_weights(X, n_neighbors, bandwidth, stretch)[0]
+    return knn_weights(X, n_neighbors, bandwidth, stretch, one_sided)[0]
 
 
 def knn_weights(
-    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, stretch: float = 1.0
+    X: Any,
+    n_neighbors: int | str = "auto",
+    bandwidth: float | None = None,
+    stretch: float = 1.0,
+    one_sided: float = 1.0,
 ) -> tuple[sp.csr_array, float]:
     """`knn_affinity`, and the bandwidth it took."""
     n = X.shape[0]
@@ -71,7 +83,10 @@ def knn_weights(
     if bandwidth is None:
         bandwidth = stretch * float(distance.mean(dtype=np.float64)) or 1.0  # all rows equal: any width gives weight 1
     directed = _gaussian(distance, neighbor, bandwidth, X)
-    return sp.csr_array(directed.maximum(directed.T)), bandwidth
+    either = sp.csr_array(directed.maximum(directed.T))
+    if one_sided != 1:
+        either = sp.csr_array(one_sided * either + (1 - one_sided) * directed.minimum(directed.T))
+    return either.astype(X.dtype, copy=False), bandwidth
 
 
 def cross_affinity(X_new: Any, X: Any, n_neighbors: int | str, bandwidth: float) -> sp.csr_array:
@@ -117,9 +132,11 @@ def normalized_laplacian(affinity: sp.csr_array) -> sp.csr_array:
     return sp.csr_array(eye - D @ affinity @ D)
 
 
-def build_graph(X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None) -> Graph:
+def build_graph(
+    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, one_sided: float = 1.0
+) -> Graph:
     """Affinity, Laplacian and connected components of one client's rows (Eq. 1-2)."""
-    return graph_of(knn_affinity(X, n_neighbors, bandwidth))
+    return graph_of(knn_affinity(X, n_neighbors, bandwidth, one_sided=one_sided))
 
 
 def graph_of(affinity: sp.csr_array) -> Graph:

@@ -1,53 +1,5 @@
-"use strict";
-(() => {
-  const $ = (selector, from = document) => from.querySelector(selector);
-  const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
-  const data = JSON.parse($("#data").textContent);
-  const root = document.documentElement;
-  const say = (words) => { $("#live").textContent = words; };
-  const plural = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
-
-  // ------------------------------------------------------------------------------------------------- theme
-  const wanted = matchMedia("(prefers-color-scheme: dark)");
-  const kept = () => { try { return localStorage.getItem("fmtc-theme"); } catch { return null; } };
-  function setTheme(theme) {
-    root.dataset.theme = theme;
-    $("#theme").setAttribute("aria-pressed", String(theme === "dark"));
-    repaint();
-  }
-  $("#theme").addEventListener("click", () => {
-    const theme = root.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem("fmtc-theme", theme); } catch { /* a browser that keeps nothing */ }
-    setTheme(theme);
-  });
-  wanted.addEventListener("change", () => { if (!kept()) setTheme(wanted.matches ? "dark" : "light"); });
-
-  // ------------------------------------------------------------------------------------------------ tables
-  for (const table of $$("table.sortable")) {
-    const heads = $$("thead th", table);
-    for (const button of $$(".sort", table)) {
-      button.addEventListener("click", () => {
-        const head = button.closest("th"), column = heads.indexOf(head);
-        const numeric = head.classList.contains("num"), was = head.getAttribute("aria-sort");
-        const up = was ? was === "descending" : !numeric; // numbers: the largest first
-        heads.forEach((other) => other.removeAttribute("aria-sort"));
-        head.setAttribute("aria-sort", up ? "ascending" : "descending");
-        const key = (row) => {
-          const cell = row.cells[column], value = cell.dataset.value;
-          if (value !== undefined) return value === "" ? null : Number(value);
-          return numeric ? null : cell.textContent.trim();
-        };
-        const rows = $$("tbody tr", table).map((row) => [key(row), row]);
-        rows.sort(([a], [b]) => {
-          if (a === null || b === null) return (a === null) - (b === null); // what is not known comes last
-          const order = typeof a === "number" ? a - b : a.localeCompare(b, "en", { numeric: true });
-          return up ? order : -order;
-        });
-        $("tbody", table).append(...rows.map(([, row]) => row));
-        say(`Sorted by ${button.textContent.trim()}, ${up ? "ascending" : "descending"}`);
-      });
-    }
-  }
+(() => { // the page of a run
+  const { $, $$, data, root, say, plural, start } = common;
 
   // ------------------------------------------------------------------------------------------------ points
   const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0)).buffer;
@@ -395,49 +347,5 @@
   const fit = new ResizeObserver((entries) => entries.forEach((entry) => chart(entry.target)));
   charts.forEach((box) => fit.observe(box));
 
-  // -------------------------------------------------------------------------------------------------- copy
-  async function copy(text) {
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch { // no permission, or a browser that has no clipboard for files
-      const area = document.createElement("textarea");
-      area.value = text;
-      document.body.append(area);
-      area.select();
-      const done = document.execCommand("copy");
-      area.remove();
-      if (!done) throw new Error("not copied");
-    }
-  }
-  $("#copy").addEventListener("click", async () => {
-    const button = $("#copy");
-    try {
-      await copy($("#code").textContent);
-      button.textContent = "Copied";
-    } catch {
-      getSelection().selectAllChildren($("#code"));
-      button.textContent = "Selected: press Ctrl C";
-    }
-    say(button.textContent);
-    button.focus();
-    setTimeout(() => { button.textContent = "Copy"; }, 2000);
-  });
-
-  // ------------------------------------------------------------------------------------------------- print
-  let before = null;
-  addEventListener("beforeprint", () => {
-    before = { theme: root.dataset.theme, closed: $$("details.legend:not([open])") };
-    setTheme("light");
-    before.closed.forEach((one) => { one.open = true; });
-    panels.forEach((panel) => panel.draw());
-  });
-  addEventListener("afterprint", () => {
-    if (!before) return;
-    setTheme(before.theme);
-    before.closed.forEach((one) => { one.open = false; });
-    before = null;
-  });
-
-  setTheme(kept() || (wanted.matches ? "dark" : "light"));
-  requestAnimationFrame(() => { root.dataset.ready = String(Math.round(performance.now())); });
+  start({ repaint, print: () => panels.forEach((panel) => panel.draw()) });
 })();

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..runtime.wire import write_file
 
 PAGE = "report.html"
 HERE = Path(__file__).parent
-COLOURS, SHAPES = 12, 4  # of --c0 … --c11 in page.css, and of the marks that page.js draws
+COLOURS, SHAPES = 12, 4  # of --c0 … --c11 in common.css, and of the marks that page.js draws
 
 
 def needs_jinja() -> Any:
@@ -24,7 +24,7 @@ def needs_jinja() -> Any:
     try:
         import jinja2
     except ImportError as error:
-        raise ImportError("the page of a run needs jinja2: pip install 'fmtc[report]'") from error
+        raise ImportError("a page needs jinja2: pip install 'fmtc[report]'") from error
     return jinja2
 
 
@@ -45,6 +45,25 @@ def render(summary: Mapping[str, Any]) -> str:
     >>> from fmtc.report import render, summarise
     >>> page = render(summarise("run"))  # doctest: +SKIP
     """
+    return compose("page", summary, _data(summary))
+
+
+def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Any page: a template with the common style and script and its own, all inside one HTML file.
+
+    Parameters
+    ----------
+    name : str
+        Of the template, its style and its script: ``name.html``, ``name.css`` and ``name.js`` of this folder.
+    summary : mapping
+        What the template shows.
+    data : mapping
+        What the script needs, in what JSON knows.
+
+    Returns
+    -------
+    str
+    """
     jinja2 = needs_jinja()
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE),
@@ -53,21 +72,24 @@ def render(summary: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"bytes": decimal, "mark": mark, "shade": shade, "written": written}
-    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    environment.filters |= {"bytes": decimal, "lasted": lasted, "mark": mark, "shade": shade, "written": written}
+    style, script = (
+        "".join((HERE / f"{part}.{kind}").read_text(encoding="utf-8") for part in ("common", name))
+        for kind in ("css", "js")
+    )
     return str(
-        environment.get_template("page.html").render(
+        environment.get_template(f"{name}.html").render(
             **summary,
             style=jinja2.utils.markupsafe.Markup(style),
             script=jinja2.utils.markupsafe.Markup(script),
             policy=_policy(style, script),
-            data=jinja2.utils.markupsafe.Markup(_embedded(_data(summary))),
+            data=jinja2.utils.markupsafe.Markup(_embedded(data)),
         )
     )
 
 
-def write_page(summary: Mapping[str, Any], path: Path) -> None:
-    """Write the page of a summary, whole or not at all."""
+def write_page(summary: Mapping[str, Any], path: Path, render: Callable[[Mapping[str, Any]], str] = render) -> None:
+    """Write the page of a summary, whole or not at all; `render` makes it."""
     write_file(path, render(summary).encode("utf-8", "replace"))
 
 
@@ -75,6 +97,13 @@ def written(value: float, form: str) -> str:
     """A number as people write it: commas, a true minus sign, and no sign before a zero."""
     text = f"{value:,}" if form == "%d" else form % value
     return text.lstrip("+-") if not text.strip("+-0.") else text.replace("-", "−") if "e" not in text else text
+
+
+def lasted(seconds: float) -> str:
+    """A time in the unit it is read in: such as 12 s, 34 min, 5.6 h."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def shade(fit: float) -> str:

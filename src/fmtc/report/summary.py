@@ -17,6 +17,7 @@ from ..estimator import FMTC
 from ..models import load
 from ..runs import REPORT_FORMAT
 from ..runtime.wire import FileError, check_schema, jsonable, read_json, read_tensors
+from ..steps import GATHERINGS, Hyper
 
 Array = np.ndarray
 
@@ -55,6 +56,7 @@ SENT: dict[str, dict[str, tuple[str, str]]] = {
         "misfit": ("1", "how well the features explain the embedding"),
     },
     "finish": {"centers": ("k x k", "cluster centres in the projection")},
+    "gather": {"sums": ("k x k", "sums of projected rows nearest to each common centre")},
     "at any time": {"error": ("a word", "the kind of error, where one happens")},
 }
 
@@ -139,6 +141,11 @@ class _Run:
         if self.model is None:
             return sorted({*self.report["client_ids"], *self.report["missing"]})
         return [line["silo"] for line in self.report["silos"]] + list(self.report.get("missing", ()))
+
+    @property
+    def has_company(self) -> bool:
+        """Whether there are other silos; the report of one in a federation has no word on how the run ended."""
+        return len(self.names) > 1 or self.report["converged"] is None
 
 
 def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
@@ -397,6 +404,9 @@ def _sent(run: _Run) -> list[dict[str, Any]]:
     # columns before tfidf chose among them, which a coordinator is not told
     wide: int | None = run.report.get("n_features", None if scale == "tfidf" else d)
     asked = {"hello", "round", "finish"} | ({"moments"} if scale in ("global", "tfidf") else set())
+    framed = {name: settings[name] for name in ("align", "labels_from", "centers") if name in settings}
+    if Hyper(**{"centers": "own"} | framed).shares_centers and run.has_company:
+        asked.add("gather")
     if run.model is None:
         asked |= {"survey", "at any time"}
     entry = 4 if settings.get("message_dtype") == "float32" else run.itemsize
@@ -411,7 +421,7 @@ def _sent(run: _Run) -> list[dict[str, Any]]:
                 continue
             count, size = counts[shape], {"W": entry, "centers": run.itemsize}.get(field, NUMBER)
             again = phase == "hello" and 0 < settings.get("reweigh", 0) < rounds  # columns are weighed once on the way
-            times = rounds if phase == "round" else 1 + again
+            times = {"round": rounds, "gather": GATHERINGS}.get(phase, 1 + again)
             found.append(
                 {
                     "phase": phase,

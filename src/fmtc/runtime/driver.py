@@ -12,10 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..kernels.scaling import Scaling
 from ..steps import (
+    GATHERINGS,
     POOLED,
     Downlink,
     Hyper,
@@ -24,7 +26,11 @@ from ..steps import (
     downlinks,
     feature_weights,
     finishes,
+    first_centers,
+    gatherings,
+    next_centers,
     numbering,
+    numbers,
     open_server,
     pooled_scaling,
     preparations,
@@ -37,6 +43,8 @@ from ..steps import (
 from .wire import FileError, check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
 
 logger = logging.getLogger(__name__)
+
+Array = np.ndarray
 
 CHECKPOINT_FORMAT = 2
 
@@ -231,7 +239,9 @@ def run(
 
     converged, reason = stopped
     finished = _ask(transport, finishes(server), quorum, "finishing")
-    numbered = _ask(transport, numbering(server, finished.uplinks, hyper), quorum, "numbering its clusters")
+    orders = numbering(server, finished.uplinks, hyper)
+    common = _common_centers(transport, orders, finished.uplinks, quorum) if hyper.shares_centers else None
+    numbered = _ask(transport, numbers(orders, common), quorum, "numbering its clusters")
     missing = set(transport.client_ids) - set(numbered.uplinks)
     return Result(server, history, converged, reason, tuple(sorted(missing)))
 
@@ -246,6 +256,19 @@ def _open(transport: Transport, hyper: Hyper, weights: Mapping[str, float] | Non
         ids = _ask(transport, rescalings(scaling, sorted(summed.uplinks)), quorum, "scaling its columns").uplinks
     hellos = _ask(transport, dict.fromkeys(ids, Downlink("hello")), quorum, "saying hello")
     return open_server(hellos.uplinks, hyper, weights, scaling)
+
+
+def _common_centers(
+    transport: Transport, orders: Mapping[str, Array], finished: Mapping[str, Uplink], quorum: int
+) -> Array | None:
+    """Centres for all clients, by k-means over everybody's projections; None where there is one client."""
+    if len(orders) < 2:
+        return None
+    centers = first_centers(orders, finished)
+    for turn in range(1, GATHERINGS + 1):
+        gathered = _ask(transport, gatherings(centers, orders, turn), quorum, "looking for common centres")
+        centers = next_centers(centers, gathered.uplinks)
+    return centers
 
 
 def _reweigh(transport: Transport, server: ServerState, hyper: Hyper, quorum: int) -> ServerState:
@@ -304,7 +327,7 @@ def _stop_reason(history: tuple[RoundRecord, ...], hyper: Hyper) -> tuple[bool, 
 ROUND = "round-" + 5 * "[0-9]"
 CLIENTS = "clients"  # folder inside a round: a client may be called "server"
 _ARRAYS = ("omega", "W", "Z", "Y", "losses", "answered")
-_FREE_TO_CHANGE = {"max_iter", "tol", "n_init", "labels_from"}  # settings a resumed run may set anew
+_FREE_TO_CHANGE = {"max_iter", "tol", "n_init", "labels_from", "centers"}  # settings a resumed run may set anew
 
 
 def _save(

@@ -529,7 +529,7 @@ class FmtcExecutor(Executor):
         turned = client.model is not None  # by an earlier finish
         if message.phase in ("round", "finish") and (client.round_no != message.last_round or turned):
             client = read_client(folder / _state_name(message.last_round), client)
-        if message.phase == "number" and self.finished is not None:
+        if message.phase in ("gather", "number") and self.finished is not None:
             client = self.finished  # the order is that of the finish, also when it is told twice
         return client
 

@@ -21,6 +21,7 @@ UPLINKS = {
     "prepare": (),
     "round": ("W", "cut", "misfit"),
     "finish": ("centers",),
+    "gather": ("sums",),
     "number": (),
     "end": (),
 }
@@ -33,7 +34,8 @@ DOWNLINKS = {
     "prepare": ("scale", "ridge"),
     "round": ("guide", "[rotation]"),
     "finish": ("[rotation]",),
-    "number": ("order",),
+    "gather": ("centers",),
+    "number": ("order", "[centers]"),
     "end": (),
 }
 
@@ -72,6 +74,7 @@ def check_downlink(message: Downlink, d: int, k: int) -> None:
         error = float(np.abs(message.rotation.T @ message.rotation - np.eye(k)).max())
         if error > 1e-3:
             raise RefusedError(f"rotation is not one: R'R differs from I by {error:.1e}")
+    _check_array("centers", message.centers, (k, k))
     order = message.order
     if order is not None:
         _check_array("order", order, (k,), kinds="iu")
@@ -105,7 +108,8 @@ def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
     for name in ("cut", "misfit"):
         _check_number(name, getattr(uplink, name))
     _check_array("W", uplink.W, () if asked.guide is None else asked.guide.shape)
-    _check_array("centers", uplink.centers, (k, k))
+    for name in ("centers", "sums"):
+        _check_array(name, getattr(uplink, name), (k, k))
     if asked.phase == "survey":
         _check_survey(uplink)
     for name in ("means", "squares", "document_counts"):

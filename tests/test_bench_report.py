@@ -1,0 +1,481 @@
+"""The page of a comparison: its numbers without a browser. What a browser makes of it is in tests/browser."""
+
+import base64
+import json
+import re
+import struct
+import zlib
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from fmtc.bench import paper, tables
+from fmtc.bench.evidence import COLUMNS, DATASETS, TRIED, ablations, compact
+from fmtc.bench.grid import Cell, Store
+from fmtc.bench.methods import METHODS
+from fmtc.bench.results import write_results
+from fmtc.bench.summary import mean_ranks, summarise
+from fmtc.report import page
+from fmtc.report.bench import FIGURES, render_results, summarise_results
+from fmtc.runtime.wire import FileError, write_json
+
+HOSTILE = "<script>alert(1)</script>"
+PNG = b"\x89PNG\r\n\x1a\n" + b"".join(
+    struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+    for kind, body in (
+        (b"IHDR", struct.pack(">IIBBBBB", 3, 2, 8, 0, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0abc" * 2)), (b"IEND", b"")
+    )
+)  # fmt: skip
+
+
+def row(dataset, method, acc=0.5, *, trial="default", split=0, status="ok", seconds=1.5):
+    """A row as `run_cells` gives it."""
+
+    def part(value):
+        return {"mean": {"acc": value, "nmi": value / 2, "ri": 0.9, "ari": value / 4, "ri_one_cluster": 0.1}}
+
+    cell = Cell(dataset, method, trial, split)
+    about = {"dataset": dataset, "method": method, "trial": trial, "split": split, "seed": 0, "status": status}
+    about |= {"seconds": 2.0, "machine": "a machine", "code": "0123", "versions": {"fmtc": "1"}, "error": None}
+    about |= {"key": cell.key if trial == "default" and method in METHODS else ""}
+    if status != "ok":
+        return about | {"error": f"ValueError: {method} broke on {dataset}"}
+    scores = {"train": part(acc), "test": part(acc - 0.02) | {"acc_frozen": acc - 0.05}, "vote": part(acc - 0.01)}
+    cost = {"seconds_fit": seconds, "peak_memory": 3_000_000, "bytes_up": 10, "bytes_down": 20, "rounds": 5}
+    return about | scores | cost
+
+
+def keep(folder, rows):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rows.csv").write_text(compact(rows), encoding="utf-8")
+    return folder
+
+
+def store(folder, rows):
+    for one in rows:
+        Store(folder / "cells.jsonl").add(one)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Two splits of five methods on twelve data sets, some ablations, an oracle's trial."""
+    rng = np.random.default_rng(0)
+    level = {"fmtc": 0.8, "stsc": 0.6, "usc": 0.62, "kmeans": 0.5, "random": 0.3}
+    found = [
+        row(data, method, acc + rng.normal(0, 0.04), split=split, seconds=1 + split)
+        for data in DATASETS for method, acc in level.items() for split in (0, 1)
+    ]  # fmt: skip
+    for name in TRIED[:2]:
+        for what, _value, data, method in ablations(name):
+            if what in ("align", "rows") and (data, method) != (name, "fmtc"):
+                found += [row(data, method, 0.7 + rng.normal(0, 0.01), split=split) for split in (0, 1)]
+    return [*found, row("digits", "stsc", 0.95, trial="3")]
+
+
+@pytest.fixture(scope="module")
+def folder(rows, tmp_path_factory):
+    """What `fmtc bench paper` leaves, with pictures."""
+    folder = tmp_path_factory.mktemp("home") / "results"
+    write_results(rows, folder, "fmtc bench paper --splits 2")
+    (folder / "figures").mkdir()
+    for name in ("clouds", "of_ours", "critical_difference_acc_out", "inside_outside_acc"):
+        (folder / "figures" / f"{name}.png").write_bytes(PNG)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def summary(folder):
+    return summarise_results(folder)
+
+
+class Page(HTMLParser):
+    """Elements of a page with their attributes, the text of its scripts, and its words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.scripts, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag in ("script", "style"):
+            self.scripts.append("")
+
+    def handle_data(self, data):
+        if self.cdata_elem:
+            self.scripts[-1] += data
+        else:
+            self.words.append(data)
+
+
+def cell_of(summary, dataset, method, mode="default"):
+    (found,) = [
+        cell for cell in summary["table"]["cells"]
+        if (cell["dataset"], cell["method"], cell["mode"]) == (dataset, method, mode)
+    ]  # fmt: skip
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- numbers
+
+
+def test_cells_are_those_of_the_summary_beside_those_of_the_paper(rows, summary):
+    for score in ("acc", "nmi", "ri", "ari"):
+        for entry in summarise(rows, score=score):
+            cell = cell_of(summary, entry["dataset"], entry["method"], entry["mode"])
+            for part in ("in", "out"):
+                mean, spread, printed = cell[score][part]
+                assert mean == pytest.approx(entry[part], abs=2e-5)
+                told = None if np.isnan(entry[part + "_sd"]) else pytest.approx(entry[part + "_sd"], abs=2e-5)
+                assert spread == told
+                assert printed == paper.printed(entry["dataset"], entry["method"], score, part)
+    assert cell_of(summary, "webkb4", "fmtc")["acc"]["out"][2] == 0.6467
+    assert cell_of(summary, "webkb4", "fmtc")["seconds"] == 1.5
+    assert cell_of(summary, "digits", "stsc", "oracle")["trial"] == "3"
+    assert summary["table"]["modes"].keys() == {"default", "oracle"}
+    assert json.loads(json.dumps(summary)) == summary
+
+
+def test_ranks_and_the_best_are_of_plain_methods_unless_asked(rows, summary):
+    assert (summary["table"]["scopes"], summary["table"]["scope"]) == (["plain", "all"], "plain")
+    plain = [entry for entry in summarise(tables.of_tables(rows)) if entry["mode"] == "default"]
+    view = summary["table"]["views"]["plain default acc out"]
+    assert view["ranks"] == mean_ranks(plain, "out")
+    assert view["n"] == len(DATASETS)
+    for name in DATASETS:
+        best = max(entry["out"] for entry in plain if entry["dataset"] == name)
+        assert view["best"][name] == pytest.approx(best, abs=2e-5)
+    everything = summary["table"]["views"]["all default acc out"]
+    assert everything["n"] == 2  # those of the ablations
+    assert "fmtc/align=none" in everything["ranks"]
+    assert {line["name"] for line in summary["table"]["datasets"] if line["variant"]} == {
+        f"{name}?rows={n}" for name in TRIED[:2] for n in (50, 100, 200)
+    }
+
+
+def test_data_sets_that_not_all_were_run_on_do_not_rank(tmp_path):
+    rows = [row(data, method, acc) for data in ("yale", "digits") for method, acc in (("fmtc", 0.7), ("kmeans", 0.6))]
+    summary = summarise_results(keep(tmp_path, [*rows, row("yale", "random", 0.9)]))
+    view = summary["table"]["views"]["all default acc in"]
+    assert (view["n"], view["ranks"]) == (1, {"random": 1.0, "fmtc": 2.0, "kmeans": 3.0})
+    assert summary["findings"][0]["sentence"] == (
+        "random labels has the best mean rank in ACC on training rows: 1.00 among 3 methods, over 1 data set; too "
+        "little for a test."
+    )
+    apart = summarise_results(keep(tmp_path / "apart", [row("yale", "fmtc"), row("digits", "kmeans")]))
+    assert apart["table"]["views"]["all default acc in"] == {"best": {"yale": 0.5, "digits": 0.5}, "ranks": {}, "n": 0}
+    assert apart["findings"] == []
+
+
+def test_a_score_that_is_no_number_is_nobody_s_best(tmp_path):
+    rows = [row("yale", "fmtc", np.nan, seconds=np.nan), row("yale", "kmeans", 0.5)]
+    summary = summarise_results(keep(tmp_path, rows))
+    assert summary["about"]["seconds"] == 1.5
+    assert cell_of(summary, "yale", "fmtc")["acc"]["in"][0] is None
+    view = summary["table"]["views"]["all default acc in"]
+    assert (view["best"], view["ranks"]) == ({"yale": 0.5}, {"fmtc": 2.0, "kmeans": 1.0})
+    rows += [row("no-such", name, status="failed") for name in ("fmtc", "kmeans")]
+    assert summarise_results(keep(tmp_path, rows))["table"]["views"]["all default acc in"] == view  # all failed there
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_variants_are_shown_where_there_is_little_else(tmp_path):
+    rows = [row("digits", "fmtc"), row("digits", "fmtc/beta=0.4", 0.6)]
+    table = summarise_results(keep(tmp_path, rows))["table"]
+    assert (table["scopes"], table["scope"]) == (["plain", "all"], "all")
+    assert table["views"]["all default acc in"]["ranks"] == {"fmtc": 2.0, "fmtc/beta=0.4": 1.0}
+    assert [(line["title"], line["group"]) for line in table["methods"]] == [
+        ("FMTC", "ours"),
+        ("FMTC beta=0.4", "ours"),
+    ]
+    assert summarise_results(keep(tmp_path / "one", rows[1:]))["table"]["scopes"] == ["all"]
+
+
+# --------------------------------------------------------------------------------------------------------- words
+
+
+def test_the_words_count_and_say_who_is_first(rows, summary):
+    assert summary["title"] == "5 methods on 12 data sets"
+    assert summary["words"] == [
+        f"{len(rows)} cells were run: 5 methods on 12 data sets, 2 splits. None failed.",
+        f"{len(rows) - 121} cells are variants: one setting or the data changed, to see what that does.",
+    ]
+    assert [(found["score"], found["part"]) for found in summary["findings"]] == [
+        ("acc", "in"), ("acc", "out"), ("nmi", "in"), ("nmi", "out")
+    ]  # fmt: skip
+    assert {found["first"] for found in summary["findings"]} == {"fmtc"}
+
+
+def scored(tmp_path, orders):
+    """A summary of three methods that stand in these orders on as many data sets."""
+    rows = [
+        row(data, method, 0.9 - (0.1 + 0.01 * i) * place)  # no two differences alike: ties cost scipy seconds
+        for i, (data, order) in enumerate(zip(DATASETS, orders, strict=False))
+        for place, method in enumerate(order)
+    ]
+    return summarise_results(keep(tmp_path, rows))
+
+
+def test_a_difference_is_significant_where_the_test_says_so(tmp_path):
+    summary = scored(tmp_path / "a", [("fmtc", "stsc", "usc")] * 12)
+    (found, *_), (entry, *_) = summary["findings"], summary["statistics"]
+    test = entry["friedman_with_kmeans"]
+    assert test["groups"] == []
+    assert found["significant"] is True
+    assert found["sentence"].startswith(
+        "FMTC has the best mean rank in ACC on training rows, 1.00 among 3 methods, before stSC with 2.00. Over 12 "
+        f"data sets the difference is significant (Nemenyi, 5 %: more than {test['critical_difference']:.2f})."
+    )
+    pairs, sets = (
+        {line["second"]: line["p_holm"] for line in entry[name]} for name in ("wilcoxon", "wilcoxon_datasets")
+    )
+    assert f"p\u00a0=\u00a0{pairs['stsc']:.2g} over splits and {sets['stsc']:.2g} over data sets." in found["sentence"]
+
+    summary = scored(tmp_path / "b", [("stsc", "fmtc", "usc")] * 4 + [("fmtc", "stsc", "usc")] * 5)
+    found = summary["findings"][0]
+    assert (found["first"], found["second"], found["significant"]) == ("fmtc", "stsc", False)
+    assert "the difference is not significant (Nemenyi, 5 %: 1.10 would be)" in found["sentence"]
+
+    summary = scored(tmp_path / "c", [("stsc", "usc", "fmtc"), ("usc", "fmtc", "stsc"), ("fmtc", "usc", "stsc")])
+    found = summary["findings"][0]
+    assert found["significant"] is False
+    assert "the difference is not significant, nor is any among these methods (Friedman, p = " in found["sentence"]
+    assert "Pair by pair" in found["sentence"]  # FMTC is second
+
+
+def test_ties_share_the_best_rank(tmp_path):
+    summary = summarise_results(keep(tmp_path, [row("digits", name) for name in ("fmtc", "kmeans")]))
+    assert summary["findings"][0]["sentence"].startswith("FMTC and k-means alone share the best mean rank in ACC")
+    assert summary["findings"][0]["significant"] is None
+    alone = summarise_results(keep(tmp_path / "one", [row("digits", "fmtc")]))
+    assert alone["findings"] == []
+    assert alone["words"] == ["1 cell was run: 1 method on 1 data set, 1 split. None failed."]
+    assert "Save all cells" in render_results(alone)
+
+
+# ------------------------------------------------------------------------------------------ ablations and failures
+
+
+def test_ablations_are_those_of_the_tables(rows, summary, tmp_path):
+    for part in ("in", "out"):
+        lines = {(line["what"], line["value"]): line for line in summary["ablations"][part]["lines"]}
+        assert {what for what, _ in lines} == {"align", "rows"}
+        for entry in tables.ablation_entries(rows, "acc", part):
+            if entry["what"] in ("align", "rows"):
+                found = lines[entry["what"], entry["value"]]["gains"][entry["dataset"]]
+                assert found["gain"] == pytest.approx(entry["gain"], abs=2e-3)
+                assert found["default"] == entry["default"]
+        none = lines["align", "none"]
+        gains = [none["gains"][name] for name in TRIED[:2]]
+        assert none["mean"] == pytest.approx(np.mean([gain["gain"] for gain in gains]))
+        assert {gain["verdict"] for gain in gains} <= {"", "down"}
+    assert summarise_results(keep(tmp_path, tables.of_tables(rows)))["ablations"] == {}
+
+
+def test_failed_cells_are_listed_with_what_is_known(tmp_path):
+    rows = [row("yale", "fmtc", 0.7), row("yale", "mbc", status="timeout"), row("yale", "smkc", 0.6)]
+    rows += [row("yale", "smkc", split=1, status="failed")]
+    plain = summarise_results(keep(tmp_path, rows))
+    assert [(line["method"], line["status"], line["error"]) for line in plain["failed"]] == [
+        ("mbc", "timeout", None), ("smkc", "failed", None)
+    ]  # fmt: skip
+    assert plain["words"] == ["4 cells were run: 3 methods on 1 data set, 2 splits. 2 of them failed."]
+    assert (cell_of(plain, "yale", "mbc")["n"], cell_of(plain, "yale", "smkc")["failed"]) == (0, 1)
+    assert plain["table"]["views"]["all default acc in"]["ranks"]["mbc"] == 3
+    assert "not kept" in render_results(plain)
+    known = summarise_results(store(tmp_path, rows))
+    assert [line["error"] for line in known["failed"]] == [
+        "ValueError: mbc broke on yale", "ValueError: smkc broke on yale"
+    ]  # fmt: skip
+    assert "ValueError: mbc broke on yale" in render_results(known)
+    assert known["notes"] == []
+
+
+# ------------------------------------------------------------------------------------------------- what is read
+
+
+def test_stored_cells_alone_are_enough(tmp_path):
+    rows = [row("yale", name, acc) for name, acc in (("fmtc", 0.7), ("kmeans", 0.6))]
+    summary = summarise_results(store(tmp_path, rows))
+    assert summary["files"] == {"rows.csv": compact(rows)}
+    assert summary["about"] == {
+        "command": "", "machines": ["a machine"], "code": ["0123"], "versions": [{"fmtc": "1"}], "seconds": 4.0
+    }  # fmt: skip
+    assert "The command was not kept" in render_results(summary)
+    more = summarise_results(keep(tmp_path, rows[:1]))
+    assert more["counts"]["cells"] == 1
+    assert more["notes"][0].startswith("cells.jsonl has 1 cell more than rows.csv")
+
+
+def test_how_it_was_made_is_told(folder, summary, tmp_path):
+    assert summary["about"]["command"] == "fmtc bench paper --splits 2"
+    assert summary["about"]["seconds"] == 2.0 * summary["counts"]["cells"]
+    text = render_results(summary)
+    assert '<code id="code">fmtc bench paper --splits 2</code>' in text
+    assert "a machine" in text
+    plain = summarise_results(keep(tmp_path, [row("yale", "fmtc"), row("yale", "kmeans")]))
+    assert plain["about"] == {"command": "", "machines": [], "code": [], "versions": [], "seconds": 3.0}
+    write_json(tmp_path / "about.json", {"command": "x", "code": ["a", "b"], "versions": [{"fmtc": "1", "extras": {}}]})
+    told = summarise_results(tmp_path)
+    assert told["about"]["versions"] == [{"fmtc": "1"}]
+    assert "2 states of the code" in told["notes"][0]
+
+
+GOOD = compact([row("yale", "fmtc"), row("yale", "kmeans")])
+HEAD, FIRST, SECOND = GOOD.splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("rows.csv", "a,b\n1,2\n", "other columns"),
+        ("rows.csv", "", "other columns"),
+        ("rows.csv", HEAD, "rows.csv has no cells"),
+        ("rows.csv", HEAD + FIRST[:30], "a line is cut off"),
+        ("rows.csv", HEAD + FIRST[: FIRST.rindex(",")], "other columns than the first"),
+        ("rows.csv", HEAD + FIRST.rstrip("\n") + ",1\n", "other columns than the first"),
+        ("rows.csv", GOOD.replace("0.50000", "half", 1), "damaged: could not convert"),
+        ("rows.csv", HEAD.encode() + b"\xff" + FIRST.encode(), "damaged: 'utf-8' codec"),
+        ("cells.jsonl", "", "cells.jsonl has no cells"),
+        ("cells.jsonl", "no cell\n{}\n", "line 1"),
+        ("cells.jsonl", '{"key": 1}\n', "damaged: KeyError"),
+        ("else.csv", GOOD, "neither rows.csv nor cells.jsonl"),
+        ("about.json", "[", "about.json is damaged"),
+        ("about.json", "[1]", "about.json is damaged"),
+        ("about.json", '{"seconds_of_all_cells": "long"}', "about.json is damaged"),
+        ("about.json", '{"versions": [1]}', "about.json is damaged"),
+    ],
+)
+def test_what_cannot_be_read_is_said_in_a_sentence(tmp_path, name, content, words):
+    if name == "about.json":
+        (tmp_path / "rows.csv").write_text(GOOD)
+    (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(FileError, match=words) as caught:
+        summarise_results(tmp_path)
+    assert str(tmp_path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_folder_is_no_results(tmp_path):
+    with pytest.raises(FileError, match="nowhere is no folder: give the --out folder of `fmtc bench paper`"):
+        summarise_results(tmp_path / "nowhere")
+
+
+# ------------------------------------------------------------------------------------------------------- figures
+
+
+def test_all_figures_are_inside_with_captions(folder, summary, tmp_path):
+    assert [figure["name"] for figure in summary["figures"]] == [
+        "critical_difference_acc_out", "inside_outside_acc", "clouds", "of_ours"
+    ]  # fmt: skip
+    first, second, _, last = summary["figures"]
+    ranks = summary["statistics"][1]["friedman_with_kmeans"]["ranks"]
+    assert first["alt"].endswith(f": FMTC {ranks['fmtc']:.2f}, uSC {ranks['usc']:.2f}, stSC {ranks['stsc']:.2f}, "
+                                 f"k-means alone {ranks['kmeans']:.2f}.")  # fmt: skip
+    assert second["caption"] == FIGURES["inside_outside_acc"][0]
+    assert (last["caption"], last["alt"], last["width"], last["height"]) == ("of ours.", "Figure of ours.", 3, 2)
+    parsed = Page(render_results(summary))
+    images = [attrs for tag, attrs in parsed.elements if tag == "img"]
+    assert [attrs["alt"] for attrs in images] == [figure["alt"] for figure in summary["figures"]]
+    for attrs in images:
+        assert base64.b64decode(attrs["src"].removeprefix("data:image/png;base64,")) == PNG
+    words = "".join(parsed.words)
+    assert all(figure["caption"] in words for figure in summary["figures"])
+
+
+def test_pictures_that_are_none_are_left_out_and_others_may_be_svg(tmp_path):
+    keep(tmp_path, [row("yale", "fmtc"), row("yale", "kmeans")])
+    assert 'id="figures"' not in render_results(summarise_results(tmp_path))
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "broken.png").write_bytes(b"no picture")
+    for name in ("drawn.svg", "both.svg"):
+        (tmp_path / "figures" / name).write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+    (tmp_path / "figures" / "both.png").write_bytes(PNG)
+    summary = summarise_results(tmp_path)
+    assert [figure["file"] for figure in summary["figures"]] == ["figures/both.png", "figures/drawn.svg"]
+    assert summary["notes"] == ["figures/broken.png is no picture that can be shown, and left out."]
+    assert 'src="data:image/svg+xml;base64,' in render_results(summary)
+
+
+# ---------------------------------------------------------------------------------------------------------- page
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    rows = [row(data, method) for data in (HOSTILE, "yale") for method in (HOSTILE, "kmeans")]
+    rows += [row(HOSTILE, "fmtc", status=HOSTILE)]
+    keep(folder, rows)
+    write_json(folder / "about.json", {"command": HOSTILE, "machines": [HOSTILE], "versions": [{"fmtc": HOSTILE}]})
+    (folder / "figures").mkdir()
+    (folder / "figures" / "<b>bold.png").write_bytes(PNG)
+    return folder
+
+
+def test_hostile_names_are_text_and_nothing_is_fetched(hostile):
+    text = render_results(summarise_results(hostile))
+    parsed = Page(text)
+    assert HOSTILE not in text
+    assert "<b>bold" not in text
+    assert [attrs.get("src") for tag, attrs in parsed.elements if tag == "script"] == [None, None]
+    assert {tag for tag, _ in parsed.elements if tag in ("iframe", "object", "embed", "form")} == set()
+    assert not [
+        attrs for _, attrs in parsed.elements if any(name.startswith("on") or name == "style" for name in attrs)
+    ]
+    links = {attrs["href"] for _, attrs in parsed.elements if "href" in attrs}
+    assert all(link.startswith("#") or link == "data:," for link in links)
+    assert set(re.findall(r"https?://", text)) == set()
+    words = "".join(parsed.words)
+    assert words.count(HOSTILE) >= 4  # the command, a machine, its version, a failed cell
+    data = json.loads(parsed.scripts[1])
+    assert HOSTILE in {line["title"] for line in data["table"]["datasets"]}
+    assert data["table"]["methods"][-1] == {
+        "name": HOSTILE, "title": HOSTILE, "group": "other", "shares": "", "variant": True
+    }  # fmt: skip
+
+
+def test_the_policy_lets_in_this_style_and_script_only_and_all_pages_share_theirs(folder, summary):
+    parsed = Page(render_results(summary))
+    (policy,) = [attrs["content"] for tag, attrs in parsed.elements if attrs.get("http-equiv")]
+    style, data, script = parsed.scripts
+    assert policy.startswith("default-src 'none'; ")
+    assert f"style-src '{page._hash(style)}'" in policy
+    assert f"script-src '{page._hash(script)}'" in policy
+    for kind, content in (("css", style), ("js", script)):
+        common, own = ((page.HERE / f"{name}.{kind}").read_text(encoding="utf-8") for name in ("common", "bench"))
+        assert content == common + own
+    assert json.loads(data)["rows"].encode() == (folder / "rows.csv").read_bytes()
+
+
+def test_the_page_says_what_the_summary_says(summary):
+    parsed = Page(render_results(summary))
+    words = " ".join("".join(parsed.words).split())
+    for sentence in (*summary["words"], *(found["sentence"] for found in summary["findings"])):
+        assert " ".join(sentence.split()) in words
+    for entry in summary["statistics"]:
+        for rank in entry["friedman_with_kmeans"]["ranks"].values():
+            assert f"{rank:.2f}" in words
+    ids = [attrs["id"] for _, attrs in parsed.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    assert {"summary", "scores", "ranks", "ablations", "figures", "made"} <= set(ids)
+    assert "failed" not in ids
+    for _, attrs in parsed.elements:
+        for name in ("aria-labelledby", "aria-describedby"):
+            assert attrs.get(name, ids[0]) in ids
+        if attrs.get("href", "").startswith("#"):
+            assert attrs["href"][1:] in ids
+
+
+def test_sections_without_content_are_left_out(tmp_path):
+    summary = summarise_results(keep(tmp_path, [row("yale", "fmtc"), row("yale", "kmeans", status="failed")]))
+    ids = {attrs.get("id") for _, attrs in Page(render_results(summary)).elements}
+    assert {"summary", "scores", "failed", "made"} <= ids
+    assert not {"ranks", "ablations", "figures", "copy"} & ids
+
+
+def test_the_same_results_give_the_same_page(folder, summary):
+    assert render_results(summarise_results(folder)) == render_results(summary)
+    assert len(COLUMNS) == len(HEAD.split(","))
+    assert [page.lasted(s) for s in (0.4, 99, 100, 5999, 6877)] == ["0 s", "99 s", "2 min", "100 min", "1.9 h"]
