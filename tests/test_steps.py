@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import brentq
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fmtc import FMTC, steps
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
+from fmtc.kernels.centers import distance, distance_left_out
 from fmtc.kernels.consensus import singular_values
 from fmtc.steps import (
     LEAST_WEIGHT,
@@ -394,6 +396,101 @@ def test_without_alignment_every_client_keeps_its_own_order(fitted):
     for cid in clients:
         assert_array_equal(messages[cid].order, [0, 1, 2])
         assert_array_equal(clients[cid].labels, before[cid].labels)
+
+
+def finished_client(E, labels, hyper):
+    """A client whose rows are their own projections, after finish."""
+    k = hyper.n_clusters
+    centers = np.array([E[labels == j].mean(axis=0) for j in range(k)])
+    centers /= np.linalg.norm(centers, axis=1, keepdims=True)
+    client = open_client("here", E, hyper)
+    return replace(client, E=E, labels=labels, model=ClientModel(np.eye(k), centers, 0.0, None))
+
+
+@pytest.mark.parametrize("zeros", [0, 4])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_client_takes_common_centres_unless_its_own_are_clearly_nearer(rng, sign, zeros):
+    """Centres as good as nine tenths of the way decide; rows of zeros are as far from all."""
+    hyper = Hyper(n_clusters=2, center=False)
+    labels = np.arange(40) % 2
+    angle = labels * np.pi / 2 + 0.2 * rng.normal(size=40)
+    E = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    E, labels = np.vstack([E, np.zeros((zeros, 2))]), np.append(labels, np.zeros(zeros, int))
+    client = finished_client(E, labels, hyper)
+    full = E.any(axis=1)
+    own = distance_left_out(E[full], labels[full], 2)
+
+    def turned(by):
+        return np.array([[np.cos(by), np.sin(by)], [-np.sin(by), np.cos(by)]])
+
+    edge = brentq(lambda by: 0.9 * distance(E[full], turned(by)) - own, 0.0, 0.6 * sign)
+    for by, takes in ((0.0, True), (0.98 * edge, True), (1.02 * edge, False)):
+        message = Downlink("number", order=np.arange(2), centers=turned(by))
+        after, uplink = client_reply(client, message, hyper)
+        assert uplink == Uplink()  # what it chose stays at home
+        assert_array_equal(after.model.centers, turned(by) if takes else client.model.centers)
+        assert after.E is None
+        kept = client_reply(client, message, replace(hyper, centers="common"))[0]
+        assert_array_equal(kept.model.centers, turned(by))
+
+
+def test_common_centres_bring_their_own_labels_numbers_and_spread(rng):
+    hyper = Hyper(n_clusters=3, center=False, centers="common")
+    labels = np.arange(30) % 3
+    E = np.eye(3)[labels] + 0.1 * rng.normal(size=(30, 3))
+    E /= np.linalg.norm(E, axis=1, keepdims=True)
+    client = finished_client(E, labels, hyper)
+    message = Downlink("number", order=np.array([2, 0, 1]), centers=np.eye(3)[[0, 0, 1]])  # nobody is at the third axis
+    after, _ = client_reply(client, message, hyper)
+    assert_array_equal(after.labels[labels == 0], 0)
+    assert_array_equal(after.labels[labels == 1], 2)
+    assert_array_equal(after.labels, assign(E, after.model))
+    assert_allclose(after.model.spread, np.square(E - message.centers[after.labels]).sum(axis=1).mean(), rtol=1e-12)
+
+
+def test_common_centres_come_from_everybody(make_federation):
+    """The server's part, against k-means over the rows of all clients."""
+    hyper = Hyper(n_clusters=3, n_neighbors=20)
+    clients, server = open_all(make_federation(n=(50, 70, 90), distance=3.0), hyper)
+    server = rounds(clients, server, hyper, 4)
+    finished = exchange(clients, finishes(server), hyper)
+    orders = numbering(server, finished, hyper)
+    matched = np.mean([finished[cid].centers[orders[cid]] for cid in "abc"], axis=0)
+    centers = first_centers(orders, finished)
+    assert_allclose(centers, matched / np.linalg.norm(matched, axis=1, keepdims=True), atol=1e-12)
+    for turn in (1, 2, 3):
+        messages = gatherings(centers, orders, turn)
+        assert [(m.phase, m.round_no) for m in messages.values()] == 3 * [("gather", turn)]
+        centers = next_centers(centers, exchange(clients, messages, hyper))
+    total = np.zeros((3, 3))
+    for client in clients.values():
+        nearest = (client.E @ centers.T).argmax(axis=1)
+        total += np.array([client.E[nearest == j].sum(axis=0) for j in range(3)]) / len(client.E)
+    assert_allclose(total / np.linalg.norm(total, axis=1, keepdims=True), centers, atol=1e-2)  # all but settled
+    exchange(clients, numbers(orders, centers), hyper)
+    assert all(np.array_equal(client.model.centers, centers) for client in clients.values())
+
+
+@pytest.mark.parametrize(
+    ("setting", "shares"),
+    [
+        ({}, True),
+        ({"centers": "common"}, True),
+        ({"align": "init"}, True),
+        ({"centers": "own"}, False),
+        ({"align": "none"}, False),
+        ({"labels_from": "embedding"}, False),
+    ],
+    ids=str,
+)
+def test_centres_are_common_in_a_common_frame_only(setting, shares):
+    assert Hyper(**setting).shares_centers is shares
+
+
+@pytest.mark.parametrize("setting", [{"align": "none"}, {"labels_from": "embedding"}], ids=str)
+def test_common_centres_without_a_common_frame_are_refused(setting):
+    with pytest.raises(ValueError, match=r"centers=\"common\" needs the frame that all clients share"):
+        Hyper(centers="common", **setting)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

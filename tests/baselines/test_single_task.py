@@ -176,13 +176,14 @@ def test_order_of_rows_and_turns_of_features_do_not_matter(rng):
 
 def test_the_embedding_is_that_of_fmtc_without_alpha():
     X, _ = blobs(5, distance=3.0)
-    model = FMTC(K, alpha=1e-9, max_iter=3, one_sided=1, random_state=0).fit(X)
-    alone = StSC(K, random_state=0).fit(X)
-    begin = 0
-    for cid, part in X.items():
-        F = model.embedding_[begin : begin + len(part)]
-        assert_allclose(projector(alone._models[cid].F), projector(F), atol=1e-6)
-        begin += len(part)
+    for one_sided in (1, 0.25):
+        model = FMTC(K, alpha=1e-9, max_iter=3, one_sided=one_sided, random_state=0).fit(X)
+        alone = StSC(K, one_sided=one_sided, random_state=0).fit(X)
+        begin = 0
+        for cid, part in X.items():
+            F = model.embedding_[begin : begin + len(part)]
+            assert_allclose(projector(alone._models[cid].F), projector(F), atol=1e-6)
+            begin += len(part)
 
 
 def test_k_means_sees_rows_of_unit_length():

@@ -283,3 +283,27 @@ def test_an_empty_sparse_row_is_no_neighbour_of_new_rows(rng):
     assert B[:, empty].nnz == 0
     full = np.setdiff1d(np.arange(X.shape[0]), empty)
     assert_allclose(B[:, full].toarray(), cross_affinity(new, X[full], 4, 1.0).toarray(), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_an_edge_counts_less_where_one_row_alone_has_it(rng, kind):
+    X = rng.normal(size=(60, 4))
+    D = np.linalg.norm(X[:, None] - X, axis=2) + np.diag(np.full(60, np.inf))
+    near = np.sort(D, axis=1)[:, [5]] >= D
+    both, either = near & near.T, near | near.T
+    full = knn_affinity(kind(X), 6).toarray()
+    assert (both != either).sum() > 20
+    for share in (0.25, 0.9):
+        A = knn_affinity(kind(X), 6, one_sided=share).toarray()
+        assert_allclose(A, np.where(both, full, share * full), rtol=1e-12)
+        assert_array_equal(A != 0, either)
+    assert knn_affinity(X.astype(np.float32), 6, one_sided=0.25).dtype == np.float32
+
+
+def test_one_sided_edges_hold_a_graph_together(rng):
+    """Less weight, but no edge is lost: an outlier that nobody counts keeps its neighbours."""
+    X = np.vstack([rng.normal(size=(40, 2)), [[50.0, 50.0]]])
+    for share in (1.0, 0.01):
+        graph = build_graph(X, 5, one_sided=share)
+        assert len(graph.component_sizes) == 1
+        assert (graph.degree > 0).all()

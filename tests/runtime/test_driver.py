@@ -579,6 +579,27 @@ def test_columns_are_weighed_once_after_as_many_rounds(rng):
     assert result.server.weights.shape == (next(iter(DATA.values())).shape[1],)
 
 
+@pytest.mark.parametrize(
+    ("names", "setting"),
+    [("a", {}), ("abc", {"centers": "own"}), ("abc", {"align": "none"}), ("abc", {"labels_from": "embedding"})],
+    ids=str,
+)
+def test_nobody_looks_for_common_centres_that_cannot_be(names, setting):
+    hyper = replace(HYPER, **setting)
+    transport = Phases({cid: DATA[cid] for cid in names}, hyper)
+    run(transport, hyper)
+    assert transport.seen[-2:] == ["finish", "number"]
+
+
+def test_all_clients_can_have_the_same_centres():
+    hyper = replace(HYPER, centers="common")
+    transport = LocalTransport(DATA, hyper)
+    run(transport, hyper)
+    first, *others = (client.model.centers for client in transport.clients.values())
+    assert all(np.array_equal(first, other) for other in others)
+    assert all(client.E is None for client in transport.clients.values())
+
+
 def test_a_run_does_not_end_before_columns_are_weighed_but_for_its_last_round():
     loose = replace(HYPER, tol=1e3, max_iter=9, reweigh=3)
     assert len(run(LocalTransport(DATA, loose), loose).history) == 4

@@ -211,11 +211,11 @@ class SpectralGraph:
     bandwidth: float
 
     @classmethod
-    def of(cls, X: Any, n_neighbors: int | str, stretch: float = 1.0) -> SpectralGraph:
+    def of(cls, X: Any, n_neighbors: int | str, stretch: float = 1.0, one_sided: float = 1.0) -> SpectralGraph:
         """Graph of rows X; the width of its weights is `stretch` times the mean distance to the neighbours."""
         if X.shape[0] < 2:
             raise ValueError("a neighbour graph needs at least 2 rows in every client, got 1 sample")
-        affinity, bandwidth = knn_weights(X, n_neighbors, None, stretch)
+        affinity, bandwidth = knn_weights(X, n_neighbors, None, stretch, one_sided)
         return cls(X, n_neighbors, affinity, bandwidth)
 
     @cached_property

@@ -53,6 +53,7 @@ class Settings:
     units: str
     n_neighbors: int | str
     bandwidth_scale: float
+    one_sided: float
     max_iter: int
     tol: float
     n_init: int
@@ -61,6 +62,7 @@ class Settings:
     def __post_init__(self) -> None:
         check_positive(alpha=self.alpha, gamma=self.gamma, bandwidth_scale=self.bandwidth_scale)
         check_positive(2, row_power=self.row_power)
+        check_positive(1, one_sided=self.one_sided)
         check_whole(max_iter=self.max_iter, n_init=self.n_init)
         check_number(tol=self.tol)
         check_count_or_auto(n_neighbors=self.n_neighbors)
@@ -115,7 +117,8 @@ class Client:
 
 def open_client(client_id: str, X: Any, settings: Settings) -> Client:
     """Graph of the rows, and the rows in the units of the run."""
-    laplacian = graph_of(knn_affinity(X, settings.n_neighbors, stretch=settings.bandwidth_scale)).laplacian
+    affinity = knn_affinity(X, settings.n_neighbors, stretch=settings.bandwidth_scale, one_sided=settings.one_sided)
+    laplacian = graph_of(affinity).laplacian
     X = X.astype(np.float64, copy=False)
     rows = Rows(X, column_means(X))
     n, d = rows.shape
@@ -273,7 +276,7 @@ class MTSC(Baseline):
         which its derivative by ||wⁱ||² is gamma for a feature of typical ||wⁱ||² (the mean, again weighted by itself).
         Then neither the unit of the rows matters nor their number nor features that never vary. "absolute": the
         objective as it stands, for the rows as they come; the paper's alpha and gamma.
-    n_neighbors, bandwidth_scale
+    n_neighbors, bandwidth_scale, one_sided
         Of the graph, as in `StSC`.
     max_iter : int
     tol : float
@@ -312,6 +315,7 @@ class MTSC(Baseline):
         units: str = "relative",
         n_neighbors: int | str = "auto",
         bandwidth_scale: float = 1.0,
+        one_sided: float = 1.0,
         max_iter: int = 50,
         tol: float = 1e-6,
         n_init: int = 10,
@@ -324,6 +328,7 @@ class MTSC(Baseline):
         self.units = units
         self.n_neighbors = n_neighbors
         self.bandwidth_scale = bandwidth_scale
+        self.one_sided = one_sided
         self.max_iter = max_iter
         self.tol = tol
         self.n_init = n_init
@@ -369,7 +374,9 @@ class FedMTSC(MTSC):
 
     Parameters
     ----------
-    n_clusters, alpha, gamma, row_power, units, n_neighbors, bandwidth_scale, max_iter, tol, n_init, random_state
+    n_clusters, alpha, gamma, row_power, units, n_neighbors, bandwidth_scale, one_sided
+        As in `MTSC`.
+    max_iter, tol, n_init, random_state
         As in `MTSC`.
 
     Attributes
@@ -406,7 +413,7 @@ class SEC(MTSC):
 
     Parameters
     ----------
-    n_clusters, alpha, gamma, units, n_neighbors, bandwidth_scale, n_init, random_state
+    n_clusters, alpha, gamma, units, n_neighbors, bandwidth_scale, one_sided, n_init, random_state
         As in `MTSC`.
 
     Examples
@@ -429,6 +436,7 @@ class SEC(MTSC):
         units: str = "relative",
         n_neighbors: int | str = "auto",
         bandwidth_scale: float = 1.0,
+        one_sided: float = 1.0,
         n_init: int = 10,
         random_state: Any = None,
     ):
@@ -438,5 +446,6 @@ class SEC(MTSC):
         self.units = units
         self.n_neighbors = n_neighbors
         self.bandwidth_scale = bandwidth_scale
+        self.one_sided = one_sided
         self.n_init = n_init
         self.random_state = random_state

@@ -64,11 +64,11 @@ def distance_left_out(E: Array, labels: Array, k: int) -> float:
     A centre is the mean of the rows that carry its label, less the row itself: a cluster of one row is no centre for
     that row. Labels are not found anew without the row, so own centres still come off a little too well.
     """
-    sums = _sums(E, labels, k)
-    cosine = E @ (sums / norms(sums)).T
+    sums, sizes = _sums(E, labels, k), np.bincount(labels, minlength=k)
+    cosine = np.where(sizes > 0, E @ (sums / norms(sums)).T, -1)
     others = sums[labels] - E
-    alone = np.bincount(labels, minlength=k)[labels] == 1
-    cosine[np.arange(len(E)), labels] = np.where(alone, -1, np.einsum("ij,ij->i", E, others / norms(others)))
+    own = np.einsum("ij,ij->i", E, others / norms(others))
+    cosine[np.arange(len(E)), labels] = np.where(sizes[labels] > 1, own, -1)
     return float(1 - cosine.max(axis=1).mean(dtype=np.float64))
 
 
