@@ -547,6 +547,24 @@ def test_score_is_one_minus_ncut_over_k(model):
     assert_allclose(model.score(DATA), np.mean(shares), rtol=1e-12)
 
 
+def test_beta_can_be_chosen_without_labels(tmp_path):
+    chosen = short(beta="auto").fit(DATA)
+    assert chosen.beta_ == chosen.trials_.chosen == max(chosen.trials_.means, key=chosen.trials_.means.get)
+    assert set(chosen.trials_.scores) == {0.0, 0.05, 0.15, 0.4}
+    assert all(set(of_clients) == set(DATA) for of_clients in chosen.trials_.scores.values())
+    given = short(beta=chosen.beta_).fit(DATA)
+    assert_array_equal(given.labels_, chosen.labels_)
+    assert (given.beta_, given.trials_) == (chosen.beta_, None)
+    chosen.save(tmp_path / "model")
+    loaded = fmtc.load(tmp_path / "model")
+    assert (loaded.beta, loaded.beta_, loaded.trials_) == ("auto", chosen.beta_, None)
+
+
+def test_a_choice_of_beta_does_not_depend_on_threads_or_order():
+    once, again = short(beta="auto").fit(DATA), short(beta="auto", n_jobs=3).fit(dict(reversed(DATA.items())))
+    assert once.trials_ == again.trials_
+
+
 def test_client_weights_are_relative_and_decide_the_ridge():
     names = list(DATA)
     equal = short().fit(DATA)

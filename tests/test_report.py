@@ -219,6 +219,22 @@ def test_every_field_of_an_uplink_is_told():
     assert {field for phase in SENT.values() for field in phase} == {field.name for field in fields(Uplink)}
 
 
+def test_what_a_trial_of_beta_sends_is_told(home, tmp_path):
+    files = sorted(home.glob("silo*.csv"))
+    drop = ["--drop", "id", "--drop", "class"]
+    done = fmtc_ok("fit", *files, *drop, "-k", 3, "--max-iter", 2, "-q", "--beta", "auto", "--out", tmp_path / "run")
+    summary = summarise(tmp_path / "run")
+    assert {line["field"]: line["times"] for line in summary["sent"] if line["phase"] == "trial"} == {
+        "W": 40,
+        "score": 4,
+    }
+    (note,) = summary["notes"]
+    assert re.fullmatch(r"beta=[\d.]+ was chosen, by how well rows held back are clustered: .* with 0\.4", note)
+    assert note in " ".join(done.stderr.split())
+    fmtc_ok("fit", files[0], *drop, "-k", 3, "--max-iter", 2, "-q", "--beta", "auto", "--out", tmp_path / "one")
+    assert {line["phase"] for line in summarise(tmp_path / "one")["sent"]} == {"hello", "round", "finish"}
+
+
 @pytest.mark.parametrize(
     "more", [[], ["--message-dtype", "float32"], ["--scale", "global"], ["--reweigh", "2"]], ids=str
 )
@@ -350,11 +366,14 @@ def of(model, X):
 
 def test_who_stays_alone_gains_nothing(make_federation):
     X = make_federation(m=2, n=(60, 40), distance=1.0)
-    alone, coupled = (of(FMTC(3, max_iter=3, beta=beta, random_state=0).fit(X), X)["silos"] for beta in (0.0, 0.6))
+    own = {"centers": "own", "max_iter": 3, "random_state": 0}
+    alone, coupled = (of(FMTC(3, beta=beta, **own).fit(X), X)["silos"] for beta in (0.0, 0.6))
     held, other = alone["a"]["held_out"], coupled["a"]["held_out"]
     assert held["score"] == held["alone"] == other["alone"] != other["score"]
     assert held["error"] == 0 < other["error"]
     assert alone["b"]["held_out"] is None  # 8 rows say nothing
+    common = of(FMTC(3, beta=0.0, **own | {"centers": "common"}).fit(X), X)["silos"]["a"]["held_out"]
+    assert common["alone"] == held["alone"] != common["score"]  # common centres are company, too
 
 
 def test_one_silo_is_not_compared_and_two_clusters_need_no_map(make_federation):

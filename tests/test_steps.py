@@ -12,6 +12,7 @@ from fmtc import FMTC, steps
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.centers import distance, distance_left_out
 from fmtc.kernels.consensus import singular_values
+from fmtc.kernels.graph import knn_affinity
 from fmtc.steps import (
     LEAST_WEIGHT,
     ClientModel,
@@ -106,7 +107,7 @@ def test_numbers_that_may_not_be_left_out(name):
 def test_numbers_from_zero(name):
     assert getattr(Hyper(**{name: 0}), name) == 0
     for value in (-1e-9, np.nan, np.inf):
-        with pytest.raises(ValueError, match=f"^{name} must be a finite number of at least 0, got "):
+        with pytest.raises(ValueError, match=f"^{name} must be .*a finite number of at least 0, got "):
             Hyper(**{name: value})
     with pytest.raises(TypeError, match=f"^{name} must be .* of type str"):
         Hyper(**{name: "0"})
@@ -212,7 +213,7 @@ def test_what_leaves_a_client_in_each_phase(make_federation):
     assert filled(exchange(clients, numbers(orders, next_centers(centers, gathered)), hyper)) == 2 * [set()]
     assert {f.name for f in fields(Uplink)} == {
         "n_samples", "n_features", "energy", "means", "squares", "document_counts", "W", "cut", "misfit",
-        "centers", "sums", "columns", "aliases", "kinds", "counts", "missing", "negatives", "error",
+        "centers", "score", "sums", "columns", "aliases", "kinds", "counts", "missing", "negatives", "error",
     }  # fmt: skip
 
 
@@ -396,6 +397,88 @@ def test_without_alignment_every_client_keeps_its_own_order(fitted):
     for cid in clients:
         assert_array_equal(messages[cid].order, [0, 1, 2])
         assert_array_equal(clients[cid].labels, before[cid].labels)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_a_trial_holds_another_fifth_back_in_each_fold_and_leaves_the_client_alone(rng, kind):
+    hyper = Hyper(n_clusters=2, beta="auto", center=False)
+    X = rng.normal(size=(53, 3)) + 3
+    client = open_client("a", kind(X), hyper)
+    back = []
+    for fold in range(5):
+        after, uplink = client_reply(client, Downlink("hello", trial=fold), hyper)
+        assert uplink.n_samples == after.trial.client.X.shape[0]
+        seen, held = (
+            np.asarray(A.todense() if sp.issparse(A) else A) for A in (after.trial.client.X, after.trial.held_back)
+        )
+        assert_array_equal(np.sort(np.vstack([seen, held]), axis=0), np.sort(X, axis=0))
+        assert after.X is client.X
+        assert after.W is None
+        back.append(held)
+    assert [len(held) for held in back] == [11, 11, 11, 10, 10]
+    assert_array_equal(np.sort(np.vstack(back), axis=0), np.sort(X, axis=0))
+    prepared, _ = client_reply(after, Downlink("prepare", scale=1.0, ridge=0.1), hyper)
+    assert prepared.trial is None
+
+
+def test_a_trial_takes_no_more_rows_than_it_needs(rng, monkeypatch):
+    monkeypatch.setattr(steps, "TRIAL_ROWS", 20)
+    hyper = Hyper(n_clusters=2, beta="auto")
+    after, _ = client_reply(open_client("a", rng.normal(size=(500, 3)), hyper), Downlink("hello", trial=0), hyper)
+    assert (after.trial.client.X.shape, after.trial.held_back.shape) == ((16, 3), (4, 3))
+
+
+def test_the_score_of_a_trial_is_of_rows_that_were_held_back(rng):
+    """1 - Ncut/k of predicted clusters and smoothness of the projection, on their own graph of five neighbours."""
+    hyper = Hyper(n_clusters=2, beta="auto", scale="client")
+    X = rng.normal(size=(100, 3)) + np.outer(np.arange(100) % 2, [4.0, 0, 0])
+    client = open_client("a", X, hyper)
+    for message in (
+        Downlink("hello"),
+        Downlink("prepare", scale=1.0, ridge=0.1),
+        Downlink("round", 1, guide=np.zeros((3, 2))),
+        Downlink("finish", 1, 1),
+        Downlink("number", order=np.arange(2)),
+    ):
+        client, _ = client_reply(client, replace(message, trial=3), hyper)
+    client, uplink = client_reply(client, Downlink("score", trial=3), hyper)
+    held, model = client.trial.held_back, client.trial.client.model
+    scaled = (held - X.mean(axis=0)) / X.std(axis=0)
+    A = knn_affinity(scaled, 5).toarray()
+    labels = assign(held, model)
+    inside = np.mean([A[labels == j][:, labels == j].sum() / A[labels == j].sum() for j in range(2)])
+    E = project(held, model.W, model.mean)
+    L = np.eye(20) - A / np.sqrt(np.outer(A.sum(axis=1), A.sum(axis=1)))
+    assert_allclose(uplink.score, (inside + 1 - np.trace(E.T @ L @ E) / 20) / 2, rtol=1e-10)
+    assert {f.name for f in fields(uplink) if getattr(uplink, f.name) is not None} == {"score"}
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 3), (5, 4), (6, 5)])
+def test_too_few_rows_for_a_trial_are_said(rng, n, k):
+    hyper = Hyper(n_clusters=k, beta="auto")
+    with pytest.raises(
+        ValueError, match=rf"client 'a' has {n} rows, too few to hold a fifth back and to find {k} clus"
+    ):
+        client_reply(open_client("a", rng.normal(size=(n, 3)), hyper), Downlink("hello", trial=0), hyper)
+
+
+def test_a_message_of_a_trial_needs_one(rng):
+    hyper = Hyper(n_clusters=2)
+    client = open_client("a", rng.normal(size=(9, 3)), hyper)
+    with pytest.raises(RuntimeError, match="client 'a' is in no trial"):
+        client_reply(client, Downlink("score", trial=0), hyper)
+
+
+@pytest.mark.parametrize("setting", [{"rho": 1.0}, {"coupling": "average"}], ids=str)
+def test_nothing_to_choose_is_said(setting):
+    with pytest.raises(ValueError, match='beta="auto" has nothing to choose from'):
+        Hyper(beta="auto", **setting)
+
+
+@pytest.mark.parametrize("beta", ["strong", -0.1, np.nan, True, None])
+def test_a_beta_that_is_none_is_refused(beta):
+    with pytest.raises((TypeError, ValueError), match='beta must be "auto" or a finite number of at least 0, got'):
+        Hyper(beta=beta)
 
 
 def finished_client(E, labels, hyper):

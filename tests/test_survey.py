@@ -390,7 +390,7 @@ def test_a_survey_is_hashes_counts_and_sums():
     for word in (*frame.columns, "low", SALT):
         assert word.encode() not in everything
     assert {f.name for f in fields(Uplink) if f.name not in flat} == {
-        "n_features", "energy", "W", "cut", "misfit", "centers", "sums", "error",
+        "n_features", "energy", "W", "cut", "misfit", "centers", "score", "sums", "error",
     } | ({f.name for f in fields(Uplink)} & {"document_counts"})  # fmt: skip
 
 

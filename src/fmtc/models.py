@@ -60,6 +60,7 @@ def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
             "feature_names_in": getattr(model, "feature_names_in_", None),
             "text": asdict(model.text_recipe_) if hasattr(model, "text_recipe_") else None,
             "clients": clients,
+            "beta": model.beta_,
             "n_iter": model.n_iter_,
             "converged": model.converged_,
             "stopped_because": model.stopped_because_,
@@ -121,6 +122,7 @@ def load(path: str | Path) -> FMTC:
             model.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
         if about.get("text") is not None:
             model.text_recipe_ = TextRecipe(**about["text"])
+        model.beta_, model.trials_ = about.get("beta"), None
         model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
         model.stopped_because_ = about["stopped_because"]
         model.history_ = [RoundRecord.from_dict(line) for line in about["history"]]

@@ -13,7 +13,10 @@ phases, the first two only where columns are scaled by what all clients have::
     number   clusters take the common numbers, and centres     -> nothing
              common or the client's own
 
-With ``reweigh``, hello and prepare come once more after some rounds, with weights for the columns.
+With ``reweigh``, hello and prepare come once more after some rounds, with weights for the columns. With ``beta="auto"``
+all phases from hello on are gone through in small before the first prepare, on some rows of each client, and end with::
+
+    score    the rows held back are labelled                   -> score
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from .kernels.centers import (
 )
 from .kernels.consensus import COUPLINGS, prox, singular_values, update_dual, weight_of_threshold
 from .kernels.embedding import spectral_start, update_embedding
-from .kernels.graph import Graph, build_graph
+from .kernels.graph import Graph, association, build_graph, knn_affinity, normalized_laplacian
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
 from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
 from .kernels.scaling import Moments, Scaling, document_counts, kept_columns, moments, pool, standardize, tfidf
@@ -55,8 +58,13 @@ SCALES = ("none", "client", "global", "tfidf")
 POOLED = ("global", "tfidf")  # scales that the clients agree on before they say hello
 LEAST_WEIGHT = 0.3  # of a column that no projection uses
 GATHERINGS = 3  # steps of k-means over the rows of all clients
+BETAS = (0.0, 0.05, 0.15, 0.4)  # tried by "auto", each from where the one before ended
+DEFAULT_BETA = 0.15
+TRIAL_ROWS = 2500  # of a client at most, a fifth of them held back
+TRIAL_ROUNDS = 10  # with each beta
+FEW_ROWS = 100  # below, half of the clients have so few held back that three trials are made
 CLEARLY = 0.9  # own centres are taken where rows are nearer to them than this part of the way to the common ones
-PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "gather", "number")
+PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "gather", "number", "score")
 
 
 # ---------------------------------------------------------------------------------------------------- settings
@@ -83,7 +91,7 @@ class Hyper:
 
     n_clusters: int = 8
     alpha: float = 1.0
-    beta: float = 0.15
+    beta: float | str = DEFAULT_BETA
     ridge: float = 0.03
     rho: float | None = None
     schatten_p: float = 1.0
@@ -113,8 +121,11 @@ class Hyper:
         _check_number("reweigh", self.reweigh, Integral, wanted, lambda v: v >= 0)
         for name in ("alpha", "ridge"):
             _check_number(name, getattr(self, name), Real, "a finite number above 0", lambda v: v > 0)
-        for name in ("beta", "tol"):
-            _check_number(name, getattr(self, name), Real, "a finite number of at least 0", lambda v: v >= 0)
+        _check_number("tol", self.tol, Real, "a finite number of at least 0", lambda v: v >= 0)
+        if self.beta != "auto":
+            _check_number("beta", self.beta, Real, '"auto" or a finite number of at least 0', lambda v: v >= 0)
+        elif self.rho is not None or self.coupling == "average":
+            raise ValueError('beta="auto" has nothing to choose from with rho or coupling="average"; give a number')
         for name in ("rho", "bandwidth", "step_size"):
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), Real, "None or a finite number above 0", lambda v: v > 0)
@@ -173,6 +184,7 @@ class Uplink:
     cut: float | None = None  # round: Tr(FᵀLF), for the log
     misfit: float | None = None  # round: ||F - XW||², for the log
     centers: Array | None = None  # finish: k x k, in the client's order of cluster size
+    score: float | None = None  # score: how well the rows held back in a trial are labelled
     sums: Array | None = None  # gather: k x k, sums of the normalised projections nearest to each common centre, over n
     columns: Array | None = None  # survey: d, salted hashes of the columns' names
     aliases: Array | None = None  # survey: d, the same without capitals, blanks and signs; left out where no names
@@ -190,6 +202,7 @@ class Downlink:
     phase: str
     round_no: int = 0
     last_round: int = 0  # round, finish: the round of this client's last answer that counted; it goes on from there
+    trial: int | None = None  # all from hello to score, with beta="auto": which fifth of some rows is held back
     shift: Array | None = None  # rescale: d, subtracted from the columns; left out where any client's rows are sparse
     stretch: Array | None = None  # rescale: d, what the columns are divided by then
     keep: Array | None = None  # rescale of words: numbers of the columns that are kept, d of D
@@ -240,6 +253,15 @@ class ClientState:
     E: Array | None = None  # n x k, normalised projections, from finish to number
     model: ClientModel | None = None
     labels: Array | None = None  # n
+    trial: Trial | None = None  # only while settings are tried
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A client with some of the rows, to try settings on, and rows that it has not seen."""
+
+    client: ClientState
+    held_back: Any  # rows as they came
 
 
 def open_client(client_id: str, X: Any, hyper: Hyper) -> ClientState:
@@ -274,6 +296,8 @@ def _rows(X: Any, scaling: Scaling | None, hyper: Hyper) -> Rows:
 
 def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[ClientState, Uplink]:
     """Answer one message of the server: the only way data leaves a client."""
+    if message.trial is not None:
+        return _reply_in_trial(client, message, hyper)
     if message.phase in ("moments", "rescale") and hyper.scale not in POOLED:
         raise ValueError(f"phase {message.phase!r} is not part of a run with scale={hyper.scale!r}")
     if message.phase == "moments" and hyper.scale == "tfidf":
@@ -301,6 +325,47 @@ def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[
     if message.phase == "number":
         return _number(client, message, hyper), Uplink()
     raise ValueError(f"unknown phase {message.phase!r}; this client knows {', '.join(PHASES)}")
+
+
+def _reply_in_trial(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[ClientState, Uplink]:
+    """The same answers, by a client that has some of the rows; a new one for each hello."""
+    assert message.trial is not None
+    trial = _open_trial(client, message.trial, hyper) if message.phase == "hello" else client.trial
+    if trial is None:
+        raise RuntimeError(f"client {client.client_id!r} is in no trial")
+    if message.phase == "score":
+        return client, Uplink(score=_trial_score(trial, hyper))
+    small, uplink = client_reply(trial.client, replace(message, trial=None), hyper)
+    return replace(client, trial=replace(trial, client=small)), uplink
+
+
+def _open_trial(client: ClientState, fold: int, hyper: Hyper) -> Trial:
+    """Hold a fifth of some rows back, drawn once and for all."""
+    X, n = client.X, client.X.shape[0]
+    drawn = stream(hyper.seed, client.client_id, "trial").permutation(n)[:TRIAL_ROWS]
+    back = drawn[fold::5]
+    seen = np.setdiff1d(drawn, back)
+    if len(seen) <= hyper.n_clusters or len(back) < 2:
+        raise ValueError(
+            f"client {client.client_id!r} has {n} rows, too few to hold a fifth back and to find {hyper.n_clusters} "
+            'clusters in the rest; beta="auto" needs more. Give a number for beta, or leave this client out.'
+        )
+    rows = _rows(X[seen], client.scaling, hyper)
+    return Trial(ClientState(client.client_id, X[seen], rows, client.scaling), X[np.sort(back)])
+
+
+def _trial_score(trial: Trial, hyper: Hyper) -> float:
+    """How well rows that had no part in it are clustered, without labels: between 0 and 1, higher is better.
+
+    On the graph of their five nearest neighbours: the share of edges that stay inside predicted clusters (1 - Ncut/k),
+    and how smooth the projection is there (1 - Tr(EᵀLE)/Tr(EᵀE)); the mean of the two.
+    """
+    model, X = trial.client.model, trial.held_back
+    assert model is not None
+    affinity = knn_affinity(model.scaled(X), 5)
+    E = project(X, model.W, model.mean, model.keep).astype(np.float64)
+    rough = float(np.vdot(E, normalized_laplacian(affinity) @ E)) / max(float(np.vdot(E, E)), 1e-300)
+    return (association(affinity, assign(X, model), hyper.n_clusters) + 1 - rough) / 2
 
 
 def _rescale(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
@@ -346,7 +411,7 @@ def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientStat
     rows = replace(rows, gamma=float(gamma))
     factors = RidgeFactors(rows, message.ridge)
     F = spectral_start(graph, k, stream(hyper.seed, client.client_id, "start")) if client.F is None else client.F
-    return replace(client, rows=rows, graph=graph, factors=factors, F=F)
+    return replace(client, rows=rows, graph=graph, factors=factors, F=F, trial=None)
 
 
 def _components_message(client_id: str, sizes: Array, k: int) -> str:
@@ -531,6 +596,7 @@ class ServerState:
     round_no: int = 0
     scaling: Scaling | None = None  # what all clients were told to do to their columns
     weights: Array | None = None  # d, of the columns in the projections; None: all 1
+    chosen_beta: float | None = None  # by "auto", relative
 
 
 @dataclass(frozen=True)
@@ -595,6 +661,7 @@ def open_server(
     if hyper.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
         rho, beta = 2 * hyper.alpha * hyper.ridge / m, None
     else:
+        assert not isinstance(hyper.beta, str)
         rho, beta = hyper.rho, hyper.beta
     empty = np.zeros((d, k, m))
     return ServerState(
@@ -707,8 +774,7 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
         rotations = {**rotations, **turned}
     beta, rho = server.beta, server.rho
     if beta is None:
-        largest = float(singular_values(W, hyper.coupling)[0].max())
-        beta = rho * weight_of_threshold(hyper.beta * largest, hyper.schatten_p)
+        beta = absolute_beta(relative_beta(server, hyper), W, rho, hyper)
     p, coupling = hyper.schatten_p, hyper.coupling
     Y0 = server.Y.astype(W.dtype, copy=False)
     Z0 = server.Z.astype(W.dtype, copy=False)
@@ -728,6 +794,19 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
         round_no=server.round_no + 1,
     )  # fmt: skip
     return server, report
+
+
+def relative_beta(server: ServerState, hyper: Hyper) -> float:
+    """The beta that was given or chosen, as a fraction of the largest singular value of the first stack."""
+    if server.chosen_beta is not None:
+        return server.chosen_beta
+    return DEFAULT_BETA if isinstance(hyper.beta, str) else hyper.beta
+
+
+def absolute_beta(relative: float, W: Array, rho: float, hyper: Hyper) -> float:
+    """The same in the units of Eq. 18, for this first stack of projections."""
+    largest = float(singular_values(W, hyper.coupling)[0].max())
+    return rho * weight_of_threshold(relative * largest, hyper.schatten_p)
 
 
 def _rotations(server: ServerState, W: Array, present: list[int], hyper: Hyper) -> Array | None:

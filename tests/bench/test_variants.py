@@ -31,7 +31,7 @@ def test_a_method_with_settings_is_the_method_with_these_parameters():
         ("fmtc/beta=1,beta=2", "sets beta twice"),
         ("fmtc/beta=1+", "'1\\+' is neither a number, a list nor a word"),
         ("fmtc/n_clusters=3", "has no setting 'n_clusters'"),
-        ("fmtc-beta0/beta=1", "this setting is what makes fmtc-beta0"),
+        ("fmtc-alone/beta=1", "this setting is what makes fmtc-alone"),
     ],
 )
 def test_nonsense_about_methods_is_refused(name, words):

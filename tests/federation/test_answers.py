@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fmtc import Hyper
+from fmtc import Hyper, LocalTransport, run
 from fmtc.runtime.driver import ClientError
 from fmtc.runtime.flare import Site
 
@@ -29,7 +29,10 @@ def test_local_and_flare_give_equal_bytes(healthy, tmp_path, kind, coupling):
     if kind == "sparse":
         rows = {cid: sp.csr_array(np.where(X > 0.5, X, 0)) for cid, X in rows.items()}
     reweigh = 1 if kind == "sparse" else 0
-    hyper = Hyper(n_clusters=4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, reweigh=reweigh, seed=7)
+    beta = "auto" if kind == "float32" else 0.15
+    hyper = Hyper(
+        n_clusters=4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, reweigh=reweigh, beta=beta, seed=7
+    )
     try:
         for cid, X in rows.items():
             path = tmp_path / f"{cid}.np{'z' if kind == 'sparse' else 'y'}"
@@ -40,6 +43,10 @@ def test_local_and_flare_give_equal_bytes(healthy, tmp_path, kind, coupling):
         for site in healthy.sites.values():
             site.write(healthy.kits[site.client_id].path)
     assert_same(outcome, *expected(rows, hyper, weights={"a": 1.0, "b": 2.0, "c": 1.0}))
+    if beta == "auto":
+        alone = run(LocalTransport(rows, hyper), hyper, weights={"a": 1.0, "b": 2.0, "c": 1.0})
+        assert outcome.about["chosen_beta"] == alone.trials.chosen
+        assert outcome.about["trials"] == str(alone.trials)
 
 
 # --------------------------------------------------------------------------------------------- with fewer than all

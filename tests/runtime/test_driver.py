@@ -10,7 +10,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc import ClientError, FileError, Hyper, LocalTransport, RoundRecord, run
+from fmtc.runtime.driver import Trials
 from fmtc.runtime.wire import read_tensors, write_tensors
+from fmtc.steps import BETAS, TRIAL_ROUNDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -465,7 +467,7 @@ def resume(folder, data=DATA, hyper=HYPER, **options):
 
 
 OTHER = {
-    "n_clusters": 2, "alpha": 2.0, "beta": 0.3, "ridge": 0.1, "rho": 1.0, "schatten_p": 0.5, "coupling": "subspace",
+    "n_clusters": 2, "alpha": 2.0, "beta": "auto", "ridge": 0.1, "rho": 1.0, "schatten_p": 0.5, "coupling": "subspace",
     "align": "init", "n_neighbors": 5, "bandwidth": 1.0, "one_sided": 1.0, "step_size": 0.1, "n_inner": 2,
     "scale": "client", "max_features": 100, "message_dtype": "float32", "center": False, "seed": 1, "reweigh": 5,
 }  # fmt: skip
@@ -577,6 +579,120 @@ def test_columns_are_weighed_once_after_as_many_rounds(rng):
     ]  # fmt: skip
     assert [record.round_no for record in result.history] == [1, 2, 3, 4]
     assert result.server.weights.shape == (next(iter(DATA.values())).shape[1],)
+
+
+# ------------------------------------------------------------------------------------------------------ beta="auto"
+
+AUTO = replace(HYPER, beta="auto")
+
+
+class Tried(LocalTransport):
+    """Remembers what was asked in trials, by fold and phase, and can answer scores as it likes."""
+
+    def __init__(self, *args, answers=None, **others):
+        super().__init__(*args, **others)
+        self.seen, self.answers = [], answers
+
+    def exchange(self, messages):
+        (message, *_) = messages.values()
+        self.seen.append((message.trial, message.phase))
+        replies = super().exchange(messages)
+        if self.answers is not None and message.phase == "score":
+            told = next(self.answers)
+            replies.uplinks = {cid: replace(uplink, score=told[cid]) for cid, uplink in replies.uplinks.items()}
+        return replies
+
+
+def test_every_beta_is_tried_on_rows_held_back_and_the_run_is_that_of_the_best():
+    answers = iter([{"a": 0.5, "b": 0.6, "c": s} for s in (0.1, 0.7, 0.3, 0.2)])
+    data = {cid: np.repeat(X, 3, axis=0) for cid, X in DATA.items()}  # so many that one trial is enough
+    transport = Tried(data, AUTO, answers=answers)
+    result = run(transport, AUTO)
+    assert result.trials.scores == dict(
+        zip(BETAS, [{"a": 0.5, "b": 0.6, "c": s} for s in (0.1, 0.7, 0.3, 0.2)], strict=True)
+    )
+    assert result.trials.chosen == result.server.chosen_beta == BETAS[1]
+    one = ["round"] * TRIAL_ROUNDS + ["finish", "gather", "gather", "gather", "number", "score"]
+    assert [phase for fold, phase in transport.seen if fold == 0] == ["hello", "prepare", *one * len(BETAS)]
+    assert {fold for fold, _ in transport.seen} == {0, None}
+    given = replace(HYPER, beta=BETAS[1])
+    plain = LocalTransport(data, given)
+    same = run(plain, given)
+    assert_array_equal(result.server.Z, same.server.Z)
+    for cid in data:
+        assert_array_equal(transport.clients[cid].labels, plain.clients[cid].labels)
+        assert transport.clients[cid].trial is None
+    assert [r.bytes_up for r in result.history] == [r.bytes_up for r in same.history]
+    assert result.trials.bytes_up > TRIAL_ROUNDS * len(BETAS) * result.history[0].bytes_up
+
+
+def test_small_clients_are_tried_on_three_fifths_in_turn():
+    transport = Tried(DATA, AUTO)
+    trials = run(transport, AUTO).trials
+    assert {fold for fold, _ in transport.seen} == {0, 1, 2, None}
+    assert all(set(of_clients) == set(DATA) for of_clients in trials.scores.values())
+    assert all(0 < score < 1 for of_clients in trials.scores.values() for score in of_clients.values())
+    assert f"beta={trials.chosen:g} was chosen" in str(trials)
+
+
+def test_equal_scores_choose_less_coupling():
+    assert Trials({0.4: {"a": 0.5}, 0.05: {"a": 0.5}, 0.0: {"a": 0.4}}, 0, 0).chosen == 0.05
+
+
+def test_one_client_has_nothing_to_choose():
+    transport = Tried({"a": DATA["a"]}, AUTO)
+    result = run(transport, AUTO)
+    assert result.trials is None
+    assert {fold for fold, _ in transport.seen} == {None}
+    given = replace(HYPER, beta=0.15)
+    assert_array_equal(result.server.Z, run(LocalTransport({"a": DATA["a"]}, given), given).server.Z)
+
+
+def test_a_trial_begins_where_the_last_beta_ended():
+    """In small, by hand: the first beta's rounds and then the second's are one run whose beta changes on the way."""
+    seen = []
+
+    class Watched(LocalTransport):
+        def exchange(self, messages):
+            if {(m.trial, m.phase) for m in messages.values()} == {(0, "round")}:
+                seen.append({cid: (m.round_no, m.guide, m.rotation) for cid, m in messages.items()})
+            return super().exchange(messages)
+
+    run(Watched(DATA, AUTO), AUTO)
+    assert [next(iter(each.values()))[0] for each in seen] == list(range(1, TRIAL_ROUNDS * len(BETAS) + 1))
+    after_finish = seen[TRIAL_ROUNDS]
+    assert all(guide.any() for _, guide, _ in after_finish.values())
+    assert all(rotation is None for _, _, rotation in after_finish.values())  # it came with the finish
+    assert all(rotation is not None for _, _, rotation in seen[TRIAL_ROUNDS + 1].values())
+
+
+def test_a_resumed_run_keeps_the_beta_it_chose(tmp_path):
+    hyper = replace(AUTO, reweigh=3, max_iter=5)  # beta gets its units anew after the rounds that are resumed
+    whole = run(LocalTransport(DATA, hyper), hyper)
+    short = replace(hyper, max_iter=2)
+    run(LocalTransport(DATA, short), short, checkpoint=tmp_path)
+    transport = Tried(DATA, hyper)
+    result = run(transport, hyper, checkpoint=tmp_path, resume=True)
+    assert {fold for fold, _ in transport.seen} == {None}
+    assert result.trials == whole.trials
+    assert_array_equal(result.server.Z, whole.server.Z)
+
+
+@pytest.mark.parametrize("phase", ["hello", "prepare", "round", "gather", "score"])
+def test_a_client_that_fails_in_a_trial_is_left_out_of_it_only(phase):
+    class FailsInTrial(LocalTransport):
+        def _ask(self, cid, message):
+            if (cid, message.phase) == ("b", phase) and message.trial is not None:
+                return OSError("disk gone")
+            return super()._ask(cid, message)
+
+    result = run(FailsInTrial(DATA, AUTO), AUTO, min_clients=2)
+    assert result.server.client_ids == ("a", "b", "c")
+    assert result.missing == ()
+    told = {cid for of_clients in result.trials.scores.values() for cid in of_clients}
+    assert told == ({"a", "b", "c"} if phase == "gather" else {"a", "c"})
+    with pytest.raises(ClientError, match=r"client 'b' failed .* in a trial of beta: OSError: disk gone"):
+        run(FailsInTrial(DATA, AUTO), AUTO)
 
 
 @pytest.mark.parametrize(

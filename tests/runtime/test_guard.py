@@ -20,7 +20,7 @@ def test_every_phase_and_field_is_known():
     assert set(UPLINKS) == set(DOWNLINKS) >= set(PHASES)
     for kind, table, always in (
         (Uplink, UPLINKS, {"error"}),
-        (Downlink, DOWNLINKS, {"phase", "round_no", "last_round"}),
+        (Downlink, DOWNLINKS, {"phase", "round_no", "last_round", "trial"}),
     ):
         named = {name.strip("[]") for names in table.values() for name in names}
         assert named | always == {field.name for field in fields(kind)}
@@ -36,6 +36,8 @@ def test_every_phase_and_field_is_known():
         replace(ROUND, last_round=1),
         Downlink("finish", round_no=4, last_round=4, rotation=ROTATION.astype(np.float32)),
         Downlink("gather", round_no=1, centers=np.eye(K)),
+        Downlink("score", trial=2),
+        replace(ROUND, trial=0),
         Downlink("number", order=np.array([2, 0, 1])),
         Downlink("number", order=np.array([2, 0, 1]), centers=np.eye(K)),
         Downlink("moments"),
@@ -73,6 +75,10 @@ def test_good_downlinks_pass(message):
         (replace(ROUND, round_no=4.0), "round_no is float"),
         (replace(ROUND, order=np.arange(K)), "round carries no order"),
         (Downlink("gather"), "gather lacks centers"),
+        (replace(ROUND, trial=-1), "trial is int -1"),
+        (replace(ROUND, trial=True), "trial is bool"),
+        (Downlink("moments", trial=0), "moments is no part of a trial"),
+        (Downlink("end", trial=0), "end is no part of a trial"),
         (Downlink("gather", centers=np.eye(K + 1)), r"centers has shape \(4, 4\), not \(3, 3\)"),
         (Downlink("gather", centers=np.full((K, K), np.nan)), "centers holds NaN"),
         (Downlink("number", order=np.array([0, 0, 1])), "order is not one of 3 clusters"),
@@ -96,6 +102,7 @@ def test_bad_downlinks_are_refused(message, why):
         (ANSWER, ROUND),
         (replace(ANSWER, W=np.ones((D, K), np.float32)), ROUND),
         (Uplink(centers=np.eye(K)), Downlink("finish")),
+        (Uplink(score=0.5), Downlink("score", trial=0)),
         (Uplink(sums=np.eye(K) / 9), Downlink("gather", round_no=1, centers=np.eye(K))),
         (Uplink(error="OSError"), ROUND),
         (Uplink(n_samples=9, means=np.ones(D), squares=np.ones(D)), Downlink("moments")),
@@ -121,6 +128,8 @@ def test_good_uplinks_pass(uplink, asked):
         (replace(ANSWER, cut=float("inf")), ROUND, "cut is not a finite number"),
         (replace(ANSWER, centers=np.eye(K)), ROUND, "round carries no centers"),
         (Uplink(centers=np.eye(K + 1)), Downlink("finish"), "centers has shape"),
+        (Uplink(score=float("nan")), Downlink("score", trial=0), "score is not a finite number"),
+        (Uplink(score=0.5), Downlink("hello", trial=0), "hello carries no score"),
         (Uplink(sums=np.eye(K + 1)), Downlink("gather", round_no=1, centers=np.eye(K)), "sums has shape"),
         (Uplink(), Downlink("gather", round_no=1, centers=np.eye(K)), "gather lacks sums"),
         (Uplink(error="rows: 1.5, 2.5"), ROUND, "error is not the name of a kind"),

@@ -35,7 +35,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {  # one by one, all else as in the defau
     "align": ("none", "init", "loop"),
     "coupling": ("tensor", "subspace", "average"),
     "schatten_p": (1.0, 0.8, 0.5, 0.3),
-    "beta": (0, 0.05, 0.15, 0.4),
+    "beta": (0, 0.05, 0.15, 0.4, "auto"),
     "labels_from": ("projection", "embedding"),
     "centers": ("own", "common", "auto"),
     "one_sided": (1.0, 0.5, 0.25, 0.1),

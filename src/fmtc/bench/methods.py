@@ -114,7 +114,7 @@ METHODS: dict[str, Method] = {
         Method("sec", "SEC alone", SEC, "control", "nothing",
                _grid(alpha=[0.01, 0.1, 1.0, 10.0], gamma=[0.01, 0.1, 1.0])),
         Method("fed-mtsc", "MTSC, federated", FedMTSC, "control", "d numbers", _MTSC),
-        Method("fmtc-beta0", "FMTC, beta = 0", lambda k, **s: FMTC(k, beta=0, **s), "control", "d × k",
+        Method("fmtc-alone", "FMTC alone", lambda k, **s: FMTC(k, beta=0, centers="own", **s), "control", "nothing",
                _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
         Method("fmtc-published", "FMTC as published", FMTC.as_published, "control", "d × k",
                _grid(alpha=[0.1, 1.0, 10.0], beta=[0.01, 0.1, 1.0, 10.0])),

@@ -233,6 +233,8 @@ def federate_local(
             )
         for cid in outcome.about["missing"]:
             words.note(f"silo {cid!r} was lost and has no model")
+        if outcome.about["trials"]:
+            words.note(outcome.about["trials"])
         silos = [silo for silo in silos if silo.name in outcome.silos]
         for result in outcome.silos.values():
             for note in result.notes:
@@ -266,6 +268,8 @@ def fitted(
     model.labels_ = np.concatenate([results[silo.name].labels for silo in silos])
     model.n_features_in_ = silos[0].X.shape[1]
     model.history_ = [RoundRecord.from_dict(line) for line in about.get("history", ())]
+    model.beta_ = about.get("chosen_beta") if isinstance(model.beta, str) else model.beta
+    model.trials_ = None
     model.n_iter_ = about["n_iter"]
     model.converged_ = about["converged"]
     model.stopped_because_ = about["stopped_because"]
@@ -439,6 +443,8 @@ def coordinate(
     _, about = read_result(folder / "result.safetensors")
     for silo in about["missing"]:
         words.note(f"silo {silo!r} was lost and has no model of this run")
+    if about["trials"]:
+        words.note(about["trials"])
     report = {
         "kind": "fmtc consensus report",
         "schema": runs.REPORT_FORMAT,

@@ -267,11 +267,24 @@ class _CountOrAuto(click.ParamType):
             self.fail(f"{value!r} is neither a whole number nor 'auto'", param, ctx)
 
 
+class _NumberOrAuto(click.ParamType):
+    name = "number|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return value if value == "auto" else float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor 'auto'", param, ctx)
+
+
 # Every parameter of FMTC that is a plain value, with its type on the command line and a line of help; the flag has
 # its name. A flag that is not given leaves the choice to FMTC or FMTC.as_published.
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
-    "beta": (float, "Strength of the coupling; 0 leaves the silos alone, 1 shrinks the first consensus to nothing."),
+    "beta": (
+        _NumberOrAuto(),
+        "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing; auto tries four.",
+    ),
     "ridge": (float, "Weight of the consensus in a silo's regression."),
     "schatten_p": (float, "Exponent of the Schatten norm, above 0 and at most 1."),
     "coupling": (

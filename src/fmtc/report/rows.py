@@ -116,7 +116,7 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
     truth = {result.silo.name: result.silo.labels for result in results}
     fold_of = {name: rng.permutation(n) % FOLDS if name in scored else np.full(n, -1) for name, n in sizes.items()}
     together = clone(model).set_params(verbose=0)
-    alone = clone(together).set_params(beta=0.0, coupling="tensor", reweigh=0)  # the latter two couple whatever beta is
+    alone = clone(together).set_params(beta=0.0, coupling="tensor", reweigh=0, centers="own")  # all of them couple
     rivals = [together, alone] if len(results) > 1 else [together]
     found, right = [], []  # fold x rival x silo
     with warnings.catch_warnings():

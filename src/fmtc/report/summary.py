@@ -17,7 +17,7 @@ from ..estimator import FMTC
 from ..models import load
 from ..runs import REPORT_FORMAT
 from ..runtime.wire import FileError, check_schema, jsonable, read_json, read_tensors
-from ..steps import GATHERINGS, Hyper
+from ..steps import BETAS, GATHERINGS, TRIAL_ROUNDS, Hyper
 
 Array = np.ndarray
 
@@ -49,6 +49,10 @@ SENT: dict[str, dict[str, tuple[str, str]]] = {
         "n_samples": ("1", "number of rows"),
         "n_features": ("1", "number of columns"),
         "energy": ("1", "sum of squared entries"),
+    },
+    "trial": {
+        "W": ("d x k", "the projection of the rows that beta was tried on"),
+        "score": ("1", "how well rows held back are clustered with a beta"),
     },
     "round": {
         "W": ("d x k", "the projection, one weight for each feature and cluster"),
@@ -144,8 +148,8 @@ class _Run:
 
     @property
     def has_company(self) -> bool:
-        """Whether there are other silos; the report of one in a federation has no word on how the run ended."""
-        return len(self.names) > 1 or self.report["converged"] is None
+        """Whether there are other silos; that of one in a federation knows no history."""
+        return len(self.names) > 1 or not self.history
 
 
 def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
@@ -407,6 +411,8 @@ def _sent(run: _Run) -> list[dict[str, Any]]:
     framed = {name: settings[name] for name in ("align", "labels_from", "centers") if name in settings}
     if Hyper(**{"centers": "own"} | framed).shares_centers and run.has_company:
         asked.add("gather")
+    if settings["beta"] == "auto" and run.has_company:
+        asked.add("trial")
     if run.model is None:
         asked |= {"survey", "at any time"}
     entry = 4 if settings.get("message_dtype") == "float32" else run.itemsize
@@ -422,6 +428,9 @@ def _sent(run: _Run) -> list[dict[str, Any]]:
             count, size = counts[shape], {"W": entry, "centers": run.itemsize}.get(field, NUMBER)
             again = phase == "hello" and 0 < settings.get("reweigh", 0) < rounds  # columns are weighed once on the way
             times = {"round": rounds, "gather": GATHERINGS}.get(phase, 1 + again)
+            if phase == "trial":
+                times = len(BETAS) * (TRIAL_ROUNDS if field == "W" else 1)
+                count = None  # of one trial or three
             found.append(
                 {
                     "phase": phase,

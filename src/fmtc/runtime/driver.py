@@ -7,8 +7,8 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,12 +17,16 @@ from threadpoolctl import ThreadpoolController
 
 from ..kernels.scaling import Scaling
 from ..steps import (
+    BETAS,
+    FEW_ROWS,
     GATHERINGS,
     POOLED,
+    TRIAL_ROUNDS,
     Downlink,
     Hyper,
     ServerState,
     Uplink,
+    absolute_beta,
     downlinks,
     feature_weights,
     finishes,
@@ -114,6 +118,37 @@ class RoundRecord:
 
 
 @dataclass(frozen=True)
+class Trials:
+    """What came of ``beta="auto"``: how well rows held back are clustered with each beta, and what it cost to know.
+
+    Examples
+    --------
+    >>> from fmtc.runtime.driver import Trials
+    >>> Trials({0.0: {"a": 0.6, "b": 0.7}, 0.15: {"a": 0.8, "b": 0.6}}, bytes_up=0, bytes_down=0).chosen
+    0.15
+    """
+
+    scores: Mapping[float, Mapping[str, float]]  # of each beta and client, between 0 and 1
+    bytes_up: int
+    bytes_down: int
+
+    @property
+    def means(self) -> dict[float, float]:
+        """Mean over clients of each beta."""
+        return {beta: float(np.mean(list(of_clients.values()))) for beta, of_clients in self.scores.items()}
+
+    @property
+    def chosen(self) -> float:
+        """The beta with the best mean; of equals the smallest."""
+        means = self.means
+        return max(sorted(means), key=means.__getitem__)
+
+    def __str__(self) -> str:
+        tried = ", ".join(f"{score:.3f} with {beta:g}" for beta, score in self.means.items())
+        return f"beta={self.chosen:g} was chosen, by how well rows held back are clustered: {tried}"
+
+
+@dataclass(frozen=True)
 class Result:
     """End of a run: the server's last state, the history and why it ended."""
 
@@ -122,6 +157,7 @@ class Result:
     converged: bool
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to go on without
+    trials: Trials | None = None  # of beta="auto"
 
 
 @cache
@@ -192,13 +228,18 @@ def run(
     (4, (30,))
     """
     callbacks = tuple(callbacks)
+    trials: Trials | None = None
     folder = None if checkpoint is None else Path(checkpoint)
     quorum = _quorum(min_clients, len(transport.client_ids))
     saved = _load(folder, hyper, transport, weights) if folder is not None and resume else None
     if saved is None:
         server, history = _open(transport, hyper, weights, quorum), tuple[RoundRecord, ...]()
+        if hyper.beta == "auto" and len(server.client_ids) > 1:
+            trials = _try_betas(transport, server, hyper, weights, quorum)
+            server = replace(server, chosen_beta=trials.chosen)
+            logger.info("%s", trials)
     else:
-        server, history = saved
+        server, history, trials = saved
         if server.scaling is not None:
             _ask(transport, rescalings(server.scaling, server.client_ids), quorum, "scaling its columns")
         if server.weights is not None:
@@ -232,18 +273,15 @@ def run(
             record.primal_residual, record.dual_residual,
         )  # fmt: skip
         if folder is not None:
-            _save(folder, server, history, hyper, weights, transport)
+            _save(folder, server, history, hyper, weights, trials, transport)
         for callback in callbacks:
             callback(record)
         stopped = _stop_reason(history, hyper)
 
     converged, reason = stopped
-    finished = _ask(transport, finishes(server), quorum, "finishing")
-    orders = numbering(server, finished.uplinks, hyper)
-    common = _common_centers(transport, orders, finished.uplinks, quorum) if hyper.shares_centers else None
-    numbered = _ask(transport, numbers(orders, common), quorum, "numbering its clusters")
+    numbered = _finish(partial(_ask, transport, quorum=quorum), server, hyper)
     missing = set(transport.client_ids) - set(numbered.uplinks)
-    return Result(server, history, converged, reason, tuple(sorted(missing)))
+    return Result(server, history, converged, reason, tuple(sorted(missing)), trials)
 
 
 def _open(transport: Transport, hyper: Hyper, weights: Mapping[str, float] | None, quorum: int) -> ServerState:
@@ -258,17 +296,58 @@ def _open(transport: Transport, hyper: Hyper, weights: Mapping[str, float] | Non
     return open_server(hellos.uplinks, hyper, weights, scaling)
 
 
-def _common_centers(
-    transport: Transport, orders: Mapping[str, Array], finished: Mapping[str, Uplink], quorum: int
-) -> Array | None:
-    """Centres for all clients, by k-means over everybody's projections; None where there is one client."""
-    if len(orders) < 2:
-        return None
-    centers = first_centers(orders, finished)
-    for turn in range(1, GATHERINGS + 1):
-        gathered = _ask(transport, gatherings(centers, orders, turn), quorum, "looking for common centres")
-        centers = next_centers(centers, gathered.uplinks)
-    return centers
+def _finish(ask: Callable[..., Replies], server: ServerState, hyper: Hyper) -> Replies:
+    """Clusters of all clients, with common numbers and, if there are some, common centres."""
+    finished = ask(finishes(server), doing="finishing")
+    orders = numbering(server, finished.uplinks, hyper)
+    centers = None
+    if hyper.shares_centers and len(orders) > 1:
+        centers = first_centers(orders, finished.uplinks)
+        for turn in range(1, GATHERINGS + 1):
+            gathered = ask(gatherings(centers, orders, turn), doing="looking for common centres")
+            centers = next_centers(centers, gathered.uplinks)
+    return ask(numbers(orders, centers), doing="numbering its clusters")
+
+
+def _try_betas(
+    transport: Transport, server: ServerState, hyper: Hyper, weights: Mapping[str, float] | None, quorum: int
+) -> Trials:
+    """Go through a run in small with each beta, and choose the one whose clusters suit rows held back best."""
+    scores: dict[float, dict[str, list[float]]] = {beta: {} for beta in BETAS}
+    sent = Replies()
+    fold, folds = 0, 1
+    while fold < folds:
+
+        def ask(messages: Mapping[str, Downlink], doing: str, fold: int = fold) -> Replies:
+            tried = {cid: replace(message, trial=fold) for cid, message in messages.items()}
+            replies = _ask(transport, tried, quorum=quorum, doing=f"{doing} in a trial of beta")
+            sent.bytes_up += replies.bytes_up
+            sent.bytes_down += replies.bytes_down
+            return replies
+
+        hellos = ask(dict.fromkeys(server.client_ids, Downlink("hello")), "saying hello").uplinks
+        if np.median([hello.n_samples or 0 for hello in hellos.values()]) < 0.8 * FEW_ROWS:
+            folds = 3
+        small = replace(open_server(hellos, hyper, weights, server.scaling), chosen_beta=BETAS[0])
+        small = without_clients(small, set(ask(preparations(small, hyper), "preparing").failures))
+        first = small.W
+        for beta in BETAS:
+            if small.round_no:
+                small = replace(small, beta=absolute_beta(beta, first, small.rho, hyper))
+            for _ in range(TRIAL_ROUNDS):
+                replies = ask(downlinks(small, hyper), f"in round {small.round_no + 1}")
+                if small.round_no == 0:
+                    small = without_clients(small, set(replies.failures))
+                with one_thread("blas"):
+                    small, _ = server_step(small, replies.uplinks, hyper)
+                first = small.W if small.round_no == 1 else first
+            numbered = _finish(ask, small, hyper).uplinks
+            small = replace(small, rotations={cid: R for cid, R in small.rotations.items() if cid not in numbered})
+            for cid, uplink in ask(dict.fromkeys(sorted(numbered), Downlink("score")), "scoring").uplinks.items():
+                scores[beta].setdefault(cid, []).append(uplink.score or 0.0)
+        fold += 1
+    means = {beta: {cid: float(np.mean(s)) for cid, s in by_client.items()} for beta, by_client in scores.items()}
+    return Trials(means, sent.bytes_up, sent.bytes_down)
 
 
 def _reweigh(transport: Transport, server: ServerState, hyper: Hyper, quorum: int) -> ServerState:
@@ -336,6 +415,7 @@ def _save(
     history: tuple[RoundRecord, ...],
     hyper: Hyper,
     weights: Mapping[str, float] | None,
+    trials: Trials | None,
     transport: Transport,
 ) -> None:
     """Replace the checkpoint by this round's, whole or not at all."""
@@ -356,6 +436,7 @@ def _save(
             **{f: getattr(server, f) for f in ("rho", "beta", "scale", "round_no")},
             "hyper": asdict(hyper),
             "weights": weights,
+            "trials": None if trials is None else [list(trials.scores.items()), trials.bytes_up, trials.bytes_down],
             "history": [asdict(record) for record in history],
         }
         write_tensors(part / "server.safetensors", arrays, about)
@@ -366,8 +447,8 @@ def _save(
 
 def _load(
     folder: Path, hyper: Hyper, transport: Transport, weights: Mapping[str, float] | None
-) -> tuple[ServerState, tuple[RoundRecord, ...]] | None:
-    """State and history of the newest checkpoint, with the clients brought back to it; None where there is none."""
+) -> tuple[ServerState, tuple[RoundRecord, ...], Trials | None] | None:
+    """State, history and trials of the newest checkpoint, with the clients brought back to it; None: there is none."""
     rounds = sorted(folder.glob(ROUND))
     if not rounds:
         return None
@@ -378,18 +459,23 @@ def _load(
         _check_same_run(folder, about, hyper, transport, weights)
         transport.load_clients(rounds[-1] / CLIENTS, tuple(about["client_ids"]))
         scaling = _under("scaling", arrays)
+        trials = None
+        if about.get("trials") is not None:
+            scores, *sent = about["trials"]
+            trials = Trials(dict(scores), *sent)
         server = ServerState(
             client_ids=tuple(about["client_ids"]),
             rotations=_under("rotation", arrays),
             scaling=Scaling(**scaling) if scaling else None,
             weights=arrays.get("weights"),
+            chosen_beta=None if trials is None else trials.chosen,
             rho=about["rho"],
             beta=about["beta"],
             scale=about["scale"],
             round_no=about["round_no"],
             **{name: arrays[name] for name in _ARRAYS},
         )
-        return server, tuple(RoundRecord.from_dict(line) for line in about["history"])
+        return server, tuple(RoundRecord.from_dict(line) for line in about["history"]), trials
     except KeyError as error:
         raise FileError(f"{path} is damaged: it lacks {error}") from None
 

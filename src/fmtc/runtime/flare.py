@@ -362,6 +362,8 @@ def write_result(path: Path, result: Result, run_id: str) -> None:
         "converged": result.converged,
         "stopped_because": result.stopped_because,
         "missing": result.missing,
+        "chosen_beta": result.server.chosen_beta,
+        "trials": None if result.trials is None else str(result.trials),
         "n_iter": result.server.round_no,
         "history": [asdict(record) for record in result.history],
     }
@@ -475,11 +477,11 @@ class FmtcExecutor(Executor):
             for old in folder.glob("round-*"):
                 old.unlink()
             return Uplink()
-        if message.phase == "round":
+        if message.phase == "round" and message.trial is None:
             if message.round_no < self.round_no:
                 raise RefusedError(f"a message of round {message.round_no} came after one of round {self.round_no}")
             self.round_no = message.round_no
-        client = self._at(message, self.client, folder)
+        client = self.client if message.trial is not None else self._at(message, self.client, folder)
         with one_thread("blas"), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             if message.phase in ("hello", "prepare"):
@@ -488,7 +490,9 @@ class FmtcExecutor(Executor):
                 with one_thread("openmp"):
                     client, uplink = client_reply(client, message, self.hyper)
         self.notes += [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
-        if message.phase == "prepare" and client.W is None:
+        if message.trial is not None:
+            pass  # nothing of a trial is kept: one that is cut short begins anew
+        elif message.phase == "prepare" and client.W is None:
             write_client(folder / _state_name(0), client)
         elif message.phase == "round":
             write_client(folder / _state_name(message.round_no), client)

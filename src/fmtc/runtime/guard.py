@@ -23,6 +23,7 @@ UPLINKS = {
     "finish": ("centers",),
     "gather": ("sums",),
     "number": (),
+    "score": ("score",),
     "end": (),
 }
 DOWNLINKS = {
@@ -36,8 +37,10 @@ DOWNLINKS = {
     "finish": ("[rotation]",),
     "gather": ("centers",),
     "number": ("order", "[centers]"),
+    "score": (),
     "end": (),
 }
+TRIED = ("hello", "prepare", "round", "finish", "gather", "number", "score")  # phases of a trial
 
 
 class RefusedError(ValueError):
@@ -60,7 +63,11 @@ def check_downlink(message: Downlink, d: int, k: int) -> None:
     """
     if message.phase not in DOWNLINKS:
         raise RefusedError(f"phase {message.phase!r} is not known here")
-    _check_fields(message, message.phase, DOWNLINKS, {"phase", "round_no", "last_round"})
+    _check_fields(message, message.phase, DOWNLINKS, {"phase", "round_no", "last_round", "trial"})
+    if message.trial is not None:
+        _check_count("trial", message.trial)
+        if message.phase not in TRIED:
+            raise RefusedError(f"{message.phase} is no part of a trial")
     for name in ("round_no", "last_round"):
         _check_count(name, getattr(message, name))
     if message.phase == "round" and not message.last_round < message.round_no:
@@ -105,7 +112,7 @@ def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
         if value is not None:
             _check_count(name, value)
     _check_number("energy", uplink.energy, above=-1e-300)
-    for name in ("cut", "misfit"):
+    for name in ("cut", "misfit", "score"):
         _check_number(name, getattr(uplink, name))
     _check_array("W", uplink.W, () if asked.guide is None else asked.guide.shape)
     for name in ("centers", "sums"):

@@ -62,7 +62,7 @@ class LocalTransport:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
         with one_thread("blas"):
-            if not phases & {"round", "finish", "gather", "number"}:
+            if not phases & {"round", "finish", "gather", "number", "score"}:
                 answers = [self._ask(cid, message) for cid, message in messages.items()]
             else:
                 with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), len(messages))) as pool:
