@@ -554,6 +554,22 @@ def test_common_centres_come_from_everybody(make_federation):
     assert all(np.array_equal(client.model.centers, centers) for client in clients.values())
 
 
+def test_sums_are_told_three_times_and_in_runs_that_need_them_only(make_federation):
+    hyper = Hyper(n_clusters=3)
+    clients, server = open_all(make_federation(), hyper)
+    server = rounds(clients, server, hyper, 1)
+    exchange(clients, finishes(server), hyper)
+    message, *others = (gatherings(np.eye(3) + i, "a", i + 1) for i in range(4))
+    with pytest.raises(ValueError, match="client 'a' tells sums about common centres to nobody in a run like this"):
+        exchange(clients, message, replace(hyper, centers="own"))
+    for each in (message, message, *others[:2], message):  # told twice, it is answered alike
+        exchange(clients, each, hyper)
+    with pytest.raises(ValueError, match="client 'a' tells sums about common centres 3 times and no more"):
+        exchange(clients, others[2], hyper)
+    exchange(clients, finishes(replace(server, rotations={})), hyper)
+    exchange(clients, others[2], hyper)  # a new end, a new count
+
+
 @pytest.mark.parametrize(
     ("setting", "shares"),
     [

@@ -251,6 +251,7 @@ class ClientState:
     W: Array | None = None  # d x k
     round_no: int = 0
     E: Array | None = None  # n x k, normalised projections, from finish to number
+    gathered: tuple[Array, ...] = ()  # centres it has told sums about since then
     model: ClientModel | None = None
     labels: Array | None = None  # n
     trial: Trial | None = None  # only while settings are tried
@@ -320,8 +321,7 @@ def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[
     if message.phase == "finish":
         return finish_client(_turn(client, message.rotation), hyper)
     if message.phase == "gather":
-        assert client.E is not None and message.centers is not None
-        return client, Uplink(sums=cluster_sums(client.E, message.centers))
+        return _gather(client, message, hyper)
     if message.phase == "number":
         return _number(client, message, hyper), Uplink()
     raise ValueError(f"unknown phase {message.phase!r}; this client knows {', '.join(PHASES)}")
@@ -482,7 +482,22 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
     centers = centers[order]
     labels = np.argsort(order)[labels]
-    return replace(client, E=E, model=replace(model, centers=centers), labels=labels), Uplink(centers=centers)
+    client = replace(client, E=E, gathered=(), model=replace(model, centers=centers), labels=labels)
+    return client, Uplink(centers=centers)
+
+
+def _gather(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[ClientState, Uplink]:
+    """Sums about common centres, no more often than a run needs: the difference of two may be a single row's share."""
+    E, centers, gathered = client.E, message.centers, client.gathered
+    assert E is not None and centers is not None
+    if not any(np.array_equal(centers, known) for known in gathered):  # the same message may come twice
+        gathered = (*gathered, centers)
+    if not hyper.shares_centers or len(gathered) > GATHERINGS:
+        raise ValueError(
+            f"client {client.client_id!r} tells sums about common centres "
+            + (f"{GATHERINGS} times and no more" if hyper.shares_centers else "to nobody in a run like this")
+        )
+    return replace(client, gathered=gathered), Uplink(sums=cluster_sums(E, centers))
 
 
 def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
@@ -497,7 +512,7 @@ def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState
     if hyper.labels_from == "projection":  # the very code of predict, so that equal centres are told apart the same way
         labels = assign(client.X, model)
     spread = float(np.square(E - model.centers[labels], dtype=np.float64).sum(axis=1).mean())
-    return replace(client, E=None, model=replace(model, spread=spread), labels=labels)
+    return replace(client, E=None, gathered=(), model=replace(model, spread=spread), labels=labels)
 
 
 def _prefers(E: Array, labels: Array, common: Array) -> bool:

@@ -83,10 +83,12 @@ def knn_weights(
     if bandwidth is None:
         bandwidth = stretch * float(distance.mean(dtype=np.float64)) or 1.0  # all rows equal: any width gives weight 1
     directed = _gaussian(distance, neighbor, bandwidth, X)
-    either = sp.csr_array(directed.maximum(directed.T))
     if one_sided != 1:
-        either = sp.csr_array(one_sided * either + (1 - one_sided) * directed.minimum(directed.T))
-    return either.astype(X.dtype, copy=False), bandwidth
+        mutual = directed.minimum(directed.T)  # few entries, and none where there is one direction only
+        mutual.data *= 1 - one_sided
+        directed.data *= one_sided
+        directed = directed + mutual
+    return sp.csr_array(directed.maximum(directed.T)), bandwidth
 
 
 def cross_affinity(X_new: Any, X: Any, n_neighbors: int | str, bandwidth: float) -> sp.csr_array:

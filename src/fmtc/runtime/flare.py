@@ -503,7 +503,7 @@ class FmtcExecutor(Executor):
         elif message.phase == "number":
             seconds = time.monotonic() - self.began
             write_site_result(folder / "result.safetensors", client, self.run_id, self.hyper, self.notes, seconds)
-        elif message.phase == "finish":
+        elif message.phase in ("finish", "gather"):
             self.finished = client
         self.client = client
         return uplink
