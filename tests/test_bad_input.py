@@ -220,7 +220,7 @@ def test_counts_are_whole_numbers_of_at_least_one(name):
     [
         ("alpha", "a finite number above 0", [0, -1.0, np.nan, np.inf, "1", None, 1j]),
         ("ridge", "a finite number above 0", [0.0, np.nan]),
-        ("beta", "a finite number of at least 0", [-0.1, np.nan, np.inf, "x", None]),
+        ("beta", '"auto" or a finite number of at least 0', [-0.1, np.nan, np.inf, "x", None]),
         ("tol", "a finite number of at least 0", [-1e-9, np.nan]),
         ("rho", "None or a finite number above 0", [0, -1, np.inf, "auto"]),
         ("bandwidth", "None or a finite number above 0", [0, -2.0, np.nan, "auto"]),
