@@ -27,7 +27,7 @@ test: $(VENV)/dev.stamp ## all tests, with coverage
 	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-report=term --cov-fail-under=95 $(ARGS)
 
 test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
-	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=3 --dist=loadfile $(ARGS)
+	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
 	scripts/install-browser
