@@ -1,3 +1,4 @@
+import warnings
 from dataclasses import fields, replace
 
 import numpy as np
@@ -460,6 +461,18 @@ def test_too_few_rows_for_a_trial_are_said(rng, n, k):
         ValueError, match=rf"client 'a' has {n} rows, too few to hold a fifth back and to find {k} clus"
     ):
         client_reply(open_client("a", rng.normal(size=(n, 3)), hyper), Downlink("hello", trial=0), hyper)
+
+
+def test_a_graph_of_some_rows_may_fall_apart_in_silence(rng):
+    X = np.vstack([rng.normal(size=(30, 2)), rng.normal(size=(30, 2)) + 1000])
+    hyper = Hyper(n_clusters=2, beta="auto", n_neighbors=5)
+    client, _ = client_reply(open_client("a", X, hyper), Downlink("hello", trial=0), hyper)
+    message = Downlink("prepare", scale=1.0, ridge=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        client_reply(client, replace(message, trial=0), hyper)
+    with pytest.warns(UserWarning, match="falls into 2 parts"):
+        client_reply(client, message, hyper)
 
 
 def test_a_message_of_a_trial_needs_one(rng):

@@ -335,7 +335,13 @@ def _reply_in_trial(client: ClientState, message: Downlink, hyper: Hyper) -> tup
         raise RuntimeError(f"client {client.client_id!r} is in no trial")
     if message.phase == "score":
         return client, Uplink(score=_trial_score(trial, hyper))
-    small, uplink = client_reply(trial.client, replace(message, trial=None), hyper)
+    message = replace(message, trial=None)
+    if message.phase == "prepare":
+        with warnings.catch_warnings():  # a graph of some rows may well fall apart: the run itself tells of its own
+            warnings.simplefilter("ignore", UserWarning)
+            small, uplink = client_reply(trial.client, message, hyper)
+    else:
+        small, uplink = client_reply(trial.client, message, hyper)
     return replace(client, trial=replace(trial, client=small)), uplink
 
 
