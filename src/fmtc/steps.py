@@ -361,7 +361,7 @@ def _open_trial(client: ClientState, fold: int, hyper: Hyper) -> Trial:
 
 
 def _trial_score(trial: Trial, hyper: Hyper) -> float:
-    """How well rows that had no part in it are clustered, without labels: between 0 and 1, higher is better.
+    """How well rows that had no part in it are clustered, without labels: at most 1, higher is better.
 
     On the graph of their five nearest neighbours: the share of edges that stay inside predicted clusters (1 - Ncut/k),
     and how smooth the projection is there (1 - Tr(EᵀLE)/Tr(EᵀE)); the mean of the two.

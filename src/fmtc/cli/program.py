@@ -257,24 +257,17 @@ text_option = click.option(
 )  # fmt: skip
 
 
-class _CountOrAuto(click.ParamType):
-    name = "count|auto"
+class _OrAuto(click.ParamType):
+    """A number of this kind, or the word auto."""
+
+    def __init__(self, kind: Callable[[str], float], words: str):
+        self.kind, self.words, self.name = kind, words, f"{kind.__name__}|auto"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            return value if value == "auto" else int(value)
+            return value if value == "auto" else self.kind(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a whole number nor 'auto'", param, ctx)
-
-
-class _NumberOrAuto(click.ParamType):
-    name = "number|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return value if value == "auto" else float(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a number nor 'auto'", param, ctx)
+            self.fail(f"{value!r} is neither {self.words} nor 'auto'", param, ctx)
 
 
 # Every parameter of FMTC that is a plain value, with its type on the command line and a line of help; the flag has
@@ -282,7 +275,7 @@ class _NumberOrAuto(click.ParamType):
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
     "beta": (
-        _NumberOrAuto(),
+        _OrAuto(float, "a number"),
         "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing; auto tries four.",
     ),
     "ridge": (float, "Weight of the consensus in a silo's regression."),
@@ -292,7 +285,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         "What is made low-rank: the tensor of projections, or all side by side; average makes them one.",
     ),
     "align": (click.Choice(ALIGNMENTS), "Turn the silos to a common frame: each round, once, or never."),
-    "n_neighbors": (_CountOrAuto(), "Neighbours in each silo's graph; auto is max(10, sqrt(rows)/2)."),
+    "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto is max(10, sqrt(rows)/2)."),
     "bandwidth": (float, "Width of the Gaussian edge weights; left out, the mean distance to the neighbours."),
     "one_sided": (float, "Weight of an edge where only one of two rows counts the other as a neighbour; 1: the paper."),
     "n_inner": (int, "Steps on the embedding in each round."),

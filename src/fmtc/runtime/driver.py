@@ -128,7 +128,7 @@ class Trials:
     0.15
     """
 
-    scores: Mapping[float, Mapping[str, float]]  # of each beta and client, between 0 and 1
+    scores: Mapping[float, Mapping[str, float]]  # of each beta and client, at most 1
     bytes_up: int
     bytes_down: int
 
