@@ -100,6 +100,7 @@ def test_nothing_goes_to_the_network(opened):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_it_fits_every_window_in_both_themes(driver, page, width, theme):
     see(driver, width, theme)
+    show(driver, page)
     driver.execute_script("localStorage.clear()")
     show(driver, page)
     assert driver.execute_script("return document.documentElement.scrollWidth") <= width
