@@ -42,8 +42,16 @@ from .kernels.centers import (
     norms,
     unit_centers,
 )
-from .kernels.consensus import COUPLINGS, prox, singular_values, update_dual, weight_of_threshold
-from .kernels.embedding import spectral_start, update_embedding
+from .kernels.consensus import (
+    COUPLINGS,
+    blocks,
+    prox_and_values,
+    singular_values,
+    sum_of_powers,
+    update_dual,
+    weight_of_threshold,
+)
+from .kernels.embedding import largest_eigenvalue, spectral_start, update_embedding
 from .kernels.graph import Graph, association, build_graph, knn_affinity, normalized_laplacian
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
 from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
@@ -63,6 +71,8 @@ DEFAULT_BETA = 0.15
 TRIAL_ROWS = 2500  # of a client at most, a fifth of them held back
 TRIAL_ROUNDS = 10  # with each beta
 FEW_ROWS = 100  # below, half of the clients have so few held back that three trials are made
+OVER_RELAXED = 1.8  # how far the consensus step looks past a client's model, seen from the consensus before
+SECOND_PASS_AFTER = 3  # rounds; which of several solutions is drawn near is decided in the first ones
 CLEARLY = 0.9  # own centres are taken where rows are nearer to them than this part of the way to the common ones
 PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "gather", "number", "score")
 
@@ -101,8 +111,9 @@ class Hyper:
     bandwidth: float | None = None
     one_sided: float = 0.25
     step_size: float | None = None
-    n_inner: int = 5
-    max_iter: int = 50
+    n_inner: int = 3
+    accelerate: bool = True
+    max_iter: int = 25
     tol: float = 1e-3
     scale: str = "none"
     max_features: int = 2000
@@ -134,6 +145,8 @@ class Hyper:
         if self.n_neighbors != "auto":
             wanted = '"auto" or a whole number of at least 1'
             _check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
+        if not isinstance(self.accelerate, bool | np.bool_):
+            raise ValueError(f"accelerate must be True or False, got {self.accelerate!r}")
         if not (isinstance(self.center, bool | np.bool_) or self.center == "auto"):
             raise ValueError(f'center must be True, False or "auto", got {self.center!r}')
         if self.message_dtype not in (None, "float32"):
@@ -247,6 +260,7 @@ class ClientState:
     scaling: Scaling | None = None  # from X to the rows; None: they are X
     graph: Graph | None = None
     factors: RidgeFactors | None = None
+    eta: float | None = None  # step size of the embedding
     F: Array | None = None  # n x k
     W: Array | None = None  # d x k
     round_no: int = 0
@@ -417,7 +431,11 @@ def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientStat
     rows = replace(rows, gamma=float(gamma))
     factors = RidgeFactors(rows, message.ridge)
     F = spectral_start(graph, k, stream(hyper.seed, client.client_id, "start")) if client.F is None else client.F
-    return replace(client, rows=rows, graph=graph, factors=factors, F=F, trial=None)
+    eta = hyper.step_size
+    if eta is None and hyper.accelerate:
+        top = largest_eigenvalue(graph.laplacian, stream(hyper.seed, client.client_id, "bound"))
+        eta = 1 / (top + hyper.alpha)
+    return replace(client, rows=rows, graph=graph, factors=factors, F=F, eta=eta, trial=None)
 
 
 def _components_message(client_id: str, sizes: Array, k: int) -> str:
@@ -439,9 +457,10 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     rows, graph, factors, F = client.rows, client.graph, client.factors, client.F
     assert graph is not None and factors is not None and F is not None and message.guide is not None
     guide = message.guide.astype(F.dtype, copy=False)
-    W = update_projection(factors, F, guide)
-    target = rows @ W
-    F = update_embedding(graph.laplacian, F, target, alpha=hyper.alpha, eta=hyper.step_size, n_inner=hyper.n_inner)
+    for _ in range(2 if hyper.accelerate and message.round_no > SECOND_PASS_AFTER else 1):
+        W = update_projection(factors, F, guide)
+        target = rows @ W
+        F = update_embedding(graph.laplacian, F, target, alpha=hyper.alpha, eta=client.eta, n_inner=hyper.n_inner)
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
     F, W = np.ascontiguousarray(F), np.ascontiguousarray(W)
@@ -758,13 +777,16 @@ def preparations(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
 
 def downlinks(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
     """Cut each client its slice of ``guide = Z - Y/rho`` for the next round."""
-    guide = server.Z - server.Y / server.rho
+    d, k, m = server.Z.shape
+    guides = np.empty((m, d, k), server.Z.dtype)
+    for b in blocks(server.Z):
+        guides[:, b] = np.moveaxis(server.Z[b] - server.Y[b] / server.rho, 2, 0)
     return {
         cid: Downlink(
             "round",
             round_no=server.round_no + 1,
             last_round=int(server.answered[t]),
-            guide=_to_send(guide[:, :, t], hyper),
+            guide=_to_send(guides[t], hyper),
             rotation=server.rotations.get(cid),
         )
         for t, cid in enumerate(server.client_ids)
@@ -789,23 +811,35 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
     answered = server.answered.copy()
     answered[present] = server.round_no + 1
     R = _rotations(server, W, present, hyper)
-    if R is not None:
+    if R is not None and len(present) == W.shape[2]:
+        W = rotate(W, R)
+    elif R is not None:
         W[:, :, present] = rotate(W[:, :, present], R)
+    if R is not None:
         turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
     beta, rho = server.beta, server.rho
     if beta is None:
         beta = absolute_beta(relative_beta(server, hyper), W, rho, hyper)
     p, coupling = hyper.schatten_p, hyper.coupling
-    Y0 = server.Y.astype(W.dtype, copy=False)
-    Z0 = server.Z.astype(W.dtype, copy=False)
-    Z = np.ascontiguousarray(prox(W + Y0 / rho, beta / rho, p, coupling))
-    Y = update_dual(Y0, W, Z, rho)
-    primal, dual = residuals(W, Z, Z0, Y, rho)
-    s, _ = singular_values(Z, coupling)
+    accelerate = hyper.accelerate and bool(server.Z.any())
+
+    def ahead(b: slice) -> Array:  # docs/paper.md#rounds
+        return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
+
+    Y = np.empty_like(W)  # by blocks of features, and no fourth stack: first T = W + Y/rho, then the new dual
+    for b in blocks(W):
+        Y[b] = ahead(b) + server.Y[b] / rho
+    Z, s, weight = prox_and_values(Y, beta / rho, p, coupling)
+    Z = Z.copy() if Z is Y else np.ascontiguousarray(Z)
+    for b in blocks(W):
+        Y[b] = update_dual(server.Y[b], ahead(b), Z[b], rho)
+    primal, dual = residuals(W, Z, server.Z, Y, rho)
     report = RoundReport(
         objective=global_objective(losses, server.omega, W, beta=beta, p=p, coupling=coupling),
-        lagrangian=augmented_lagrangian(losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling),
+        lagrangian=augmented_lagrangian(
+            losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling, norm=sum_of_powers(s, weight, p)
+        ),
         primal_residual=primal,
         dual_residual=dual,
         rank=int((s > 1e-6 * max(float(s.max()), np.finfo(s.dtype).tiny)).sum(axis=-1).max()),
@@ -834,9 +868,11 @@ def _rotations(server: ServerState, W: Array, present: list[int], hyper: Hyper) 
     """Rotations of the clients that answered, or None where this round has none; (k, k, present)."""
     if hyper.align == "none" or (hyper.align == "init" and server.round_no > 0):
         return None
+    everyone = len(present) == W.shape[2]
     if server.round_no == 0:
-        return generalized_procrustes(W[:, :, present])
-    return np.stack([turn_towards(W[:, :, t], server.Z[:, :, t]) for t in present], axis=2)
+        return generalized_procrustes(W if everyone else W[:, :, present])
+    R = turn_towards(W, server.Z)
+    return R if everyone else R[:, :, present]
 
 
 def finishes(server: ServerState) -> dict[str, Downlink]:

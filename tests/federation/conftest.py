@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +17,11 @@ from numpy.testing import assert_array_equal
 
 from fmtc import Hyper, LocalTransport, run
 from fmtc.runtime.driver import Replies
-from fmtc.runtime.federation import LocalFederation
+from fmtc.runtime.federation import LocalFederation, free_port
 from fmtc.runtime.flare import Site
 from fmtc.runtime.wire import read_json, write_json
+
+from .commands import SETTINGS, in_process, start, write_tables
 
 FAULTS = Path(__file__).parent / "faults"
 ROUNDS = 6
@@ -109,12 +113,20 @@ def none_left(folder, patience=5.0):
     return not processes_of(folder)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def lean():
+    """Processes have what fmtc needs and no more: scikit-learn loads pandas wherever it is, which takes a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(FAULTS), prepend=os.pathsep)  # what is there can make them misbehave, too
+        patch.setenv("FMTC_TEST_WITHOUT", "pandas")
+        yield
+
+
 @pytest.fixture
 def misbehave(monkeypatch):
     """Let processes that are started from now on misbehave."""
 
     def order(fault):
-        monkeypatch.setenv("PYTHONPATH", str(FAULTS))
         monkeypatch.setenv("FMTC_TEST_FAULT", fault)
 
     return order
@@ -209,3 +221,37 @@ class Trouble:
     @property
     def kinds(self):
         return [event["event"] for event in self.events]
+
+
+# ------------------------------------------------------------------------------------------------ commands of people
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Kits of three silos, and their tables."""
+    files = write_tables(tmp_path, silo_rows())
+    silos = '["north", "south", "west"]'
+    (tmp_path / "plan.toml").write_text(
+        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {silos}\nlost_after = 8\n'
+    )
+    done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
+    assert done.exit_code == 0, done.output
+    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", "north", "south", "west"]
+    started = []
+
+    def join(name, *more):
+        process = start(
+            "join", "--kit", tmp_path / "kits" / name, "--data", tmp_path / f"{name}.csv", "--id-column", "patient",
+            "--out", tmp_path / f"of-{name}", *more,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    join.folder, join.files = tmp_path, files
+    join.coordinator = ("coordinate", "--kit", tmp_path / "kits" / "coordinator", *SETTINGS, "--out", tmp_path / "run")
+    yield join
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+    assert none_left(tmp_path, 15.0)

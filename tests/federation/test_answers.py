@@ -1,4 +1,4 @@
-"""Answers, with real processes: late, wrong, none at all; and runs that go on with fewer silos, or stop."""
+"""Answers, with real processes: late, wrong, none at all; and runs that go on with fewer silos."""
 
 from __future__ import annotations
 
@@ -6,14 +6,40 @@ from dataclasses import replace
 
 import pytest
 
-from fmtc.runtime.driver import ClientError
-
 from .conftest import HYPER, ROUNDS, Trouble, assert_same, expected, family, slay
 
 pytestmark = pytest.mark.federation
 
 
-# --------------------------------------------------------------------------------------------- with fewer than all
+def test_a_silo_that_never_answers_and_one_that_is_gone(healthy, data, misbehave, monkeypatch):
+    misbehave("late@3:1000")
+    healthy.restart("b")
+    hyper = replace(HYPER, max_iter=4)  # each round waits for its deadline
+    outcome = healthy.run(hyper, min_clients=2, deadline=5.0)
+    assert_same(outcome, *expected(data, hyper, away={3, 4, "finish"}))
+    monkeypatch.undo()
+    healthy.restart("b")
+
+    healthy.tends = False
+    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
+    outcome = healthy.run(HYPER, listen=trouble, min_clients=2)
+    assert_same(outcome, *expected(data, away={*range(4, ROUNDS + 1), "finish"}))
+    assert trouble.kinds.count("away") == 1
+    healthy.restart("b")
+
+
+def test_a_silo_that_returns_is_taken_in_again(healthy, data, misbehave, monkeypatch):
+    misbehave("slow@0:1.5")
+    healthy.restart("a")
+    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
+    outcome = healthy.run(HYPER, listen=trouble, min_clients=2)
+    monkeypatch.undo()
+    healthy.restart("a")
+    away = {record.round_no for record in outcome.history if "b" in record.missing}
+    assert away
+    assert "silo back" in trouble.kinds
+    assert outcome.history[-1].missing == ()
+    assert_same(outcome, *expected(data, away=away))
 
 
 def test_a_bad_answer_costs_its_round_and_no_more(healthy, data, misbehave):
@@ -50,58 +76,3 @@ def test_a_late_answer_is_thrown_away(healthy, data, misbehave):
     assert trouble.kinds.count("refused") == 0
     # it had gone on to round 3 by itself, and must go back to where its last answer counted
     assert_same(outcome, *expected(data, away=away))
-
-
-def test_a_silo_that_never_answers_and_one_that_is_gone(healthy, data, misbehave, monkeypatch):
-    misbehave("late@3:1000")
-    healthy.restart("b")
-    outcome = healthy.run(HYPER, min_clients=2, deadline=5.0)
-    assert_same(outcome, *expected(data, away={*range(3, ROUNDS + 1), "finish"}))
-    monkeypatch.undo()
-    healthy.restart("b")
-
-    healthy.tends = False
-    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
-    outcome = healthy.run(HYPER, listen=trouble, min_clients=2)
-    assert_same(outcome, *expected(data, away={*range(4, ROUNDS + 1), "finish"}))
-    assert trouble.kinds.count("away") == 1
-    healthy.restart("b")
-
-
-def test_a_silo_that_returns_is_taken_in_again(healthy, data, misbehave, monkeypatch):
-    misbehave("slow@0:1.5")
-    healthy.restart("a")
-    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
-    outcome = healthy.run(HYPER, listen=trouble, min_clients=2)
-    monkeypatch.undo()
-    healthy.restart("a")
-    away = {record.round_no for record in outcome.history if "b" in record.missing}
-    assert away
-    assert "silo back" in trouble.kinds
-    assert outcome.history[-1].missing == ()
-    assert_same(outcome, *expected(data, away=away))
-
-
-# ------------------------------------------------------------------------------------------------- below the quorum
-
-
-def test_below_the_quorum_it_stops_and_can_be_resumed(healthy, undisturbed):
-    healthy.tends = False
-    trouble = Trouble(lambda: slay(family(healthy.processes["b"])))
-    with pytest.raises(ClientError, match="2 of 3 silos are there, 3 needed"):
-        healthy.run(HYPER, listen=trouble, wait=3.0)
-    healthy.tends = True
-    healthy.restart("b")
-    assert_same(healthy.resume(), *undisturbed)
-
-
-def test_a_silo_whose_code_raises_stops_the_run_at_once(healthy, undisturbed, misbehave):
-    misbehave("raise@3")
-    healthy.restart("b")
-    trouble = Trouble(None)
-    with pytest.raises(ClientError, match="client 'b' failed in round 3: OwnError: ran into OSError"):
-        healthy.run(HYPER, listen=trouble)
-    assert trouble.kinds.count("submitted") == 1
-    assert not any("disk of this test" in str(event) for event in trouble.events)  # the sentence stays in the silo
-    assert "disk of this test" in (healthy.kits["b"].path / "console.log").read_text()
-    assert_same(healthy.resume(), *undisturbed)

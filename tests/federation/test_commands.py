@@ -3,68 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
-import polars as pl
 import psutil
 import pytest
-from click.testing import CliRunner
 
-from fmtc.cli import main_group
-from fmtc.runtime.federation import LocalFederation, free_port
+from fmtc.runtime.federation import LocalFederation
 from fmtc.runtime.flare import Site
 
+from .commands import NAMES, SETTINGS, finish, in_process, start, wait_until, write_tables
 from .conftest import HYPER, assert_same, expected, family, none_left, processes_of, silo_rows, slay
-
-NAMES = ("north", "south", "west")
-SETTINGS = ("-k", "4", "--max-iter", "5", "--tol", "0", "--n-neighbors", "15", "--random-state", "3")
-
-
-def write_tables(folder, texts=False):
-    rng = np.random.default_rng(1)
-    vocabulary = [f"{stem}{i}" for stem in ("goal", "vote", "cell", "song") for i in range(12)]
-    for name, X in zip(NAMES, silo_rows().values(), strict=True):
-        frame = pl.DataFrame({f"x{j}": X[:, j] for j in range(X.shape[1])})
-        if texts:
-            topic = rng.integers(4, size=len(X))
-            words = [
-                " ".join(vocabulary[12 * t + w] if rng.random() < 0.8 else vocabulary[rng.integers(48)] for w in row)
-                for t, row in zip(topic, rng.integers(12, size=(len(X), 15)), strict=True)
-            ]
-            frame = pl.DataFrame({"text": words})
-        frame.with_columns(patient=pl.Series([f"{name}-{i}" for i in range(len(X))])).write_csv(folder / f"{name}.csv")
-    return [str(folder / f"{name}.csv") for name in NAMES]
-
-
-def in_process(*words):
-    plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "COLUMNS": "200"}
-    return CliRunner().invoke(main_group, [str(word) for word in words], prog_name="fmtc", env=plain)
-
-
-def start(*words, **options):
-    """A command in a process of its own."""
-    environment = os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
-    return subprocess.Popen(
-        [sys.executable, "-m", "fmtc.cli", *map(str, words)], env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
-    )  # fmt: skip
-
-
-def finish(process, patience=120):
-    out, err = process.communicate(timeout=patience)
-    return process.returncode, out, err
-
-
-def wait_until(holds, patience=90.0):
-    end = time.monotonic() + patience
-    while not holds():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
 
 
 def assert_same_run(ours, theirs):
@@ -88,7 +37,7 @@ def history(run):
 
 
 def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
-    files = write_tables(tmp_path)
+    files = write_tables(tmp_path, silo_rows())
     options = (*files, "--id-column", "patient", *SETTINGS, "--scale", "global")
     done = in_process("federate", "local", *options, "--out", tmp_path / "run", "--json")
     assert done.exit_code == 0, done.output
@@ -143,7 +92,7 @@ def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
     import socket
 
     monkeypatch.chdir(tmp_path)
-    files = write_tables(tmp_path)
+    files = write_tables(tmp_path, silo_rows())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["north","south"]\n')
@@ -159,37 +108,6 @@ def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
     assert "Traceback" not in done.stderr
     left = {path.name for path in tmp_path.iterdir()} - {path.name for path in before}
     assert left <= {".o.checkpoint"}
-
-
-@pytest.fixture
-def study(tmp_path):
-    """Kits of three silos, and their tables."""
-    files = write_tables(tmp_path)
-    silos = '["north", "south", "west"]'
-    (tmp_path / "plan.toml").write_text(
-        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {silos}\nlost_after = 8\n'
-    )
-    done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
-    assert done.exit_code == 0, done.output
-    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", "north", "south", "west"]
-    started = []
-
-    def join(name, *more):
-        process = start(
-            "join", "--kit", tmp_path / "kits" / name, "--data", tmp_path / f"{name}.csv", "--id-column", "patient",
-            "--out", tmp_path / f"of-{name}", *more,
-        )  # fmt: skip
-        started.append(process)
-        return process
-
-    join.folder, join.files = tmp_path, files
-    join.coordinator = ("coordinate", "--kit", tmp_path / "kits" / "coordinator", *SETTINGS, "--out", tmp_path / "run")
-    yield join
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
-    assert none_left(tmp_path, 15.0)
 
 
 def fit_for(study):
@@ -287,29 +205,3 @@ def test_a_killed_join_takes_its_processes_along(study):
     north.kill()
     north.communicate()
     assert none_left(study.folder / "kits", 10.0)
-
-
-@pytest.mark.federation
-def test_texts_and_a_preflight_over_the_federation(study):
-    write_tables(study.folder, texts=True)
-    silos = [study(name, "--text-column", "text", "--stay") for name in NAMES]
-    kit = study.folder / "kits" / "coordinator"
-    code, _, said = finish(start("preflight", "--kit", kit, "-k", "4"))
-    assert code == 0, said
-    assert "3 silos agree" in said
-    done = finish(start(*study.coordinator, "--scale", "tfidf"))
-    assert done[0] == 0, done[2]
-    wait_until(lambda: all((study.folder / f"of-{name}" / "report.json").exists() for name in NAMES))
-    for name, process in zip(NAMES, silos, strict=True):
-        assert process.poll() is None  # it stays
-        process.send_signal(signal.SIGINT)
-        assert finish(process, 20)[0] == 130
-        mine = study.folder / f"of-{name}"
-        labels = in_process("predict", mine, study.folder / f"{name}.csv", "--id-column", "patient")
-        assert labels.stdout.encode() == (mine / "labels" / f"{name}.csv").read_bytes()
-    (study.folder / "south.csv").write_text((study.folder / "south.csv").read_text().replace("text", "Text", 1))
-    for name in NAMES:
-        study(name, "--text-column", "Text" if name == "south" else "text", "--force")
-    code, said, _ = finish(start("preflight", "--kit", kit, "-k", "4", "--json"))
-    found = {line["silo"]: [f["code"] for f in line["findings"]] for line in json.loads(said)["silos"]}
-    assert "spelling" in found["south"]

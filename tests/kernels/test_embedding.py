@@ -1,11 +1,19 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.sparse.linalg import ArpackNoConvergence
+from scipy.sparse.linalg import eigsh
 from sklearn.exceptions import ConvergenceWarning
 
 from fmtc.kernels import embedding
-from fmtc.kernels.embedding import DENSE_BELOW, nearest_orthonormal, nystroem, spectral_start, update_embedding
+from fmtc.kernels.arrays import like, put, to_numpy
+from fmtc.kernels.embedding import (
+    DENSE_BELOW,
+    largest_eigenvalue,
+    nearest_orthonormal,
+    nystroem,
+    spectral_start,
+    update_embedding,
+)
 from fmtc.kernels.graph import build_graph, cross_affinity, graph_of, knn_affinity, knn_weights
 
 ABOVE = DENSE_BELOW + 150
@@ -272,65 +280,53 @@ def test_start_of_separate_pairs(pairs):
         assert_allclose(np.trace(F.T @ (graph.laplacian @ F)), 2 * max(0, k - pairs), atol=1e-10)
 
 
-def counted(monkeypatch, name, answer=None):
-    """Count the calls of a solver, answering in its place where an answer is given."""
-    calls = []
-    real = getattr(embedding, name)
-
-    def solver(*args, **kwargs):
-        calls.append(name)
-        return (answer or real)(*args, **kwargs)
-
-    monkeypatch.setattr(embedding, name, solver)
-    return calls
+@pytest.mark.parametrize("groups", [1, 4])
+def test_start_reaches_its_aim_on_a_long_chain(rng, groups):
+    """Eigenvalues from 1e-5 on, close together: only many products at a time tell them apart."""
+    X = np.arange(6 * ABOVE)[:, None] * 0.1 + 0.01 * rng.normal(size=(6 * ABOVE, 1))
+    graph = build_graph(X, 4)
+    F = spectral_start(graph, 4, np.random.default_rng(groups))
+    lam = np.linalg.eigvalsh(F.T @ (graph.laplacian @ F))
+    assert_allclose(lam, eigsh(graph.laplacian, 4, sigma=-1e-3)[0], atol=1e-8)
 
 
-def fails(*args, **kwargs):
-    raise ArpackNoConvergence("no convergence", np.array([]), np.array([]))
-
-
-def answers_noise(operator, *args, k=3, **kwargs):
-    noise = np.random.default_rng(5).normal(size=(operator.shape[0], k))
-    return np.zeros(k), np.linalg.qr(noise)[0]
-
-
-def test_lanczos_answers_first(rng, monkeypatch):
+def test_when_the_solver_does_not_get_there_it_says_so_and_goes_on(rng, monkeypatch):
     graph = chain(rng, [ABOVE], apart=0, groups=4)
-    lanczos, block = counted(monkeypatch, "eigsh"), counted(monkeypatch, "lobpcg")
-    check_start(graph, spectral_start(graph, 4, np.random.default_rng(0)))
-    assert (len(lanczos), len(block)) == (1, 0)
-
-
-@pytest.mark.parametrize("answer", [fails, answers_noise])
-def test_block_iteration_answers_when_lanczos_does_not(rng, monkeypatch, answer):
-    """Whether it gives up or returns something that is no eigenvector."""
-    graph = chain(rng, [ABOVE], apart=0, groups=4)
-    lanczos, block = counted(monkeypatch, "eigsh", answer), counted(monkeypatch, "lobpcg")
-    check_start(graph, spectral_start(graph, 4, np.random.default_rng(0)))
-    assert (len(lanczos), len(block)) == (1, 1)
-
-
-def test_when_no_solver_answers_it_says_so_and_goes_on(rng, monkeypatch):
-    graph = chain(rng, [ABOVE], apart=0, groups=4)
-    counted(monkeypatch, "eigsh", fails)
-    counted(monkeypatch, "lobpcg", fails)
+    monkeypatch.setattr(embedding, "MAX_FILTERS", 1)
     with pytest.warns(ConvergenceWarning, match=rf"{ABOVE} rows .*n_neighbors"):
         F = spectral_start(graph, 4, np.random.default_rng(0))
     assert_allclose(F.T @ F, np.eye(4), atol=1e-10)
 
 
-def test_of_two_poor_answers_the_better_is_kept(rng, monkeypatch):
-    graph = chain(rng, [ABOVE], apart=0, groups=4)
-    good = spectral_start(graph, 4, np.random.default_rng(0))[:, 1:]
+@pytest.mark.parametrize("n", [60, ABOVE])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_bound_on_the_spectrum(rng, n, parts):
+    graph = chain(rng, [n // parts] * parts, apart=1000)
+    top = eigsh(graph.laplacian, 1)[0][0]
+    bound = largest_eigenvalue(graph.laplacian, np.random.default_rng(0))
+    assert top * (1 - 1e-9) <= bound <= min(2, top + 0.05)
 
-    def nearly(*args, **kwargs):
-        return np.zeros(3), good + 1e-3 * np.random.default_rng(1).normal(size=good.shape) / np.sqrt(ABOVE)
 
-    counted(monkeypatch, "eigsh", nearly)
-    counted(monkeypatch, "lobpcg", answers_noise)
-    with pytest.warns(ConvergenceWarning, match=r"best: [\d.]+e-0[34]"):
-        F = spectral_start(graph, 4, np.random.default_rng(0))
-    assert_allclose(F[:, 1:] @ F[:, 1:].T, good @ good.T, atol=1e-3)
+def test_bound_on_the_spectrum_of_pairs_is_2():
+    X = np.repeat(100.0 * np.arange(4), 2)[:, None] + np.tile([0.0, 1.0], 4)[:, None]
+    assert largest_eigenvalue(build_graph(X, 1).laplacian, np.random.default_rng(0)) == 2
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("n", [60, ABOVE])
+@pytest.mark.parametrize(("dtype", "atol"), [(np.float64, 1e-10), (np.float32, 1e-5)])
+def test_embedding_of_tensors(rng, n, dtype, atol):
+    X = (4 * (np.arange(n) % 3)[:, None] + rng.normal(size=(n, 3))).astype(dtype)
+    graph, on_device = build_graph(X, 10), build_graph(put(X, "torch"), 10)
+    F, G = (spectral_start(g, 3, np.random.default_rng(0)) for g in (graph, on_device))
+    assert_allclose(to_numpy(G), F, atol=atol)
+    target = rng.normal(size=F.shape).astype(dtype) / np.sqrt(n)
+    steps = {"alpha": 0.7, "eta": None, "n_inner": 5}
+    expected = update_embedding(graph.laplacian, F, target, **steps)
+    assert_allclose(to_numpy(update_embedding(on_device.laplacian, like(F, G), like(target, G), **steps)), expected,
+                    atol=atol)  # fmt: skip
+    bounds = [largest_eigenvalue(g.laplacian, np.random.default_rng(0)) for g in (graph, on_device)]
+    assert_allclose(bounds[1], bounds[0], rtol=atol)
 
 
 @pytest.mark.parametrize("n", [60, ABOVE])

@@ -285,10 +285,11 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         "What is made low-rank: the tensor of projections, or all side by side; average makes them one.",
     ),
     "align": (click.Choice(ALIGNMENTS), "Turn the silos to a common frame: each round, once, or never."),
-    "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto is max(10, sqrt(rows)/2)."),
+    "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "bandwidth": (float, "Width of the Gaussian edge weights; left out, the mean distance to the neighbours."),
     "one_sided": (float, "Weight of an edge where only one of two rows counts the other as a neighbour; 1: the paper."),
-    "n_inner": (int, "Steps on the embedding in each round."),
+    "n_inner": (int, "Steps on the embedding for each new projection."),
+    "accelerate": (click.Choice(["yes", "no"]), "Fewer rounds for the same end; no: the plain loop of the paper."),
     "max_iter": (int, "Largest number of rounds."),
     "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
     "scale": (
@@ -302,7 +303,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "centers": (click.Choice(CENTERS), "Centres of each silo: its own, common ones of all, or the better of the two."),
     "n_init": (int, "Restarts of k-means."),
     "rho": (float, "Switches to the paper's absolute units of alpha, beta and rho."),
-    "step_size": (float, "The paper's eta; left out, 1/(2 + alpha)."),
+    "step_size": (float, "The paper's eta; left out, as long as the objective cannot rise."),
     "message_dtype": (click.Choice(["float32"]), "Round what is sent in each round: half the bytes."),
     "n_jobs": (int, "Silos worked on at the same time; -1 for all cores."),
 }
@@ -346,7 +347,7 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
     ----------
     settings : mapping
         Parameters of `FMTC` as `model_options` reads them: None or an empty tuple where no flag was given, "auto",
-        "yes" or "no" for center, SILO=NUMBER for each of client_weights.
+        "yes" or "no" for center and accelerate, SILO=NUMBER for each of client_weights.
     as_published : bool
         Whether what was not given comes from `FMTC.as_published`.
 
@@ -356,8 +357,8 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
         Not fitted.
     """
     given = {name: value for name, value in settings.items() if value not in (None, ())}
-    if "center" in given:
-        given["center"] = {"auto": "auto", "yes": True, "no": False}[given["center"]]
+    for name in {"center", "accelerate"} & set(given):
+        given[name] = {"auto": "auto", "yes": True, "no": False}[given[name]]
     if "client_weights" in given:
         given["client_weights"] = dict(map(_weight, given["client_weights"]))
     model = FMTC.as_published(**given) if as_published else FMTC(**given)

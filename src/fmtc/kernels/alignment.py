@@ -11,26 +11,34 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from .consensus import unfold
-
-Array = np.ndarray
+from .arrays import Array, cast, double, namespace
+from .consensus import leading_left
 
 STAY = 0.1  # weight of a client's own columns against the consensus when it turns
 
 
 def procrustes(W: Array, reference: Array) -> Array:
-    """Orthogonal R, reflections allowed, that brings W R nearest to the reference; (d, k), (d, k) -> (k, k)."""
-    U, _, Vh = np.linalg.svd(W.T @ reference)
-    return U @ Vh
+    """Orthogonal R, reflections allowed, that brings W R nearest to the reference; (d, k), (d, k) -> (k, k).
+
+    Of stacks slice by slice: (d, k, m), (d, k, m) -> (k, k, m).
+    """
+    return nearest_orthogonal(namespace(W).einsum("dk...,dj...->kj...", W, reference))
+
+
+def nearest_orthogonal(M: Array) -> Array:
+    """Polar factor of a square matrix, or of each slice of a stack; (k, k, ...) -> (k, k, ...)."""
+    xp = namespace(M)
+    U, _, Vh = xp.linalg.svd(xp.moveaxis(M, (0, 1), (-2, -1)), full_matrices=False)
+    return xp.moveaxis(U @ Vh, (-2, -1), (0, 1))
 
 
 def turn_towards(W: Array, Z: Array) -> Array:
     """Rotation of one client's columns towards its consensus, for use in every round; (d, k), (d, k) -> (k, k).
 
-    Never takes W R further from Z than W was, and leaves alone the directions on which Z is silent. The exact
-    minimiser of the augmented Lagrangian, towards Z - Y/rho, would turn a direction that the coupling has shrunk to
-    zero upside down, because the dual there is W itself, and the residuals would never close
-    (docs/paper.md#rotation).
+    Of stacks slice by slice, as `procrustes`. Never takes W R further from Z than W was, and leaves alone the
+    directions on which Z is silent. The exact minimiser of the augmented Lagrangian, towards Z - Y/rho, would turn a
+    direction that the coupling has shrunk to zero upside down, because the dual there is W itself, and the residuals
+    would never close (docs/paper.md#rotation).
     """
     return procrustes(W, Z + STAY * W)
 
@@ -38,8 +46,8 @@ def turn_towards(W: Array, Z: Array) -> Array:
 def generalized_procrustes(W: Array, *, tol: float = 1e-8, max_iter: int = 200) -> Array:
     """Rotations that bring all slices of a stack nearest to their own mean.
 
-    Starts from the leading left singular vectors of [W_1 ... W_m], which no rotation of a client changes, then
-    alternates mean and rotations; slices count with unit Frobenius norm.
+    Starts from the leading left singular vectors of [W_1 ... W_m], which no rotation of a client changes, the largest
+    entry of each made positive, then alternates mean and rotations; slices count with unit Frobenius norm.
 
     Parameters
     ----------
@@ -50,19 +58,18 @@ def generalized_procrustes(W: Array, *, tol: float = 1e-8, max_iter: int = 200) 
     array of shape (k, k, m)
         Orthogonal slices R_t, to be applied as W_t R_t.
     """
-    k, m = W.shape[1:]
-    norm = np.linalg.norm(W, axis=(0, 1))
-    unit = W / np.where(norm > 0, norm, 1)
-    U, s, _ = np.linalg.svd(unfold(unit), full_matrices=False)
-    reference = U[:, :k] * s[:k]  # k columns, or d where d < k
-    if reference.shape[1] < k:
-        reference = np.pad(reference, ((0, 0), (0, k - reference.shape[1])))
+    xp = namespace(W)
+    d, k, m = W.shape
+    norm = xp.sqrt(xp.einsum("dkm,dkm->m", W, W))
+    size = xp.where(norm > 0, norm, 1.0)
+    M = W.reshape(d, k * m)
+    reference = cast(leading_left(W / size, k), W.dtype)
     spread = np.inf
     for _ in range(max_iter):
-        R = np.stack([procrustes(unit[:, :, t], reference) for t in range(m)], axis=2)
-        turned = rotate(unit, R)
-        reference = turned.mean(axis=2)
-        before, spread = spread, float(np.square(turned - reference[:, :, None]).sum())
+        R = nearest_orthogonal(xp.moveaxis((reference.swapaxes(0, 1) @ M).reshape(-1, k, m), 0, 1))
+        reference = M @ (R / size / m).swapaxes(1, 2).reshape(k * m, k)
+        # of unit slices about their mean: what the mean leaves of their squares
+        before, spread = spread, float((norm > 0).sum()) - m * float((double(reference) ** 2).sum())
         if spread >= before * (1 - tol):
             break
     return R
@@ -70,7 +77,7 @@ def generalized_procrustes(W: Array, *, tol: float = 1e-8, max_iter: int = 200) 
 
 def rotate(W: Array, R: Array) -> Array:
     """Slice-wise W_t R_t; (d, k, m), (k, k, m) -> (d, k, m)."""
-    return np.einsum("dkm,kjm->djm", W, R)
+    return namespace(W).einsum("dkm,kjm->djm", W, R)
 
 
 def match_clusters(signatures: Sequence[Array]) -> list[Array]:

@@ -6,15 +6,15 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import ArpackError, ArpackNoConvergence, LinearOperator, eigsh, lobpcg
+from scipy.linalg import eigh_tridiagonal
 from sklearn.exceptions import ConvergenceWarning
 
+from .arrays import Array, cast, double, like, namespace, precision, to_numpy
 from .graph import Graph
 
-Array = np.ndarray
-
 DENSE_BELOW = 500  # rows; a full decomposition is then the fastest solver as well as the surest
-RESIDUAL = 1e-5  # largest ||L v - lambda v|| of an accepted eigenvector
+MAX_FILTERS, MAX_DEGREE = 30, 128  # polynomials applied, and products in each at most
+AIM, RESIDUAL = 1e-7, 1e-5  # ||L v - lambda v|| at which the search for eigenvectors ends, and above which it failed
 
 
 def nearest_orthonormal(M: Array) -> Array:
@@ -30,11 +30,11 @@ def nearest_orthonormal(M: Array) -> Array:
     -------
     array of shape (n, k)
     """
-    lam, V = np.linalg.eigh(M.T @ M)
+    lam, V = np.linalg.eigh(to_numpy(M.T @ M))  # k x k: too small for a device
     # the Gram route loses eps * cond(M)^2 of orthogonality: accept it up to eps^(3/4)
-    if lam[0] > np.finfo(M.dtype).eps ** 0.25 * lam[-1]:
-        return M @ ((V / np.sqrt(lam)) @ V.T)
-    U, _, Vh = np.linalg.svd(M, full_matrices=False)
+    if lam[0] > precision(M) ** 0.25 * lam[-1]:
+        return M @ like((V / np.sqrt(lam)) @ V.T, M)
+    U, _, Vh = namespace(M).linalg.svd(M, full_matrices=False)
     return U @ Vh
 
 
@@ -43,8 +43,8 @@ def update_embedding(
 ) -> Array:
     """Lower Tr(FᵀLF) + alpha ||F - target||² over FᵀF = I by projected gradient steps (Eq. 14-16).
 
-    With ``eta = 1/(2 + alpha)``, the default, a step is one of generalised power iteration and the objective
-    cannot rise, since the normalised Laplacian has no eigenvalue above 2 (docs/paper.md#step-size).
+    With ``eta = 1/(top + alpha)`` and no eigenvalue of the Laplacian above ``top``, a step is one of generalised power
+    iteration and the objective cannot rise (docs/paper.md#step-size). None takes 2, which is never exceeded.
 
     Parameters
     ----------
@@ -69,12 +69,38 @@ def update_embedding(
     return F
 
 
+def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 20) -> float:
+    """A bound on the spectrum of a normalised Laplacian, tighter than 2, from a few Lanczos steps.
+
+    The largest Ritz value plus the norm of its residual. An eigenvalue in which a random vector has next to no share
+    can be missed, but does no harm: the bound is never below 1, the mean of the spectrum, so a step of length
+    ``1/bound`` amplifies no eigenvalue up to 2.
+    """
+    xp, n = namespace(laplacian), laplacian.shape[0]
+    v = like(rng.standard_normal((n, 1)), laplacian)
+    v = v / xp.linalg.norm(v)
+    before, beta = xp.zeros_like(v), 0.0
+    diagonal: list[float] = []
+    beside: list[float] = []
+    for _ in range(min(steps, n)):
+        w = laplacian @ v - beta * before
+        diagonal.append(float((v * w).sum()))
+        w = w - diagonal[-1] * v
+        beta = float(xp.linalg.norm(w))
+        beside.append(beta)
+        if beta < 1e-10:
+            break
+        before, v = v, w / beta
+    theta, S = eigh_tridiagonal(np.array(diagonal), np.array(beside[:-1]))
+    return min(2.0, float(theta[-1] + beta * abs(S[-1, -1])))
+
+
 def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> Array:
     """Bottom k eigenvectors of the normalised Laplacian, columns signed, deterministic for a generator.
 
     The null vectors are known from the connected components (sqrt(degree) on each, the k largest components
-    where there are more) and are not searched for; the others come from a ladder of solvers, each answer checked by
-    its residual: a dense one below 500 rows, else Lanczos on 2I - L and then LOBPCG.
+    where there are more) and are not searched for; the others come from a dense solver below 500 rows, else from a
+    filtered block iteration, whose answer is checked by its residual.
 
     Returns
     -------
@@ -82,20 +108,22 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
         Orthonormal columns, the largest entry of each positive.
     """
     L, n = graph.laplacian, graph.laplacian.shape[0]
-    known = min(n_clusters, len(graph.component_sizes))
-    U = np.where(graph.component[:, None] == np.arange(known), np.sqrt(graph.degree, dtype=float)[:, None], 0.0)
-    U /= np.linalg.norm(U, axis=0)
+    xp, known = namespace(L), min(n_clusters, len(graph.component_sizes))
+    number = like(np.arange(known), graph.component)
+    root = double(graph.degree)[:, None] ** 0.5
+    U = xp.where(graph.component[:, None] == number, root, xp.zeros_like(root))
+    U = U / (U * U).sum(axis=0) ** 0.5
     if known < n_clusters:
-        L64 = L.astype(np.float64)
 
         def deflated(V: Array) -> Array:  # spectrum of 2I - L with the known vectors moved from 2 to 0
-            return 2 * V - L64 @ V - 2 * (U @ (U.T @ V))
+            return 2 * V - cast(L @ cast(V, L.dtype), V.dtype) - 2 * (U @ (U.T @ V))
 
-        V = _largest_eigenvectors(deflated, n, n_clusters - known, rng)
-        U = np.hstack([U, V])
-    F = nearest_orthonormal(U).astype(L.dtype, copy=False)
-    peak = F[np.abs(F).argmax(axis=0), np.arange(n_clusters)]
-    return F * np.where(peak < 0, -1, 1).astype(F.dtype)
+        V = _largest_eigenvectors(deflated, U, n_clusters - known, precision(L), rng)
+        U = xp.concatenate([U, V], axis=1)
+    F = cast(nearest_orthonormal(U), graph.laplacian.dtype)
+    host = to_numpy(F)
+    peak = host[np.abs(host).argmax(axis=0), np.arange(n_clusters)]
+    return F * like(np.where(peak < 0, -1, 1), F)
 
 
 def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Array:
@@ -124,38 +152,50 @@ def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Arra
     return (affinity @ (F / np.sqrt(degree)[:, None])) * gain / scale
 
 
-def _largest_eigenvectors(apply: Any, n: int, k: int, rng: np.random.Generator) -> Array:
-    """Eigenvectors of the k largest eigenvalues of a symmetric operator, largest first, by the solver ladder."""
-    start = rng.standard_normal((n, k))
-    if n <= DENSE_BELOW or k > n // 5:
-        return np.linalg.eigh(apply(np.eye(n)))[1][:, : -k - 1 : -1]
-    operator = LinearOperator((n, n), matvec=apply, matmat=apply, dtype=np.float64)
+def _largest_eigenvectors(apply: Any, U: Array, k: int, eps: float, rng: np.random.Generator) -> Array:
+    """Eigenvectors of the k largest eigenvalues of a symmetric operator, largest first.
 
-    def lanczos() -> Array:
-        return eigsh(operator, k=k, which="LA", v0=start[:, 0], tol=1e-7, ncv=min(n, max(3 * k, 30)), maxiter=500)[1]
+    The operator's spectrum lies between 0 and 2, products with it are good to `eps`, and U, of shape (n, known), is in
+    its null space.
+    """
+    n = U.shape[0]
+    start = like(rng.standard_normal((n, min(k + max(4, k // 2), n))), U)  # some columns more than asked for
+    if n <= DENSE_BELOW or start.shape[1] > n // 5:
+        return like(np.linalg.eigh(to_numpy(apply(like(np.eye(n), U))))[1][:, : -k - 1 : -1].copy(), U)
+    V, residual = _filtered_subspace(apply, start, k, max(AIM, 8 * eps))
+    if residual > RESIDUAL:
+        warnings.warn(
+            f"the eigen-solver did not reach a residual of {RESIDUAL:g} on a graph of {n} rows (best: {residual:.1e}); "
+            "the embedding starts from there. More neighbours usually help: n_neighbors.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return V
 
-    def block_iteration() -> Array:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns of what the residual below decides
-            return lobpcg(operator, start, largest=True, tol=1e-7, maxiter=500)[1]
 
-    best, best_residual = start, np.inf
-    for solver in (lanczos, block_iteration):
-        try:
-            V = nearest_orthonormal(solver())
-        except (ArpackError, ArpackNoConvergence, np.linalg.LinAlgError, ValueError):
-            continue
-        lam, Q = np.linalg.eigh(V.T @ apply(V))  # Rayleigh-Ritz: pairs in order, whatever the solver returned
-        V = V @ Q[:, ::-1]
-        residual = float(np.linalg.norm(apply(V) - V * lam[::-1], axis=0).max())
-        if residual < best_residual:
-            best, best_residual = V, residual
-        if residual <= RESIDUAL:
-            return best
-    warnings.warn(
-        f"no eigen-solver reached a residual of {RESIDUAL:g} on a graph of {n} rows (best: {best_residual:.1e}); the "
-        "embedding starts from the best answer. More neighbours usually help: n_neighbors.",
-        ConvergenceWarning,
-        stacklevel=2,
-    )
-    return nearest_orthonormal(best)
+def _ritz(apply: Any, V: Array) -> tuple[Array, Array]:
+    """Rayleigh-Ritz: the best eigenvectors in the span of orthonormal columns, largest eigenvalue first."""
+    lam, Q = np.linalg.eigh(to_numpy(V.T @ apply(V)))
+    return V @ like(Q[:, ::-1].copy(), V), like(lam[::-1].copy(), V)
+
+
+def _filtered_subspace(apply: Any, start: Array, k: int, aim: float) -> tuple[Array, float]:
+    """Eigenvectors of the k largest eigenvalues by filtered block iteration, and their largest residual.
+
+    The filter is a Chebyshev polynomial that is small on the unwanted part of the spectrum, from 0 to the smallest
+    Ritz value of the block (Zhou, Saad, Tiago and Chelikowsky 2006). Where that does not soon do, it takes more and
+    more products at a time.
+    """
+    xp = namespace(start)
+    V, lam = _ritz(apply, nearest_orthonormal(start))
+    for turn in range(MAX_FILTERS):
+        centre = 0.5 * float(lam[-1])  # [0, 2 centre] goes to [-1, 1]
+        before, now = V, apply(V) / centre - V
+        for _ in range(min(8 * 2 ** (turn // 2), MAX_DEGREE) - 1):
+            before, now = now, (2 / centre) * apply(now) - 2 * now - before
+        V, lam = _ritz(apply, nearest_orthonormal(now / (now * now).sum(axis=0) ** 0.5))
+        gap = apply(V[:, :k]) - V[:, :k] * lam[:k]
+        residual = float(xp.amax((gap * gap).sum(axis=0))) ** 0.5
+        if residual <= aim:
+            break
+    return V[:, :k], residual

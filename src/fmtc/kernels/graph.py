@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
-from sklearn.neighbors import NearestNeighbors
 
-Array = np.ndarray
+from .arrays import Array, cast, csr, double, is_tensor, namespace, to_numpy
+from .neighbors import nearest
 
 # A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
 MIN_WEIGHT = 1e-12
@@ -21,19 +21,19 @@ MIN_WEIGHT = 1e-12
 class Graph:
     """What the spectral steps need to know of a client's graph."""
 
-    laplacian: sp.csr_array  # n x n, symmetric normalised
+    laplacian: Any  # n x n, symmetric normalised, sparse
     degree: Array  # n
     component: Array  # n, number of the connected component of each row, largest component first
 
     @property
-    def component_sizes(self) -> Array:
+    def component_sizes(self) -> np.ndarray:
         """Rows of each connected component, largest first."""
-        return np.bincount(self.component)
+        return to_numpy(namespace(self.component).bincount(self.component))
 
 
 def resolve_neighbors(n_neighbors: int | str, n: int) -> int:
-    """Number of neighbours for n rows: ``"auto"`` is max(10, sqrt(n)/2); never more than n - 1."""
-    wanted = max(10, ceil(sqrt(n) / 2)) if n_neighbors == "auto" else int(n_neighbors)
+    """Number of neighbours for n rows: ``"auto"`` is sqrt(n)/2, between 10 and 30; never more than n - 1."""
+    wanted = min(max(10, ceil(sqrt(n) / 2)), 30) if n_neighbors == "auto" else int(n_neighbors)
     return min(wanted, n - 1)
 
 
@@ -77,31 +77,60 @@ def knn_weights(
     one_sided: float = 1.0,
 ) -> tuple[sp.csr_array, float]:
     """`knn_affinity`, and the bandwidth it took."""
-    n = X.shape[0]
-    k = resolve_neighbors(n_neighbors, n)
+    k = resolve_neighbors(n_neighbors, X.shape[0])
     distance, neighbor = _neighbors(X, k)
     if bandwidth is None:
-        bandwidth = stretch * float(distance.mean(dtype=np.float64)) or 1.0  # all rows equal: any width gives weight 1
-    directed = _gaussian(distance, neighbor, bandwidth, X)
+        bandwidth = stretch * float(double(distance).mean()) or 1.0  # all rows equal: any width gives weight 1
+    weight = _gaussian(distance, bandwidth, X)
+    return (_joined_on_device if is_tensor(X) else _joined)(weight, neighbor, one_sided), bandwidth
+
+
+def _joined(weight: np.ndarray, neighbor: np.ndarray, one_sided: float) -> sp.csr_array:
+    """Symmetric graph of directed pairs; those that have one direction only are taken `one_sided` times."""
+    directed = _rows_of(weight, neighbor, len(weight))
     if one_sided != 1:
         mutual = directed.minimum(directed.T)  # few entries, and none where there is one direction only
         mutual.data *= 1 - one_sided
         directed.data *= one_sided
         directed = directed + mutual
-    return sp.csr_array(directed.maximum(directed.T)), bandwidth
+    return sp.csr_array(directed.maximum(directed.T))
+
+
+def _joined_on_device(weight: Array, neighbor: Array, one_sided: float) -> Any:
+    """The same by sorting pairs; the diagonal is there, with zeros, for the Laplacian to fill."""
+    xp, (n, k) = namespace(weight), weight.shape
+    rows = xp.arange(n, device=weight.device)
+    pair = (rows[:, None] * n + neighbor).ravel()
+    back = (neighbor * n + rows[:, None]).ravel()
+    order = xp.argsort(pair)
+    place = xp.searchsorted(pair[order], back).clip(max=n * k - 1)
+    mutual = pair[order][place] == back
+    weight = weight.ravel()
+    twin = weight[order][place]
+    weight = xp.where(mutual, one_sided * xp.maximum(weight, twin) + (1 - one_sided) * xp.minimum(weight, twin),
+                      one_sided * weight)  # fmt: skip
+    pair = xp.concatenate([pair, back[~mutual], rows * (n + 1)])
+    weight = xp.concatenate([weight, weight[~mutual], xp.zeros(n, dtype=weight.dtype, device=weight.device)])
+    pair, order = xp.sort(pair)
+    begins = xp.searchsorted(pair, xp.arange(n + 1, device=weight.device) * n)
+    return csr(weight[order], pair % n, begins, (n, n))
 
 
 def cross_affinity(X_new: Any, X: Any, n_neighbors: int | str, bandwidth: float) -> sp.csr_array:
     """Gaussian weights of new rows to their nearest rows among X; (n_new, d), (n, d) -> (n_new, n)."""
-    k = resolve_neighbors(n_neighbors, X.shape[0])
-    return _gaussian(*_neighbors(X, k, X_new), bandwidth, X)
+    distance, neighbor = _neighbors(X, resolve_neighbors(n_neighbors, X.shape[0]), X_new)
+    return _rows_of(_gaussian(distance, bandwidth, X), neighbor, X.shape[0])
 
 
-def _gaussian(distance: Array, neighbor: Array, bandwidth: float, X: Any) -> sp.csr_array:
-    """Weight of each pair of neighbours among the rows of X, in their precision; (rows, k) -> (rows, n)."""
-    rows, k = distance.shape
-    weight = np.maximum(np.exp(-0.5 * (distance / bandwidth) ** 2), MIN_WEIGHT).astype(X.dtype, copy=False)
-    return sp.csr_array((weight.ravel(), neighbor.ravel(), np.arange(0, rows * k + 1, k)), shape=(rows, X.shape[0]))
+def _gaussian(distance: Array, bandwidth: float, X: Any) -> Array:
+    """Weight of each pair of neighbours, in the precision of X; (rows, k) -> (rows, k)."""
+    return cast(namespace(distance).exp(-0.5 * (distance / bandwidth) ** 2).clip(MIN_WEIGHT), X.dtype)
+
+
+def _rows_of(weight: np.ndarray, neighbor: np.ndarray, n: int) -> sp.csr_array:
+    """Weights as rows of a sparse matrix with n columns."""
+    rows, k = weight.shape
+    return sp.csr_array((weight.ravel(), neighbor.ravel(), np.arange(0, rows * k + 1, k)), shape=(rows, n))
 
 
 def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
@@ -114,24 +143,42 @@ def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
         empty = np.diff(X.indptr) == 0
         full = np.flatnonzero(~empty)
         if empty.any() and len(full) > k:
-            search = NearestNeighbors(n_neighbors=k).fit(X[full])
             if X_new is not None:
-                distance, neighbor = search.kneighbors(X_new)
+                distance, neighbor = nearest(X[full], k, X_new)
                 return distance, full[neighbor]
             distance, neighbor = np.empty((len(empty), k), dtype=X.dtype), np.empty((len(empty), k), dtype=np.int64)
-            distance[full], neighbor[full] = search.kneighbors()
-            distance[empty], neighbor[empty] = search.kneighbors(X[np.flatnonzero(empty)])
+            distance[full], neighbor[full] = nearest(X[full], k)
+            distance[empty], neighbor[empty] = nearest(X[full], k, X[np.flatnonzero(empty)])
             return distance, full[neighbor]
-    return NearestNeighbors(n_neighbors=k).fit(X).kneighbors(X_new)
+    return nearest(X, k, X_new)
 
 
-def normalized_laplacian(affinity: sp.csr_array) -> sp.csr_array:
+def normalized_laplacian(affinity: Any) -> Any:
     """Symmetric normalised Laplacian I - D^-1/2 A D^-1/2, sparse (Eq. 2)."""
-    degree = affinity.sum(axis=1)
-    scale = 1 / np.sqrt(degree)
+    scale = 1 / degrees(affinity) ** 0.5
+    if is_tensor(affinity):  # its diagonal is stored, with zeros
+        xp, column = namespace(affinity), affinity.col_indices()
+        row = _row_numbers(affinity)
+        value = xp.where(row == column, 1 - affinity.values(), -affinity.values() * scale[row] * scale[column])
+        return csr(value, column, affinity.crow_indices(), tuple(affinity.shape))
     D = sp.dia_array((scale[None, :], [0]), shape=affinity.shape)
     eye = sp.eye_array(affinity.shape[0], dtype=affinity.dtype, format="csr")
     return sp.csr_array(eye - D @ affinity @ D)
+
+
+def degrees(affinity: Any) -> Array:
+    """Sum of each row's weights; shape (n,)."""
+    if not is_tensor(affinity):
+        return affinity.sum(axis=1)
+    xp, values = namespace(affinity), affinity.values()
+    total = xp.zeros(affinity.shape[0], dtype=values.dtype, device=values.device)
+    return total.index_add(0, _row_numbers(affinity), values)
+
+
+def _row_numbers(matrix: Any) -> Array:
+    """Row of each stored entry of a sparse tensor."""
+    begins = matrix.crow_indices()
+    return namespace(begins).repeat_interleave(begins.diff())
 
 
 def build_graph(
@@ -141,11 +188,30 @@ def build_graph(
     return graph_of(knn_affinity(X, n_neighbors, bandwidth, one_sided=one_sided))
 
 
-def graph_of(affinity: sp.csr_array) -> Graph:
+def graph_of(affinity: Any) -> Graph:
     """Laplacian and connected components of a graph given by its weights (Eq. 2)."""
-    _, component = connected_components(affinity, directed=False)
-    by_size = np.argsort(-np.bincount(component), kind="stable")  # ties: the component seen first
-    return Graph(normalized_laplacian(affinity), affinity.sum(axis=1), np.argsort(by_size)[component])
+    if is_tensor(affinity):
+        component = _components_on_device(affinity)
+    else:
+        component = connected_components(affinity, directed=False)[1]
+    xp = namespace(component)
+    by_size = xp.argsort(-xp.bincount(component), stable=True)  # ties: the component seen first
+    return Graph(normalized_laplacian(affinity), degrees(affinity), xp.argsort(by_size)[component])
+
+
+def _components_on_device(affinity: Any) -> Array:
+    """Number of each row's connected component, in the order in which they are first seen; shape (n,).
+
+    Every row takes the smallest number among itself and its neighbours, then that row's number, until nothing changes.
+    """
+    xp, row, column = namespace(affinity), _row_numbers(affinity), affinity.col_indices().long()
+    number = xp.arange(affinity.shape[0], device=column.device)
+    while True:
+        least = number.scatter_reduce(0, row, number[column], "amin")
+        least = least[least]
+        if xp.equal(least, number):
+            return xp.unique(number, return_inverse=True)[1]
+        number = least
 
 
 def association(affinity: sp.csr_array, labels: Array, n_clusters: int) -> float:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-import numpy as np
+from .arrays import Array, double, namespace
+from .consensus import blocks, schatten_p
 
-from .consensus import schatten_p
 
-Array = np.ndarray
+def dot(A: Array, B: Array) -> float:
+    """Sum of products of entries of two arrays of one shape, in double precision."""
+    return sum(float(double(A[b]).reshape(-1) @ double(B[b]).reshape(-1)) for b in blocks(A))
 
 
 def local_terms(laplacian: Any, F: Array, target: Array) -> tuple[float, float]:
     """Cut Tr(FᵀLF) and misfit ||F - X W||² of one client, ``target = X W``; both shapes (n, k)."""
-    cut = float(np.einsum("ij,ij->", F, laplacian @ F, dtype=np.float64))
-    misfit = float(np.square(F - target, dtype=np.float64).sum())
-    return cut, misfit
+    gap = F - target
+    return dot(F, laplacian @ F), dot(gap, gap)
 
 
 def local_objective(cut: float, misfit: float, alpha: float) -> float:
@@ -29,16 +31,18 @@ def global_objective(losses: Array, omega: Array, W: Array, *, beta: float, p: f
 
 
 def augmented_lagrangian(
-    losses: Array, omega: Array, W: Array, Z: Array, Y: Array, *, beta: float, rho: float, p: float, coupling: str
-) -> float:
-    """Eq. 8, with the coupling on the consensus copy Z; stacks of shape (d, k, m), losses and omega of shape (m,)."""
-    gap = W - Z
-    return (
-        float(omega @ losses)
-        + float(np.sum(Y * gap, dtype=np.float64))
-        + 0.5 * rho * float(np.square(gap, dtype=np.float64).sum())
-        + beta * schatten_p(Z, p, coupling)
-    )
+    losses: Array, omega: Array, W: Array, Z: Array, Y: Array, *, beta: float, rho: float, p: float, coupling: str,
+    norm: float | None = None,
+) -> float:  # fmt: skip
+    """Eq. 8, with the coupling on the consensus copy Z; stacks of shape (d, k, m), losses and omega of shape (m,).
+
+    ``norm`` is the `schatten_p` of Z where it is known.
+    """
+    split = 0.0
+    for b in blocks(W):
+        gap = W[b] - Z[b]
+        split += dot(Y[b], gap) + 0.5 * rho * dot(gap, gap)
+    return float(omega @ losses) + split + beta * (schatten_p(Z, p, coupling) if norm is None else norm)
 
 
 def residuals(W: Array, Z: Array, Z_before: Array, Y: Array, rho: float) -> tuple[float, float]:
@@ -46,6 +50,15 @@ def residuals(W: Array, Z: Array, Z_before: Array, Y: Array, rho: float) -> tupl
 
     Where Y = 0 (no coupling) the dual residual is relative to rho max(||W||, ||Z||).
     """
-    size = max(float(np.linalg.norm(W)), float(np.linalg.norm(Z)), np.finfo(W.dtype).tiny)
-    dual_size = float(np.linalg.norm(Y)) or rho * size
-    return float(np.linalg.norm(W - Z)) / size, rho * float(np.linalg.norm(Z - Z_before)) / dual_size
+    size = max(_distance(W), _distance(Z), float(namespace(W).finfo(W.dtype).tiny))
+    dual_size = _distance(Y) or rho * size
+    return _distance(W, Z) / size, rho * _distance(Z, Z_before) / dual_size
+
+
+def _distance(A: Array, B: Array | None = None) -> float:
+    """Frobenius norm of A - B, or of A."""
+    total = 0.0
+    for b in blocks(A):
+        gap = A[b] if B is None else A[b] - B[b]
+        total += dot(gap, gap)
+    return math.sqrt(total)

@@ -43,7 +43,7 @@ class Scaling:
             S = X.copy() if self.keep is None else X[:, self.keep]
             S.data /= self.stretch[S.indices]
             if self.keep is not None:
-                S.data /= np.repeat(_lengths(S.astype(np.float64).power(2)), np.diff(S.indptr))
+                S.data /= np.repeat(_lengths(_squares(S)), np.diff(S.indptr))
             return S
         S = np.empty((X.shape[0], len(self.stretch)), X.dtype)
         for begin in range(0, len(X), BLOCK):  # in double precision: single may not hold an offset and its deviations
@@ -69,6 +69,11 @@ def kept_columns(X: Any, keep: Array | None) -> Any:
     return X if keep is None else X[:, keep]
 
 
+def _squares(X: Any) -> sp.csr_array:
+    """Squared entries of sparse rows in double precision; where they stand is shared with X, not copied."""
+    return sp.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), shape=X.shape)
+
+
 def _lengths(squares: Any) -> Array:
     """Norm of each row from its squared entries, 1 for a row of zeros; (n, d) -> (n,)."""
     lengths = np.sqrt(np.ravel(squares.sum(axis=1)))
@@ -80,7 +85,7 @@ def moments(X: Any) -> Moments:
     """Moments of one client's rows, in double precision, without a second copy of them."""
     n = X.shape[0]
     if sp.issparse(X):
-        return Moments(n, None, np.ravel(X.astype(np.float64).power(2).sum(axis=0)))
+        return Moments(n, None, np.ravel(_squares(X).sum(axis=0)))
     first = X[0].astype(np.float64)  # deviations from a row are exactly 0 where a column is constant
     blocks = (_deviations(X[begin : begin + BLOCK] - first) for begin in range(0, n, BLOCK))
     whole = reduce(_merged, blocks)

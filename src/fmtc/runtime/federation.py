@@ -316,11 +316,10 @@ def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
     # FLARE's own components of the site: those that send logs away are left out
     resources["components"] = [c for c in resources["components"] if "logging" not in c["path"]]
     if role == "coordinator":
-        listen = "127.0.0.1"  # our own session dials here: a coordinator may not reach itself by the name silos know
         if is_loopback(plan.host):  # listen there only; FLARE's own word here, "server", means all interfaces
-            listen = plan.host
-            _edit(workspace / "startup/fed_server.json", ("servers", 0, "service", "target"), f"{listen}:{plan.port}")
-        _edit(workspace.parent / "admin/startup/fed_admin.json", ("admin", "host"), listen)
+            target = f"{plan.host}:{plan.port}"
+            _edit(workspace / "startup/fed_server.json", ("servers", 0, "service", "target"), target)
+        _edit(workspace.parent / "admin/startup/fed_admin.json", ("admin", "host"), _dialled(plan))
         resources["servers"][0] |= {"heart_beat_timeout": plan.lost_after, "max_num_clients": max(100, len(plan.silos))}
         text = json.dumps(resources, indent=1).replace("/tmp/nvflare/", "{store}/")
         (local / "resources.template.json").write_text(text, encoding="utf-8")
@@ -358,6 +357,11 @@ def is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
+
+
+def _dialled(plan: Plan) -> str:
+    """Where the coordinator's own session dials: it may not reach itself by the name silos know."""
+    return plan.host if is_loopback(plan.host) else "127.0.0.1"
 
 
 def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str) -> None:
@@ -504,15 +508,18 @@ class Coordinator:
             if not self.server.alive:
                 raise FederationError(f"the server ended at once; {self.server.log} says why")
             try:
+                # a session that begins too early waits longer and longer between its attempts, and one that is given up
+                # just as it connects never ends
+                socket.create_connection((_dialled(self.kit.plan), self.kit.plan.port), 5.0).close()
                 with quiet():
-                    self.session = new_secure_session(ADMIN, str(self.kit.path / "admin"), timeout=5.0)
+                    self.session = new_secure_session(ADMIN, str(self.kit.path / "admin"), timeout=30.0)
                 return
             except Exception as error:
                 if time.monotonic() > end:
                     raise FederationError(
                         f"the server does not answer: {error}; {self.server.log} may say why"
                     ) from None
-                time.sleep(0.2)
+                time.sleep(0.1)
 
     def close(self) -> None:
         """Log out and end the server and all it started."""

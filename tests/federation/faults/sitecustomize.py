@@ -5,6 +5,8 @@ so that the silo behaves after a restart. ``slow@0:SECONDS`` delays every round.
 
 With FMTC_TEST_RECORD, the name of a file, each process writes there what it asks of the network: a line of JSON for
 every name it looks up, and every address it binds, dials or sends to.
+
+With FMTC_TEST_WITHOUT, names with commas between, these packages are not there.
 """
 
 import importlib.util
@@ -107,8 +109,13 @@ if "FMTC_TEST_LAWLESS" in os.environ:
     _PATCHES["nvflare.private.admin_defs"] = _be_lawless
 
 
+_HIDDEN = os.environ.get("FMTC_TEST_WITHOUT", "").split(",")
+
+
 class _Hook(MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
+        if name in _HIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         patch = _PATCHES.pop(name, None)
         if patch is None:
             return None

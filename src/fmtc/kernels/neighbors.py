@@ -1,0 +1,158 @@
+"""The k nearest rows of every row: exact, by scikit-learn or in tiles on a device; by faiss where rows are very many."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.neighbors import NearestNeighbors
+
+from .arrays import Array, cast, is_tensor, namespace, precision
+
+EXACT_UP_TO = 50_000  # rows; beyond, the graph of a search (HNSW) is cheaper than all distances
+RECALL = 0.99  # share of the nearest rows that the search has to find, measured on rows drawn from the data
+MEASURED_ON = 200  # rows
+LINKS, WIDTH = 32, 60  # of the search's graph: links of each row, candidates while it is built
+GROUP = 32  # columns of a tile that are looked at through their maximum
+TILE = 2**28  # entries of a tile
+
+
+def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
+    """Distances of new rows to the k nearest rows of X, and their numbers; of each row to the others if left out.
+
+    Parameters
+    ----------
+    X : array, sparse array or tensor of shape (n, d)
+    k : int
+        At most n - 1.
+    X_new : of the same kind, shape (n_new, d), optional
+
+    Returns
+    -------
+    distance, neighbor : arrays of shape (n_new, k)
+        Exact below 50,000 rows, for sparse rows and on a device. Beyond, with faiss, at least 99 of 100 are right.
+    """
+    if is_tensor(X):
+        return _tiled(X, k)
+    if X_new is None and not sp.issparse(X) and X.shape[0] > EXACT_UP_TO:
+        if importlib.util.find_spec("faiss") is not None:
+            return _hnsw(X, k)
+        warnings.warn(
+            f"the nearest neighbours of {X.shape[0]} rows are looked for among all of them, which takes long. "
+            "A faster search comes with pip install 'fmtc[knn]'.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return NearestNeighbors(n_neighbors=k).fit(X).kneighbors(X_new)
+
+
+def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """By a hierarchical navigable small world graph; built in one thread, so that the same rows give the same answer.
+
+    The search is widened until it finds 99 of 100 neighbours of some rows that are looked at exactly.
+    """
+    import faiss
+
+    n, d = X.shape
+    rows = np.ascontiguousarray(X - X.mean(axis=0), dtype=np.float32)
+    index = faiss.IndexHNSWFlat(d, LINKS)
+    index.hnsw.efConstruction = WIDTH
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # of this thread
+    try:
+        index.add(rows)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    drawn = np.linspace(0, n - 1, MEASURED_ON, dtype=np.int64)
+    exact = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[drawn])[1]
+    width = 2 * (k + 1)
+    while width < n:
+        index.hnsw.efSearch = width
+        found = index.search(rows[drawn], k + 1)[1]
+        right = sum(len(np.intersect1d(a, b)) - 1 for a, b in zip(found, exact, strict=True))  # less the row itself
+        if right >= (RECALL + 0.002) * k * MEASURED_ON:
+            break
+        width = width * 5 // 4
+    neighbor = index.search(rows, k + 1)[1]
+    itself = neighbor == np.arange(n)[:, None]
+    itself[~itself.any(axis=1), -1] = True  # not found, as there are more rows like it: the last one goes
+    neighbor = neighbor[~itself].reshape(n, k)
+    return _distances(X, neighbor, np.arange(n)), neighbor
+
+
+def _distances(X: Array, neighbor: Array, rows: Array) -> Array:
+    """Distance of each of these rows to each of its neighbours, from differences; (rows, k)."""
+    xp, step = namespace(X), max(1, TILE // 8 // (neighbor.shape[1] * X.shape[1]))
+    blocks = []
+    for begin in range(0, len(rows), step):
+        part = slice(begin, begin + step)
+        gap = X[neighbor[part]] - X[rows[part]][:, None, :]
+        blocks.append(xp.sqrt(xp.einsum("ijk,ijk->ij", gap, gap)))
+    return xp.concatenate(blocks)
+
+
+def _tiled(X: Array, k: int) -> tuple[Array, Array]:
+    """Exact, by products of tiles: on a GPU in half precision first, candidates ranked by their true distances.
+
+    A row is done when no row outside its candidates can be nearer, given the largest error that rounding can make of
+    a product. Rows that are not go through once more, in the precision of X.
+    """
+    xp, n = namespace(X), X.shape[0]
+    distance = xp.empty((n, k), dtype=X.dtype, device=X.device)
+    neighbor = xp.empty((n, k), dtype=xp.int64, device=X.device)
+    centred = X - xp.mean(X, axis=0)
+    left = xp.arange(n, device=X.device)
+    formats = [xp.float16, X.dtype] if X.device.type == "cuda" and n > 4 * k else [X.dtype]
+    for dtype in formats:
+        distance[left], neighbor[left], sure = _tiled_pass(X, centred, k, left, dtype)
+        left = left[~sure]
+        if len(left) == 0:
+            break
+    return distance, neighbor
+
+
+def _tiled_pass(X: Array, centred: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array, Array]:
+    """Distances, neighbours and whether they are certain, for some rows; products in the given number format.
+
+    The nearest rows have the largest ``x.y - |y|²/2``, one product of [x, 1, 1] and [y, -hi, -lo], where hi + lo is
+    half the squared norm. The largest c of n numbers lie in the c groups with the largest maxima: only those are
+    looked into.
+    """
+    xp, (n, d) = namespace(X), X.shape
+    squares = xp.einsum("ij,ij->i", centred, centred)
+    radius = float(xp.sqrt(xp.amax(squares))) or 1.0
+    unit = 64 / radius  # of all rows: far from the ends of half precision
+    A = xp.ones((n, d + 2 + (-d - 2) % 8), dtype=dtype, device=X.device)
+    B = xp.zeros_like(A)
+    A[:, :d] = B[:, :d] = cast(centred * unit, dtype)
+    half = squares * (unit**2 / 2)
+    B[:, d] = -cast(half, dtype)
+    B[:, d + 1] = cast(-half - cast(B[:, d], half.dtype), dtype)
+    groups = -(-n // GROUP)
+    candidates = min(2 * k + 8, n - 1)
+    step = max(1, TILE // (groups * GROUP))
+    # |computed - true| of one such product: both factors rounded, and the result
+    eps = precision(A)
+    error = eps * (3 * 64 * xp.sqrt(squares) * unit + 64**2) + 1e-3 * eps
+    found = []
+    for begin in range(0, len(rows), step):
+        part = rows[begin : begin + step]
+        score = xp.full((len(part), groups * GROUP), -xp.inf, dtype=dtype, device=X.device)
+        score[:, :n] = A[part] @ B.T
+        score[xp.arange(len(part), device=X.device), part] = -xp.inf
+        blocks = score.reshape(len(part), groups, GROUP)
+        best = xp.topk(xp.amax(blocks, axis=2), min(candidates, groups), sorted=False)[1]
+        inside = xp.take_along_dim(blocks, best[:, :, None], 1).reshape(len(part), -1)
+        value, place = xp.topk(inside, candidates, sorted=False)
+        column = xp.take_along_dim(best, place // GROUP, 1) * GROUP + place % GROUP
+        gap = xp.topk(_distances(X, column, part), k, largest=False)
+        others = cast(xp.amin(value, axis=1), X.dtype) + error[part]  # no other row scores more
+        sure = gap[0][:, -1] ** 2 * (unit**2 / 2) <= half[part] - others
+        found.append((gap[0], xp.take_along_dim(column, gap[1], 1), sure | (candidates == n - 1)))
+    return tuple(xp.concatenate(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+__all__ = ["nearest"]

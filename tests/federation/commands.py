@@ -1,0 +1,59 @@
+"""Commands of a federation, in this process or in their own, and tables to give them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+from click.testing import CliRunner
+
+from fmtc.cli import main_group
+
+NAMES = ("north", "south", "west")
+SETTINGS = ("-k", "4", "--max-iter", "5", "--tol", "0", "--n-neighbors", "15", "--random-state", "3")
+
+
+def write_tables(folder, rows, texts=False):
+    rng = np.random.default_rng(1)
+    vocabulary = [f"{stem}{i}" for stem in ("goal", "vote", "cell", "song") for i in range(12)]
+    for name, X in zip(NAMES, rows.values(), strict=True):
+        frame = pl.DataFrame({f"x{j}": X[:, j] for j in range(X.shape[1])})
+        if texts:
+            topic = rng.integers(4, size=len(X))
+            words = [
+                " ".join(vocabulary[12 * t + w] if rng.random() < 0.8 else vocabulary[rng.integers(48)] for w in row)
+                for t, row in zip(topic, rng.integers(12, size=(len(X), 15)), strict=True)
+            ]
+            frame = pl.DataFrame({"text": words})
+        frame.with_columns(patient=pl.Series([f"{name}-{i}" for i in range(len(X))])).write_csv(folder / f"{name}.csv")
+    return [str(folder / f"{name}.csv") for name in NAMES]
+
+
+def in_process(*words):
+    plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "COLUMNS": "200"}
+    return CliRunner().invoke(main_group, [str(word) for word in words], prog_name="fmtc", env=plain)
+
+
+def start(*words, **options):
+    """A command in a process of its own."""
+    environment = os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "fmtc.cli", *map(str, words)], env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+def finish(process, patience=120):
+    out, err = process.communicate(timeout=patience)
+    return process.returncode, out, err
+
+
+def wait_until(holds, patience=90.0):
+    end = time.monotonic() + patience
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.1)
