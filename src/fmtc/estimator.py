@@ -15,6 +15,7 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .clients import ClientsMixin, is_mapping
+from .kernels.arrays import HOST, check_device, to_numpy
 from .kernels.graph import association, knn_affinity
 from .runtime.driver import Callback, RoundRecord, Trials, run
 from .runtime.local import LocalTransport
@@ -64,7 +65,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Steps on the embedding for each new projection.
     accelerate : bool, default=True
         Take fewer rounds: a consensus step that looks ahead, longer steps on the embedding where the graph allows them,
-        and from the fourth round on two passes over projection and embedding in each. False is the plain loop of the
+        and from the third round on two passes over projection and embedding in each. False is the plain loop of the
         paper, which needs about twice as many rounds for the same objective.
     max_iter : int, default=25
         Largest number of rounds.
@@ -107,6 +108,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Decides the eigen-solver's start and k-means. The same int gives the same bytes, whatever `n_jobs`.
     n_jobs : int, default=None
         Clients worked on at the same time. None means 1, -1 all cores.
+    device : str, default="cpu"
+        Where clients compute: "cpu", or a device of PyTorch such as "cuda" or "cuda:1" (``pip install 'fmtc[gpu]'``),
+        for dense rows. Models, and predictions with them, are the same kind as ever. Labels of rows half way between
+        two centres may differ from those of "cpu".
     verbose : int, default=0
         Above 0, one line per round on standard error.
 
@@ -195,6 +200,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         message_dtype: str | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
+        device: str = HOST,
         verbose: int = 0,
     ):
         self.n_clusters = n_clusters
@@ -224,6 +230,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.message_dtype = message_dtype
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.device = device
         self.verbose = verbose
 
     @classmethod
@@ -283,7 +290,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if hasattr(self, "text_recipe_"):  # of rows it was fitted on before
             del self.text_recipe_
         hyper = self._hyper()
-        transport = LocalTransport({cid: Xt for cid, (Xt, _) in parts.items()}, hyper, self.n_jobs)
+        check_device(self.device)
+        silos = {cid: Xt for cid, (Xt, _) in parts.items()}
+        transport = LocalTransport(silos, hyper, self.n_jobs, device=self.device)
         result = run(
             transport,
             hyper,
@@ -300,7 +309,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.embedding_ = np.empty((n, self.n_clusters), dtype=next(iter(self._models.values())).W.dtype)
         for cid, (_, rows) in parts.items():
             self.labels_[rows] = states[cid].labels
-            self.embedding_[rows] = states[cid].F
+            self.embedding_[rows] = to_numpy(states[cid].F)
         self.consensus_ = result.server.Z
         self.history_: list[RoundRecord] = list(result.history)
         self.beta_: float | None = relative_beta(result.server, hyper)

@@ -33,6 +33,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from .kernels.alignment import generalized_procrustes, match_clusters, rotate, turn_towards
+from .kernels.arrays import HOST, beside, contiguous, is_tensor, like, namespace, put, to_numpy
 from .kernels.centers import (
     cluster_sums,
     common_start,
@@ -53,7 +54,7 @@ from .kernels.consensus import (
 )
 from .kernels.embedding import largest_eigenvalue, spectral_start, update_embedding
 from .kernels.graph import Graph, association, build_graph, knn_affinity, normalized_laplacian
-from .kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
+from .kernels.objective import augmented_lagrangian, dot, global_objective, local_objective, local_terms, residuals
 from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
 from .kernels.scaling import Moments, Scaling, document_counts, kept_columns, moments, pool, standardize, tfidf
 
@@ -72,7 +73,7 @@ TRIAL_ROWS = 2500  # of a client at most, a fifth of them held back
 TRIAL_ROUNDS = 10  # with each beta
 FEW_ROWS = 100  # below, half of the clients have so few held back that three trials are made
 OVER_RELAXED = 1.8  # how far the consensus step looks past a client's model, seen from the consensus before
-SECOND_PASS_AFTER = 3  # rounds; which of several solutions is drawn near is decided in the first ones
+SECOND_PASS_AFTER = 2  # rounds; which of several solutions is drawn near is decided in the first ones
 CLEARLY = 0.9  # own centres are taken where rows are nearer to them than this part of the way to the common ones
 PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "gather", "number", "score")
 
@@ -256,7 +257,7 @@ class ClientState:
 
     client_id: str
     X: Any  # n x d, as it came
-    rows: Rows  # as they are computed with: scaled, if they are
+    rows: Rows  # as they are computed with: scaled, if they are, and on a device, if there is one
     scaling: Scaling | None = None  # from X to the rows; None: they are X
     graph: Graph | None = None
     factors: RidgeFactors | None = None
@@ -269,6 +270,7 @@ class ClientState:
     model: ClientModel | None = None
     labels: Array | None = None  # n
     trial: Trial | None = None  # only while settings are tried
+    device: str = HOST
 
 
 @dataclass(frozen=True)
@@ -279,8 +281,8 @@ class Trial:
     held_back: Any  # rows as they came
 
 
-def open_client(client_id: str, X: Any, hyper: Hyper) -> ClientState:
-    """A client at rest: its rows, checked for what this run asks of them."""
+def open_client(client_id: str, X: Any, hyper: Hyper, device: str = HOST) -> ClientState:
+    """A client at rest: its rows, checked for what this run asks of them, and where they are computed with."""
     n, _ = X.shape
     needed = max(2, hyper.n_clusters + 1)
     if n < needed:
@@ -298,13 +300,17 @@ def open_client(client_id: str, X: Any, hyper: Hyper) -> ClientState:
         )
     if hyper.scale == "tfidf" and entries.min(initial=0) < 0:
         raise ValueError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
+    if device != HOST and sp.issparse(X):
+        raise ValueError(
+            f"client {client_id!r} has sparse rows, which device={device!r} does not take; leave device out for them"
+        )
     scaling = standardize(moments(X)) if hyper.scale == "client" else None
-    return ClientState(client_id, X, _rows(X, scaling, hyper), scaling)
+    return ClientState(client_id, X, _rows(X, scaling, hyper, device), scaling, device=device)
 
 
-def _rows(X: Any, scaling: Scaling | None, hyper: Hyper) -> Rows:
+def _rows(X: Any, scaling: Scaling | None, hyper: Hyper, device: str) -> Rows:
     """The rows to compute with; the only copy of X where it is scaled."""
-    S = X if scaling is None else scaling.apply(X)
+    S = put(X if scaling is None else scaling.apply(X), device)
     centre = (not sp.issparse(S) and hyper.scale != "tfidf") if hyper.center == "auto" else hyper.center
     return Rows(S, column_means(S) if centre else None)
 
@@ -370,8 +376,9 @@ def _open_trial(client: ClientState, fold: int, hyper: Hyper) -> Trial:
             f"client {client.client_id!r} has {n} rows, too few to hold a fifth back and to find {hyper.n_clusters} "
             'clusters in the rest; beta="auto" needs more. Give a number for beta, or leave this client out.'
         )
-    rows = _rows(X[seen], client.scaling, hyper)
-    return Trial(ClientState(client.client_id, X[seen], rows, client.scaling), X[np.sort(back)])
+    rows = _rows(X[seen], client.scaling, hyper, client.device)
+    small = ClientState(client.client_id, X[seen], rows, client.scaling, device=client.device)
+    return Trial(small, X[np.sort(back)])
 
 
 def _trial_score(trial: Trial, hyper: Hyper) -> float:
@@ -403,7 +410,7 @@ def _rescale(client: ClientState, message: Downlink, hyper: Hyper) -> ClientStat
     ):
         raise ValueError(f"the common units do not fit {d} columns")
     scaling = Scaling(stretch, shift, keep)
-    return replace(client, rows=_rows(client.X, scaling, hyper), scaling=scaling)
+    return replace(client, rows=_rows(client.X, scaling, hyper, client.device), scaling=scaling)
 
 
 def _weigh(client: ClientState, weights: Array | None) -> ClientState:
@@ -413,7 +420,7 @@ def _weigh(client: ClientState, weights: Array | None) -> ClientState:
     d = client.rows.shape[1]
     if weights.shape != (d,) or not (np.isfinite(weights).all() and (weights > 0).all()):
         raise ValueError(f"the weights of the columns do not fit {d} columns")
-    return replace(client, rows=replace(client.rows, weights=weights.astype(client.rows.X.dtype)), factors=None)
+    return replace(client, rows=replace(client.rows, weights=like(weights, client.rows.X)), factors=None)
 
 
 def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
@@ -456,16 +463,16 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     client = _turn(client, message.rotation)
     rows, graph, factors, F = client.rows, client.graph, client.factors, client.F
     assert graph is not None and factors is not None and F is not None and message.guide is not None
-    guide = message.guide.astype(F.dtype, copy=False)
+    guide = like(message.guide, F)
     for _ in range(2 if hyper.accelerate and message.round_no > SECOND_PASS_AFTER else 1):
         W = update_projection(factors, F, guide)
         target = rows @ W
         F = update_embedding(graph.laplacian, F, target, alpha=hyper.alpha, eta=client.eta, n_inner=hyper.n_inner)
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
-    F, W = np.ascontiguousarray(F), np.ascontiguousarray(W)
+    F, W = contiguous(F), contiguous(W)
     client = replace(client, F=F, W=W, round_no=message.round_no)
-    return client, Uplink(W=_to_send(W, hyper), cut=cut, misfit=misfit)
+    return client, Uplink(W=_to_send(to_numpy(W), hyper), cut=cut, misfit=misfit)
 
 
 def _to_send(A: Array, hyper: Hyper) -> Array:
@@ -476,26 +483,28 @@ def _to_send(A: Array, hyper: Hyper) -> Array:
 def _turn(client: ClientState, rotation: Array | None) -> ClientState:
     if rotation is None or client.F is None or client.W is None:
         return client
-    rotation = rotation.astype(client.F.dtype, copy=False)
+    rotation = like(rotation, client.F)
     return replace(client, F=client.F @ rotation, W=client.W @ rotation)
 
 
 def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplink]:
     """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
-    X, F, W, mean, k = client.X, client.F, client.W, client.rows.mean, hyper.n_clusters
-    assert F is not None and W is not None
-    signature = W  # of clusters, in the units that all clients share
+    X, F, k = _rows_as_they_came(client), client.F, hyper.n_clusters
+    assert F is not None and client.W is not None
+    W = signature = to_numpy(client.W)  # of clusters, in the units that all clients share
+    mean = None if client.rows.mean is None else to_numpy(client.rows.mean)
     if client.rows.weights is not None:
-        W = (client.rows.weights[:, None] * W).astype(W.dtype)
+        W = (to_numpy(client.rows.weights)[:, None] * W).astype(W.dtype)
     if client.scaling is not None:
         W, mean = client.scaling.fold(W, mean)
     stretch, keep = (None, None) if client.scaling is None else (client.scaling.stretch, client.scaling.keep)
     E = F / norms(F) if hyper.labels_from == "embedding" else project(X, W, mean, keep)
     seed = int(stream(hyper.seed, client.client_id, "kmeans").integers(2**31))
-    centers = unit_centers(E, k, hyper.n_init, seed)
+    found = unit_centers(E, k, hyper.n_init, seed)
+    centers = to_numpy(found)
     model = ClientModel(W, centers, 0.0, mean, stretch, keep)
-    labels = (E @ centers.T).argmax(axis=1) if hyper.labels_from == "embedding" else assign(X, model)
-    sizes = np.bincount(labels, minlength=k)
+    labels = (E @ found.T).argmax(axis=1) if hyper.labels_from == "embedding" else assign(X, model)
+    sizes = to_numpy(namespace(labels).bincount(labels, minlength=k))
     if (sizes == 0).any():
         warnings.warn(
             f"client {client.client_id!r} fills only {np.count_nonzero(sizes)} of {k} clusters: its rows have too few "
@@ -506,9 +515,14 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     # largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes
     order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
     centers = centers[order]
-    labels = np.argsort(order)[labels]
+    labels = like(np.argsort(order), labels)[labels]
     client = replace(client, E=E, gathered=(), model=replace(model, centers=centers), labels=labels)
     return client, Uplink(centers=centers)
+
+
+def _rows_as_they_came(client: ClientState) -> Any:
+    """The rows of X; where they were not scaled, those that are computed with, on the device if there is one."""
+    return client.rows.X if client.scaling is None else client.X
 
 
 def _gather(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[ClientState, Uplink]:
@@ -522,7 +536,7 @@ def _gather(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[Clien
             f"client {client.client_id!r} tells sums about common centres "
             + (f"{GATHERINGS} times and no more" if hyper.shares_centers else "to nobody in a run like this")
         )
-    return replace(client, gathered=gathered), Uplink(sums=cluster_sums(E, centers))
+    return replace(client, gathered=gathered), Uplink(sums=to_numpy(cluster_sums(E, beside(centers, E))))
 
 
 def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
@@ -530,19 +544,20 @@ def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState
     E, labels = client.E, client.labels
     assert client.model is not None and E is not None and labels is not None and message.order is not None
     model = replace(client.model, centers=client.model.centers[message.order])
-    labels = np.argsort(message.order)[labels]
+    labels = like(np.argsort(message.order), labels)[labels]
     common = message.centers
-    if common is not None and (hyper.centers == "common" or _prefers(E, labels, common)):
-        model = replace(model, centers=common.astype(E.dtype))
+    if common is not None and (hyper.centers == "common" or _prefers(E, labels, beside(common, E))):
+        model = replace(model, centers=common.astype(model.W.dtype))
     if hyper.labels_from == "projection":  # the very code of predict, so that equal centres are told apart the same way
-        labels = assign(client.X, model)
-    spread = float(np.square(E - model.centers[labels], dtype=np.float64).sum(axis=1).mean())
-    return replace(client, E=None, gathered=(), model=replace(model, spread=spread), labels=labels)
+        labels = assign(_rows_as_they_came(client), model)
+    gap = E - beside(model.centers, E)[labels]
+    spread = dot(gap, gap) / len(E)
+    return replace(client, E=None, gathered=(), model=replace(model, spread=spread), labels=to_numpy(labels))
 
 
 def _prefers(E: Array, labels: Array, common: Array) -> bool:
     """Whether common centres suit these rows: own ones must be clearly nearer, to rows they were not made of."""
-    seen = E.any(axis=1)  # a row of zeros is as far from all centres
+    seen = (E != 0).any(axis=1)  # a row of zeros is as far from all centres
     return distance_left_out(E[seen], labels[seen], len(common)) >= CLEARLY * distance(E[seen], common)
 
 
@@ -563,7 +578,7 @@ class NotFiniteError(ValueError):
 
 def _finite(Y: Array) -> Array:
     """The same projections, or an error: NaN and infinity in a row show in every column of its projection."""
-    if not np.isfinite(Y).all():
+    if not np.isfinite(float(Y.sum())) and not namespace(Y).isfinite(Y).all():  # the sum alone may just be too large
         raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
     return Y
 
@@ -572,13 +587,15 @@ def _blockwise(X: Any, keep: Array | None, answer: Callable[[Any], Array]) -> Ar
     """Answer for all rows, a block at a time; sparse rows are few bytes each and go in one block."""
     n = X.shape[0]
     with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
-        if sp.issparse(X) or n <= BLOCK:
+        if sp.issparse(X) or is_tensor(X) or n <= BLOCK:
             return answer(kept_columns(X, keep))
         return np.concatenate([answer(kept_columns(X[b : b + BLOCK], keep)) for b in range(0, n, BLOCK)])
 
 
 def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> Array:
     """Normalised rows of (X - mean) W: the space the centres live in; (n, d), (d, k) -> (n, k)."""
+
+    W, mean = beside(W, X), None if mean is None else beside(mean, X)
 
     def answer(block: Any) -> Array:
         Y = _finite(Rows(block, mean) @ W)
@@ -593,8 +610,9 @@ def assign(X: Any, model: ClientModel) -> Array:
     Centres have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm:
     one product with the d x k matrix W Cᵀ decides.
     """
-    V = model.W @ model.centers.T
-    return _blockwise(X, model.keep, lambda block: _finite(Rows(block, model.mean) @ V).argmax(axis=1))
+    V = beside(model.W @ model.centers.T, X)
+    mean = None if model.mean is None else beside(model.mean, X)
+    return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
 
 
 def memberships(X: Any, model: ClientModel) -> Array:
@@ -811,11 +829,9 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
     answered = server.answered.copy()
     answered[present] = server.round_no + 1
     R = _rotations(server, W, present, hyper)
-    if R is not None and len(present) == W.shape[2]:
-        W = rotate(W, R)
-    elif R is not None:
-        W[:, :, present] = rotate(W[:, :, present], R)
     if R is not None:
+        for b in blocks(W):
+            W[b][:, :, present] = rotate(W[b].take(present, axis=2), R)
         turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
     beta, rho = server.beta, server.rho
@@ -868,11 +884,9 @@ def _rotations(server: ServerState, W: Array, present: list[int], hyper: Hyper) 
     """Rotations of the clients that answered, or None where this round has none; (k, k, present)."""
     if hyper.align == "none" or (hyper.align == "init" and server.round_no > 0):
         return None
-    everyone = len(present) == W.shape[2]
     if server.round_no == 0:
-        return generalized_procrustes(W if everyone else W[:, :, present])
-    R = turn_towards(W, server.Z)
-    return R if everyone else R[:, :, present]
+        return generalized_procrustes(W if len(present) == W.shape[2] else W.take(present, axis=2))
+    return turn_towards(W, server.Z)[:, :, present]
 
 
 def finishes(server: ServerState) -> dict[str, Downlink]:

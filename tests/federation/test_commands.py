@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import psutil
 import pytest
 
+from fmtc.runtime import serve
 from fmtc.runtime.federation import LocalFederation
 from fmtc.runtime.flare import Site
 
@@ -141,6 +144,14 @@ def test_join_and_coordinate(study):
     assert (said["missing"], said["n_iter"], len(said["history"])) == ([], 5, 5)
     assert not (study.folder / ".run.checkpoint").exists()
     assert_silos_have_theirs(study)
+
+
+def test_a_process_whose_parent_went_first_goes_too():
+    """It was killed before the new process could look who had started it."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    command = [sys.executable, "-P", serve.__file__, str(gone.pid), "http.server", "--bind", "127.0.0.1", "0"]
+    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 1
 
 
 # ---------------------------------------------------------------------------------------------- all of it

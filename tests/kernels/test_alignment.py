@@ -163,6 +163,56 @@ def test_alignment_does_not_depend_on_where_clients_start(rng):
     assert abs(schatten_p(W, 1.0) - schatten_p(rotate(W, own), 1.0)) > 0.1  # unaligned, it does
 
 
+def test_rotations_of_a_stack_are_those_of_its_slices(rng):
+    W, Z = rng.normal(size=(2, 6, 3, 5))
+    for turn in (procrustes, turn_towards):
+        one_by_one = np.stack([turn(w, z) for w, z in zip(slices(W), slices(Z), strict=True)], axis=2)
+        assert_allclose(turn(W, Z), one_by_one, atol=1e-13)
+
+
+def literal_alignment(W):
+    """Mean and rotations in turn, client by client."""
+    units = [each / np.linalg.norm(each) for each in slices(W)]
+    U, s, _ = np.linalg.svd(np.hstack(units), full_matrices=False)
+    k = W.shape[1]
+    reference = U[:, :k] * s[:k] * np.sign(U[np.abs(U).argmax(axis=0), np.arange(len(s))])[:k]
+    last = np.inf
+    for _ in range(200):
+        R = [procrustes(unit, reference) for unit in units]
+        turned = [unit @ each for unit, each in zip(units, R, strict=True)]
+        reference = np.mean(turned, axis=0)
+        now = sum(np.square(each - reference).sum() for each in turned)
+        if now >= last * (1 - 1e-8):
+            break
+        last = now
+    return np.stack(R, axis=2)
+
+
+@pytest.mark.parametrize(("d", "k", "m"), [(30, 3, 6), (10, 3, 9)])
+def test_alignment_client_by_client(rng, d, k, m):
+    W = (rng.normal(size=(d, k, 1)) + 0.5 * rng.normal(size=(d, k, m))) * rng.uniform(0.1, 10, size=m)
+    assert_allclose(generalized_procrustes(W), literal_alignment(W), atol=1e-10)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_tensors_as_arrays(rng, dtype, digits):
+    torch = pytest.importorskip("torch")
+    W, Z = (rng.normal(size=(12, 3, 1)) + 0.1 * rng.normal(size=(2, 12, 3, 6))).astype(dtype)
+    other, its_z = torch.from_numpy(W), torch.from_numpy(Z)
+    R = generalized_procrustes(W)
+    assert R.dtype == dtype
+    for mine, theirs in (
+        (procrustes(W, Z), procrustes(other, its_z)),
+        (turn_towards(W, Z), turn_towards(other, its_z)),
+        (turn_towards(W[:, :, 0], Z[:, :, 0]), turn_towards(other[:, :, 0], its_z[:, :, 0])),
+        (rotate(W, R), rotate(other, torch.from_numpy(R))),
+        (rotate(W, R), rotate(other, generalized_procrustes(other))),
+    ):
+        assert theirs.dtype == other.dtype
+        assert_allclose(theirs.numpy(), mine, atol=digits)
+
+
 def test_an_empty_client_does_no_harm(rng):
     W = rng.normal(size=(6, 3, 3))
     W[:, :, 1] = 0

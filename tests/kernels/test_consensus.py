@@ -3,8 +3,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
 
+from fmtc.kernels import consensus
 from fmtc.kernels.consensus import (
+    leading_left,
     prox,
+    prox_and_values,
     schatten_p,
     shrink,
     singular_values,
@@ -367,3 +370,216 @@ def test_dual_after_a_prox_is_a_subgradient(rng):
     Y = update_dual(Y0, W, Z, rho)
     assert singular_values(Y / beta, "tensor")[0].max() <= 1 + 1e-12
     assert_allclose((Y * Z).sum(), beta * schatten_p(Z, 1.0), rtol=1e-12)
+
+
+# --------------------------------------------------------------- the way through AᴴA, and where it is left
+
+
+def with_values(rng, d, k, m, values):
+    """A stack whose Fourier slices have these singular values, in order."""
+    That = np.zeros((d, k, m), dtype=complex)
+    for i in range(m // 2 + 1):
+        U, V = (np.linalg.qr(rng.normal(size=(n, k)) + 1j * rng.normal(size=(n, k)))[0] for n in (d, k))
+        if i in (0, m / 2):
+            U, V = (np.linalg.qr(rng.normal(size=(n, k)))[0] for n in (d, k))
+        That[:, :, i] = U * values @ V.conj().T
+        That[:, :, -i % m] = That[:, :, i].conj()
+    return np.fft.ifft(That, axis=2).real
+
+
+def by_svd(T, tau, p, coupling):
+    """Z and the sum of powers p of T, straight from the formulas."""
+    d, k, m = T.shape
+    if coupling == "tensor":
+        return literal_tsvt(T, tau, p), literal_norm(T, p)
+    U, s, Vh = np.linalg.svd(T.reshape(d, k * m), full_matrices=False)
+    x = np.array([literal_shrink(each, tau, p) for each in s])
+    return (U * x @ Vh).reshape(T.shape), (s**p).sum()
+
+
+@pytest.fixture
+def factored(monkeypatch):
+    """How many slices went through a QR factorisation."""
+    slices, real = [], np.linalg.qr
+    monkeypatch.setattr(np.linalg, "qr", lambda A: slices.append(len(A)) or real(A))
+    return slices
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("p", [0.5, 1.0])
+@pytest.mark.parametrize(
+    ("threshold", "exact"), [(1e-9, True), (3e-7, True), (3e-5, True), (3e-4, False), (0.15, False)]
+)
+def test_shrinkage_has_ten_digits_on_either_side_of_the_switch(rng, factored, coupling, p, threshold, exact):
+    T = with_values(rng, 40, 6, 5, 5 ** -np.arange(6.0) * [1, 1, 1, 1, 1e-3, 1e-5])
+    T *= 10 / singular_values(T, coupling)[0].max()
+    tau = weight_of_threshold(10 * threshold, p)
+    del factored[:]
+    Z = prox(T, tau, p, coupling)
+    assert bool(factored) == exact
+    expected, _ = by_svd(T, tau, p, coupling)
+    assert np.linalg.norm(Z - expected) <= 1e-10 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("p", [0.3, 1.0])
+@pytest.mark.parametrize(("least", "exact"), [(0.0, True), (1e-8, True), (1e-6, True), (3e-2, False), (0.5, False)])
+def test_norm_has_ten_digits_on_either_side_of_the_switch(rng, factored, coupling, p, least, exact):
+    T = with_values(rng, 40, 4, 5, np.array([1, 0.7, 0.6, least]))
+    del factored[:]
+    value = schatten_p(T, p, coupling)
+    assert bool(factored) == exact
+    s, weight = singular_values(T, coupling, p)
+    exact_s = np.linalg.svd(
+        np.moveaxis(np.fft.rfft(T, axis=2), 2, 0) if coupling == "tensor" else T.reshape(1, 40, -1)
+    )[1]
+    assert_allclose(value, (weight * exact_s**p).sum(), rtol=1e-10 if least else 1e-4)
+    assert_allclose(s, exact_s, atol=1e-14 if exact else 1e-12)
+
+
+def test_only_slices_in_doubt_are_factored(rng, factored):
+    T = rng.normal(size=(30, 4, 6))
+    assert_array_equal(prox(T, 1e-6, 1.0), prox(T, 1e-6, 1.0))
+    assert factored == [4, 4]
+    T = np.fft.rfft(T, axis=2)
+    T[:, :, 1:] *= 1e-3  # below, there is nothing to doubt: their largest value is near enough to the threshold
+    T = np.fft.irfft(T, 6, axis=2)
+    del factored[:]
+    Z = prox(T, 3e-4, 1.0)
+    assert factored == [1]
+    assert np.linalg.norm(Z - literal_tsvt(T, 3e-4, 1.0)) <= 1e-10 * np.linalg.norm(Z)
+
+
+@pytest.mark.parametrize("coupling", [*COUPLINGS, "average"])
+@pytest.mark.parametrize("tau", [0.0, 1e-6, 1.5, 1e3])
+@pytest.mark.parametrize("p", [0.5, 1.0])
+def test_the_values_that_come_with_the_prox_are_those_of_it(rng, coupling, tau, p):
+    T = rng.normal(size=(7, 3, 4))
+    Z, s, weight = prox_and_values(T, tau, p, coupling)
+    assert_array_equal(Z, prox(T, tau, p, coupling))
+    again, same = singular_values(Z, coupling)
+    assert_allclose(s, again, atol=1e-12)
+    assert_array_equal(weight, same)
+
+
+@pytest.mark.parametrize("shape", [(50, 3, 4), (7, 5, 40), (5, 8, 3), (1, 1, 1)])
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("tau", [1e-7, 0.8])
+def test_the_size_of_a_block_does_not_matter(rng, monkeypatch, shape, coupling, tau):
+    T = rng.normal(size=shape)
+    Z, value = prox(T, tau, 0.5, coupling), schatten_p(T, 0.5, coupling)
+    monkeypatch.setattr(consensus, "BLOCK", 1)
+    monkeypatch.setattr(consensus, "HIGH", 2)
+    assert_allclose(prox(T, tau, 0.5, coupling), Z, atol=1e-13)
+    assert_allclose(schatten_p(T, 0.5, coupling), value, rtol=1e-12)
+
+
+def test_stacks_may_lie_in_memory_in_any_order(rng):
+    T = rng.normal(size=(4, 6, 5)).transpose(1, 2, 0)
+    for coupling in COUPLINGS:
+        before = T.copy()
+        assert_allclose(prox(T, 0.7, 1.0, coupling), by_svd(T.copy(), 0.7, 1.0, coupling)[0], atol=1e-12)
+        assert_array_equal(T, before)
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_single_precision_is_only_that_of_the_stacks(rng, coupling):
+    """Nothing is rounded on the way: shrinking the same numbers in double precision and rounding gives the same."""
+    T = rng.normal(size=(9, 3, 6)).astype(np.float32)
+    for tau in (1e-3, 0.5):
+        assert_array_equal(
+            prox(T, tau, 1.0, coupling), prox(T.astype(np.float64), tau, 1.0, coupling).astype(np.float32)
+        )
+
+
+# ------------------------------------------------------------------------------- where both sides are long
+
+
+@pytest.fixture
+def iterated(monkeypatch):
+    """Every matrix counts as large."""
+    monkeypatch.setattr(consensus, "GRAM_UP_TO", 0)
+    monkeypatch.setattr(consensus, "WIDTH", 4)
+    monkeypatch.setattr(consensus, "HIGH", 8)
+    monkeypatch.setattr(consensus, "BLOCK", 1)
+
+
+@pytest.mark.usefixtures("iterated")
+@pytest.mark.parametrize("shape", [(90, 5, 10), (40, 5, 20), (50, 5, 10)])
+@pytest.mark.parametrize("p", [0.5, 1.0])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.8, 0.999, 1.001, 1.5])
+def test_iterated_vectors_shrink_as_all_of_them_do(rng, shape, p, share):
+    d, k, m = shape
+    T = rng.normal(size=shape) + 3 * (rng.normal(size=(d, 6)) @ rng.normal(size=(6, k * m))).reshape(shape)
+    tau = weight_of_threshold(share * np.linalg.norm(T.reshape(d, -1), 2), p)
+    Z, s, weight = prox_and_values(T, tau, p, "subspace")
+    expected, _ = by_svd(T, tau, p, "subspace")
+    assert np.linalg.norm(Z - expected) <= 1e-10 * np.linalg.norm(T)
+    x = np.linalg.svd(expected.reshape(d, -1), compute_uv=False)
+    assert s.shape[1] == max((x > 1e-12 * x[0]).sum(), 1)
+    assert_allclose(s[0], x[: s.shape[1]], atol=1e-10 * np.linalg.norm(T))
+    assert_array_equal(weight, 1)
+    assert_array_equal(Z, prox(T, tau, p, "subspace"))
+
+
+@pytest.mark.usefixtures("iterated")
+def test_equal_values_above_the_threshold_are_all_found(rng):
+    """A block of four columns alone cannot see more than four of them."""
+    U, V = (np.linalg.qr(rng.normal(size=(n, 40)))[0] for n in (80, 60))
+    M = U * np.repeat([5.0, 3.0, 0.5], [9, 11, 20]) @ V.T
+    Z = subspace_threshold(M.reshape(80, 6, 10), 1.0).reshape(80, 60)
+    assert_allclose(Z, U[:, :20] * np.repeat([4.0, 2.0], [9, 11]) @ V[:, :20].T, atol=1e-10)
+    U, V = U[:, :5], V[:, :5]  # one more than columns, and no other
+    Z = subspace_threshold((5 * U @ V.T).reshape(80, 6, 10), 4.5).reshape(80, 60)
+    assert_allclose(Z, 0.5 * U @ V.T, atol=1e-10)
+
+
+@pytest.mark.usefixtures("iterated")
+@pytest.mark.parametrize("p", [0.3, 1.0])
+def test_the_norm_of_a_large_matrix_is_an_upper_bound(rng, p):
+    T = rng.normal(size=(90, 5, 30)) + 3 * (rng.normal(size=(90, 3)) @ rng.normal(size=(3, 150))).reshape(90, 5, 30)
+    exact = np.linalg.svd(T.reshape(90, -1), compute_uv=False)
+    s, weight = singular_values(T, "subspace")
+    assert s.shape == weight.shape == (1, 90)
+    assert_allclose(s[0, 0], exact[0], rtol=1e-12)
+    assert_allclose((s**2).sum(), (T**2).sum(), rtol=1e-12)
+    value = schatten_p(T, p, "subspace")
+    assert (exact**p).sum() * (1 + 1e-3) < value < 90 * ((T**2).sum() / 90) ** (p / 2) * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("shape", [(30, 2, 7), (30, 4, 20), (3, 4, 5)])
+@pytest.mark.parametrize("large", [False, True])
+def test_leading_left_vectors(rng, monkeypatch, shape, large):
+    d, k, _ = shape
+    monkeypatch.setattr(consensus, "GRAM_UP_TO", 0 if large else 3000)
+    T = rng.normal(size=shape)
+    U, s, _ = np.linalg.svd(T.reshape(d, -1), full_matrices=False)
+    found, r = leading_left(T, k), min(k, d)
+    assert found.shape == (d, k)
+    assert_array_equal(found[:, r:], 0)
+    largest = U[np.abs(U).argmax(axis=0), np.arange(len(s))]
+    assert_allclose(found[:, :r], (U * s * np.sign(largest))[:, :r], atol=1e-8 if large else 1e-11)
+
+
+# --------------------------------------------------------------------------------------- tensors of PyTorch
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("coupling", [*COUPLINGS, "average"])
+@pytest.mark.parametrize("p", [0.5, 1.0])
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-10), ("float32", 1e-5)])
+@pytest.mark.parametrize("large", [False, True])
+def test_tensors_as_arrays(rng, monkeypatch, coupling, p, dtype, digits, large):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(consensus, "GRAM_UP_TO", 0 if large else 3000)
+    T = rng.normal(size=(12, 3, 6)).astype(dtype)
+    other = torch.from_numpy(T)
+    for tau in (0.0, 1e-6, 0.9):
+        mine, theirs = (prox_and_values(each, tau, p, coupling) for each in (T, other))
+        assert theirs[0].dtype == other.dtype
+        for a, b in zip(mine, theirs, strict=True):
+            assert isinstance(b, torch.Tensor)
+            assert_allclose(b.numpy(), a, atol=digits)
+    assert_allclose(schatten_p(other, p, coupling), schatten_p(T, p, coupling), rtol=digits)
+    assert_allclose(leading_left(other, 3).numpy(), leading_left(T, 3), atol=10 * digits)
+    assert_allclose(update_dual(other, other, 2 * other, 0.3).numpy(), update_dual(T, T, 2 * T, 0.3), atol=digits)

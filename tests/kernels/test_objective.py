@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from fmtc.kernels import consensus
 from fmtc.kernels.consensus import schatten_p
 from fmtc.kernels.graph import build_graph
 from fmtc.kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
@@ -98,3 +99,53 @@ def test_dual_residual_without_a_dual(rng):
 
 def test_residuals_of_nothing_are_zero():
     assert residuals(*np.zeros((4, 2, 2, 2)), 1.0) == (0, 0)
+
+
+def test_the_size_of_a_block_does_not_matter(rng, monkeypatch):
+    W, Z, before, Y = rng.normal(size=(4, 7, 3, 4))
+    setting = {"beta": 0.4, "rho": 0.3, "p": 1.0, "coupling": "tensor"}
+
+    def values():
+        return *residuals(W, Z, before, Y, 0.7), augmented_lagrangian(np.ones(4), np.ones(4), W, Z, Y, **setting)
+
+    whole = values()
+    monkeypatch.setattr(consensus, "BLOCK", 24)
+    assert_allclose(values(), whole, rtol=1e-13)
+
+
+def test_a_norm_that_is_known_is_not_looked_for(rng, monkeypatch):
+    W, Z, Y = rng.normal(size=(3, 5, 3, 4))
+    losses, omega = rng.random(4), np.full(4, 0.25)
+    setting = {"beta": 0.4, "rho": 0.3, "p": 0.5, "coupling": "subspace"}
+    value, norm = augmented_lagrangian(losses, omega, W, Z, Y, **setting), schatten_p(Z, 0.5, "subspace")
+    monkeypatch.delattr(np.linalg, "eigh")
+    assert augmented_lagrangian(losses, omega, W, Z, Y, **setting, norm=norm) == value
+
+
+def test_single_precision_stacks_are_summed_in_double(rng):
+    W, Z, before, Y = (1 + 1e-3 * rng.normal(size=(4, 300, 10, 40))).astype(np.float32)
+    gap = (W - Z).astype(np.float64)
+    exact = np.sqrt(np.square(gap).sum()) / np.sqrt(max(np.square(S, dtype=np.float64).sum() for S in (W, Z)))
+    assert_allclose(residuals(W, Z, before, Y, 0.7)[0], exact, rtol=1e-12)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_tensors_as_arrays(rng, dtype, digits):
+    torch = pytest.importorskip("torch")
+    W, Z, before, Y = rng.normal(size=(4, 6, 3, 4)).astype(dtype)
+    losses, omega = rng.random(4), np.full(4, 0.25)
+    L = rng.normal(size=(6, 6)).astype(dtype)
+    setting = {"beta": 0.4, "p": 0.5, "coupling": "tensor"}
+
+    def values(L, W, Z, before, Y):
+        return (
+            *local_terms(L, W[:, :, 0], Z[:, :, 0]),
+            *residuals(W, Z, before, Y, 0.7),
+            global_objective(losses, omega, W, **setting),
+            augmented_lagrangian(losses, omega, W, Z, Y, rho=0.3, **setting),
+        )
+
+    mine, theirs = values(L, W, Z, before, Y), values(*map(torch.from_numpy, (L, W, Z, before, Y)))
+    assert all(isinstance(each, float) for each in (*mine, *theirs))
+    assert_allclose(theirs, mine, rtol=digits)

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
 
+from fmtc import FMTC
 from fmtc.kernels import projection
-from fmtc.kernels.projection import RidgeFactors, Rows, column_means, update_projection
+from fmtc.kernels.projection import RidgeFactors, Rows, column_means, conjugate_gradients, update_projection
 
 KINDS = ["dense", "dense centred", "sparse", "sparse centred"]
 
@@ -104,6 +106,34 @@ def test_sparse_rows_are_never_made_dense(rng, shape, centred):
     assert peak < 8e6
 
 
+@pytest.mark.parametrize("shape", [(3000, 9000), (9000, 3000)])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_no_large_gram_matrix_of_sparse_rows_is_formed(rng, shape, centred, weighted):
+    X = sp.random_array(shape, density=1e-3, format="csr", rng=rng)  # 0.4 MB; of the smaller side: 72 MB
+    F, guide = rng.normal(size=(shape[0], 2)), np.zeros((shape[1], 2))
+    weights = rng.uniform(0.5, 2, size=shape[1]) if weighted else None
+    tracemalloc.start()
+    RidgeFactors(Rows(X, column_means(X) if centred else None, weights=weights), 1.0).solve(F, guide)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5e6
+
+
+def test_squares_of_many_single_precision_rows_are_summed_in_double():
+    X = np.full((300_000, 1), 0.1, dtype=np.float32)
+    expected = 300_000 * float(X[0, 0]) ** 2
+    for storage in (np.asarray, sp.csr_array):
+        assert_allclose(Rows(storage(X)).energy(), expected, rtol=1e-11)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array])
+def test_rows_that_do_not_vary_have_no_energy(storage):
+    X = storage(np.full((23, 3), 0.1) * [1, 2, 3])  # rounded means: not these numbers
+    assert Rows(X, column_means(X)).energy() == 0
+    assert Rows(X).energy() > 0
+
+
 # ------------------------------------------------------------------------------------------------- the W-step
 
 
@@ -117,15 +147,17 @@ def literal_eq_12(X, F, Z, Y, omega, alpha, rho):
 @pytest.mark.parametrize("route", ["d", "n", "iterative tall", "iterative wide"])
 def test_every_route_is_the_inverse_of_eq_12(rng, monkeypatch, kind, gamma, route):
     n, d = (40, 9) if route in ("d", "iterative tall") else (9, 40)
-    if "iterative" in route:
-        monkeypatch.setattr(projection, "DIRECT_UP_TO", 5)
     rows, M = make_rows(rng, n, d, kind, gamma)
     F, Z, Y = rng.normal(size=(n, 3)), rng.normal(size=(d, 3)), rng.normal(size=(d, 3))
     omega, alpha, rho = 0.25, 1.7, 0.4
     factors = RidgeFactors(rows, rho / (2 * omega * alpha))
-    assert factors.side == route.split()[0]
+    assert factors.side == ("d" if n > d else "n")
+    assert factors.direct
+    if "iterative" in route:
+        factors.direct = False
+        monkeypatch.delattr(Rows, "gram")
     W = update_projection(factors, F, Z - Y / rho)
-    assert_allclose(W, literal_eq_12(M, F, Z, Y, omega, alpha, rho), rtol=1e-8, atol=1e-8)
+    assert_allclose(W, literal_eq_12(M, F, Z, Y, omega, alpha, rho), rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize(("n", "d"), [(40, 9), (9, 40), (12, 12)])
@@ -169,17 +201,16 @@ def test_solutions_follow_rotations_of_features_and_columns(rng):
     assert_allclose(RidgeFactors(X, 0.5).solve(F @ R, guide @ R), W @ R, atol=1e-12)
 
 
-@pytest.mark.parametrize("limit", [6000, 3])
+@pytest.mark.parametrize("direct", [True, False])
 @pytest.mark.parametrize(("n", "d"), [(40, 9), (9, 40)])
-def test_single_precision_stays(rng, monkeypatch, limit, n, d):
-    monkeypatch.setattr(projection, "DIRECT_UP_TO", limit)
+def test_single_precision_stays(rng, direct, n, d):
     X, F, guide = (rng.normal(size=size) for size in ((n, d), (n, 3), (d, 3)))
     mean = X.mean(axis=0)
-    W = RidgeFactors(Rows(*(a.astype(np.float32) for a in (X, mean)), 0.5), 0.5).solve(
-        F.astype(np.float32), guide.astype(np.float32)
-    )
+    factors = RidgeFactors(Rows(*(a.astype(np.float32) for a in (X, mean)), 0.5), 0.5)
+    factors.direct = direct
+    W = factors.solve(F.astype(np.float32), guide.astype(np.float32))
     assert W.dtype == np.float32
-    assert_allclose(W, RidgeFactors(Rows(X, mean, 0.5), 0.5).solve(F, guide), atol=2e-3)
+    assert_allclose(W, RidgeFactors(Rows(X, mean, 0.5), 0.5).solve(F, guide), atol=1e-5)
 
 
 def test_data_are_factored_once_and_only_when_needed(rng, monkeypatch):
@@ -212,3 +243,147 @@ def test_weighted_rows_are_the_matrix_they_stand_for(rng, storage, centred, shap
     solved = update_projection(RidgeFactors(rows, 0.3), F, W)
     normal = whole.T @ whole + 0.3 * np.eye(shape[1])
     assert_allclose(solved, np.linalg.solve(normal, whole.T @ F + 0.3 * W), atol=1e-10)
+
+
+# ------------------------------------------------------------------------------------- with or without a factor
+
+
+def test_a_factor_is_made_where_it_is_no_larger_than_the_rows():
+    full = np.ones((1001, 1002))
+    full[:, 1001] = 0  # as many entries as the Gram matrix of the rows
+    assert RidgeFactors(full, 1.0).direct
+    assert RidgeFactors(np.broadcast_to(0.0, (20_000, 20_000)), 1.0).direct  # dense: always
+    assert RidgeFactors(sp.csr_array(full), 1.0).direct
+    full[0, 0] = 0
+    for X in (sp.csr_array(full), sp.csr_array(full.T)):
+        assert not RidgeFactors(X, 1.0).direct
+    for shape in ((1000, 5000), (5000, 1000)):
+        assert RidgeFactors(sp.csr_array(shape), 1.0).direct  # small, whatever X has
+
+
+def test_a_whole_fit_does_not_depend_on_the_route(rng, monkeypatch):
+    k, m, n, words = 3, 3, 120, 400
+    topics = (rng.dirichlet(np.full(words, 0.05), size=k) + 1 / words) / 2
+    counts = np.vstack([rng.multinomial(30, topics[i % k]) for i in range(m * n)]).astype(float)
+    X, clients = sp.csr_array(counts), np.repeat(np.arange(m), n)
+
+    def fitted():
+        model = FMTC(k, scale="tfidf", reweigh=4, max_iter=12, tol=0, random_state=0).fit(X, clients=clients)
+        assert model.n_iter_ == 12
+        return model
+
+    direct = fitted()
+    monkeypatch.setattr(projection, "DIRECT_UP_TO", 0)
+    monkeypatch.delattr(Rows, "gram")
+    iterative = fitted()
+    assert_array_equal(iterative.labels_, direct.labels_)
+    assert_allclose(iterative.embedding_, direct.embedding_, atol=1e-10)
+    assert_allclose(iterative.consensus_, direct.consensus_, atol=1e-10 * np.abs(direct.consensus_).max())
+
+
+def test_conjugate_gradients_take_one_step_for_each_eigenvalue(rng):
+    a = np.repeat([1.0, 3.0, 7.0], 20)[:, None]
+    B = rng.normal(size=(60, 4))
+    calls = []
+    V = conjugate_gradients(lambda P: calls.append(P.shape) or a * P, B)
+    assert_allclose(V, B / a, rtol=1e-12)
+    assert calls == [(60, 4)] * 3
+
+
+def test_columns_that_have_converged_cost_no_more(rng):
+    a = np.repeat([1.0, 3.0, 7.0], 20)[:, None]
+    easy, two = np.zeros((60, 1)), rng.normal(size=(60, 1))
+    easy[5] = 2.0  # an eigenvector
+    two[40:] = 0  # of two eigenvectors
+    B = np.hstack([np.zeros((60, 1)), rng.normal(size=(60, 1)), easy, two])
+    widths = []
+    V = conjugate_gradients(lambda P: widths.append(P.shape[1]) or a * P, B)
+    assert_allclose(V, B / a, rtol=1e-12)
+    assert widths == [3, 2, 1]
+
+
+def test_right_hand_sides_of_very_different_sizes_are_solved_alike(rng):
+    a = np.linspace(1, 9, 50)[:, None]
+    B = rng.normal(size=(50, 3)) * [1e-9, 1.0, 1e9]
+    V = conjugate_gradients(lambda P: a * P, B)
+    assert (np.linalg.norm(a * V - B, axis=0) < 1e-11 * np.linalg.norm(B, axis=0)).all()
+
+
+def test_conjugate_gradients_say_when_they_do_not_converge(rng, monkeypatch):
+    monkeypatch.setattr(projection, "STEPS", 1)
+    a = np.logspace(0, 12, 30)[:, None]
+    with pytest.warns(ConvergenceWarning, match=r"after 30 steps: the ridge is very small"):
+        conjugate_gradients(lambda P: a * P, rng.normal(size=(30, 2)))
+
+
+def test_what_is_not_a_number_does_not_become_one(rng):
+    a, B = np.linspace(1, 9, 50)[:, None], rng.normal(size=(50, 2))
+    B[3, 0] = np.nan
+    V = conjugate_gradients(lambda P: a * P, B)
+    assert np.isnan(V[3, 0])
+    assert_allclose(V[:, 1], B[:, 1] / a[:, 0], atol=1e-11)
+
+
+# ------------------------------------------------------------------------------------------------------ tensors
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 1e-5)])
+@pytest.mark.parametrize("shape", [(50, 8), (8, 50)])
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_tensors_give_what_arrays_give(rng, monkeypatch, dtype, tolerance, shape, centred, weighted):
+    import torch
+
+    monkeypatch.setattr(projection, "BLOCK", 16)
+    n, d = shape
+    X = (rng.normal(size=shape) + 2).astype(dtype)
+    W, F = rng.normal(size=(d, 3)).astype(dtype), rng.normal(size=(n, 3)).astype(dtype)
+    weights = rng.uniform(0.5, 2, size=d).astype(dtype) if weighted else None
+
+    def answers(convert):
+        A, w = convert(X), None if weights is None else convert(weights)
+        rows = Rows(A, column_means(A) if centred else None, 0.2, w)
+        return {
+            "means": column_means(A),
+            "rows @ W": rows @ convert(W),
+            "rows.T @ F": rows.T @ convert(F),
+            "gram d": rows.gram("d"),
+            "gram n": rows.gram("n"),
+            "solution": update_projection(RidgeFactors(rows, 0.3), convert(F), convert(W)),
+            "energy": rows.energy(),
+        }
+
+    expected, found = answers(np.array), answers(torch.from_numpy)
+    for name, value in found.items():
+        if name == "energy":
+            assert isinstance(value, float)
+        else:
+            assert value.dtype == torch.from_numpy(X).dtype
+        assert_allclose(value, expected[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.torch
+def test_sums_over_many_single_precision_rows_of_a_tensor_are_made_in_double():
+    import torch
+
+    X = torch.full((300_000, 1), 0.1, dtype=torch.float32)
+    assert torch.equal(column_means(X), X[0])
+    assert_allclose(Rows(X).energy(), 300_000 * float(X[0, 0]) ** 2, rtol=1e-11)
+    assert Rows(X, column_means(X)).energy() == 0
+
+
+@pytest.mark.torch
+def test_a_tensor_is_factored_once_and_stays_as_it_was(rng, monkeypatch):
+    import torch
+
+    calls = []
+    real = projection._cholesky
+    monkeypatch.setattr(projection, "_cholesky", lambda A: calls.append(1) or real(A))
+    X = torch.from_numpy(rng.normal(size=(20, 5)))
+    before = X.clone()
+    factors = RidgeFactors(X, 0.5)
+    for _ in range(3):
+        factors.solve(torch.from_numpy(rng.normal(size=(20, 3))), torch.from_numpy(rng.normal(size=(5, 3))))
+    assert calls == [1]
+    assert torch.equal(X, before)

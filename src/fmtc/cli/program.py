@@ -18,6 +18,7 @@ from rich.text import Text
 
 from .. import __version__
 from ..estimator import FMTC
+from ..kernels.arrays import check_device
 from ..kernels.consensus import COUPLINGS
 from ..runtime.driver import ClientError, FederationError
 from ..steps import ALIGNMENTS, CENTERS, LABEL_SOURCES, SCALES, Hyper
@@ -306,6 +307,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "step_size": (float, "The paper's eta; left out, as long as the objective cannot rise."),
     "message_dtype": (click.Choice(["float32"]), "Round what is sent in each round: half the bytes."),
     "n_jobs": (int, "Silos worked on at the same time; -1 for all cores."),
+    "device": (str, "Where silos compute: cpu, or a device of PyTorch such as cuda (pip install 'fmtc[gpu]')."),
 }
 
 
@@ -364,7 +366,8 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
     model = FMTC.as_published(**given) if as_published else FMTC(**given)
     try:
         Hyper(**{f.name: getattr(model, f.name) for f in fields(Hyper) if f.name != "seed"})
-    except (TypeError, ValueError) as error:
+        check_device(model.device)
+    except (TypeError, ValueError, ImportError) as error:
         raise click.UsageError(str(error)) from None
     return model
 

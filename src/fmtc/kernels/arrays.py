@@ -84,6 +84,11 @@ def like(A: Any, other: Any) -> Array:
     return to_numpy(A).astype(other.dtype, copy=False)
 
 
+def beside(A: Any, other: Any) -> Array:
+    """A where the other array is: NumPy's arrays keep their number format, tensors take the other's."""
+    return like(A, other) if is_tensor(other) else to_numpy(A)
+
+
 def contiguous(A: Array) -> Array:
     """The same numbers, row after row in memory."""
     return A.contiguous() if is_tensor(A) else np.ascontiguousarray(A)
@@ -115,6 +120,6 @@ def csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> A
 
 
 __all__ = [
-    "HOST", "Array", "cast", "check_device", "contiguous", "csr", "double", "is_tensor", "like", "namespace",
+    "HOST", "Array", "beside", "cast", "check_device", "contiguous", "csr", "double", "is_tensor", "like", "namespace",
     "precision", "put", "to_numpy",
 ]  # fmt: skip

@@ -7,33 +7,54 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from sklearn.cluster import KMeans
 
-Array = np.ndarray
+from .arrays import Array, cast, double, like, namespace, to_numpy
+
+SAMPLE = 4_000  # rows that k-means is started on again and again, if 40 a cluster; all of them count in the end
+LLOYD_STEPS = 30  # over all rows at most
 
 
 def norms(Y: Array) -> Array:
     """Norm of each row, 1 for a zero row, which then stays zero; (n, k) -> (n, 1)."""
-    norm = np.sqrt(np.einsum("ij,ij->i", Y, Y, dtype=np.float64))[:, None].astype(Y.dtype, copy=False)
+    norm = namespace(Y).einsum("ij,ij->i", double(Y), double(Y)) ** 0.5
     norm[norm == 0] = 1
-    return norm
+    return cast(norm[:, None], Y.dtype)
 
 
 def unit_centers(E: Array, k: int, n_init: int, seed: int) -> Array:
     """k-means of rows of unit norm, centres brought to unit norm: the nearest has the largest cosine; (n, k) -> (k, k).
 
-    Rows of zeros have no direction: a centre spent on them could win no other row. Where there are no more different
-    rows than centres, the rows are the centres and the last one is repeated.
+    Restarts are made on 4,000 rows, or 40 for each centre, and the best of them goes on with all. Rows of zeros have no direction: a
+    centre spent on them could win no other row. Where there are no more different rows than centres, the rows are the
+    centres and the last one is repeated.
     """
-    E = E[E.any(axis=1)]
-    _, first = np.unique(E.round(np.finfo(E.dtype).precision - 3), axis=0, return_index=True)  # equal up to rounding
+    E = E[(E != 0).any(axis=1)]
+    n = len(E)
+    size = min(n, max(SAMPLE, 40 * k))
+    some = to_numpy(E if size == n else E[np.sort(np.random.default_rng(seed).choice(n, size, replace=False))])
+    _, first = np.unique(some.round(np.finfo(some.dtype).precision - 3), axis=0, return_index=True)  # up to rounding
     if len(first) == 0:
-        return np.eye(k, E.shape[1], dtype=E.dtype)
+        return like(np.eye(k, E.shape[1]), E)
     if len(first) <= k:
-        return E[first[np.minimum(np.arange(k), len(first) - 1)]]
-    centers = KMeans(k, n_init=n_init, random_state=seed).fit(E).cluster_centers_
+        return like(some[first[np.minimum(np.arange(k), len(first) - 1)]], E)
+    centers = like(KMeans(k, n_init=n_init, random_state=seed).fit(some).cluster_centers_, E)
+    if size < n:
+        centers = _lloyd(E, centers)
     return centers / norms(centers)
 
 
-def common_start(matched: Sequence[Array]) -> Array:
+def _lloyd(E: Array, centers: Array) -> Array:
+    """Steps of k-means over all rows, until centres move by less than one part in ten thousand."""
+    for _ in range(LLOYD_STEPS):
+        before = centers
+        labels = (E @ centers.T - (centers * centers).sum(axis=1) / 2).argmax(axis=1)
+        sums, sizes = _sums(E, labels, len(centers))
+        centers = cast(namespace(E).where(sizes[:, None] > 0, sums / sizes.clip(1)[:, None], double(before)), E.dtype)
+        if float(((centers - before) ** 2).sum()) <= 1e-8 * float((centers**2).sum()):
+            break
+    return centers
+
+
+def common_start(matched: Sequence[np.ndarray]) -> np.ndarray:
     """Mean direction of the centres that carry the same number at all clients; m arrays (k, k) -> (k, k)."""
     mean = np.mean([np.asarray(C, dtype=np.float64) for C in matched], axis=0)
     return mean / norms(mean)
@@ -41,10 +62,10 @@ def common_start(matched: Sequence[Array]) -> Array:
 
 def cluster_sums(E: Array, centers: Array) -> Array:
     """Sum of the rows nearest to each centre, over the number of rows; (n, k), (k, k) -> (k, k)."""
-    return _sums(E, (E @ centers.T).argmax(axis=1), len(centers)) / len(E)
+    return _sums(E, (E @ centers.T).argmax(axis=1), len(centers))[0] / len(E)
 
 
-def common_step(centers: Array, sums: Iterable[Array]) -> Array:
+def common_step(centers: np.ndarray, sums: Iterable[np.ndarray]) -> np.ndarray:
     """One step of k-means over the rows of all clients, each client counted alike; (k, k) -> (k, k).
 
     A centre that no row is nearest to stays where it is.
@@ -55,7 +76,7 @@ def common_step(centers: Array, sums: Iterable[Array]) -> Array:
 
 def distance(E: Array, centers: Array) -> float:
     """Mean of 1 - cosine to the nearest centre; (n, k), (k, k) -> number."""
-    return float(1 - (E @ centers.T).max(axis=1).mean(dtype=np.float64))
+    return 1 - float(double(namespace(E).amax(E @ centers.T, axis=1)).mean())
 
 
 def distance_left_out(E: Array, labels: Array, k: int) -> float:
@@ -64,14 +85,16 @@ def distance_left_out(E: Array, labels: Array, k: int) -> float:
     A centre is the mean of the rows that carry its label, less the row itself: a cluster of one row is no centre for
     that row. Labels are not found anew without the row, so own centres still come off a little too well.
     """
-    sums, sizes = _sums(E, labels, k), np.bincount(labels, minlength=k)
-    cosine = np.where(sizes > 0, E @ (sums / norms(sums)).T, -1)
-    others = sums[labels] - E
-    own = np.einsum("ij,ij->i", E, others / norms(others))
-    cosine[np.arange(len(E)), labels] = np.where(sizes[labels] > 1, own, -1)
-    return float(1 - cosine.max(axis=1).mean(dtype=np.float64))
+    xp = namespace(E)
+    sums, sizes = _sums(E, labels, k)
+    cosine = xp.where(sizes > 0, double(E) @ (sums / norms(sums)).T, -1.0)
+    others = sums[labels] - double(E)
+    own = xp.where(sizes[labels] > 1, xp.einsum("ij,ij->i", double(E), others / norms(others)), -1.0)
+    cosine[labels[:, None] == like(np.arange(k), labels)] = own
+    return 1 - float(xp.amax(cosine, axis=1).mean())
 
 
-def _sums(E: Array, labels: Array, k: int) -> Array:
-    """Sum of the rows of each label, in double precision; (n, q), (n,) -> (k, q)."""
-    return np.stack([np.bincount(labels, weights=column, minlength=k) for column in E.T], axis=1)
+def _sums(E: Array, labels: Array, k: int) -> tuple[Array, Array]:
+    """Sum and number of the rows of each label, in double precision; (n, q), (n,) -> (k, q), (k,)."""
+    belongs = double(labels[:, None] == like(np.arange(k), labels))
+    return belongs.T @ double(E), belongs.sum(axis=0)

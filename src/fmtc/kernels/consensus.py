@@ -19,7 +19,7 @@ from .arrays import Array, cast, contiguous, double, like, namespace, precision
 COUPLINGS = ("tensor", "subspace", "average")
 GST_STEPS = 30  # fixed-point steps of the scalar shrinkage; ten leave an error near 1e-9, thirty none
 BLOCK = 2**17  # entries of a stack that are worked on at a time
-HIGH = 256  # rows of a wide matrix that are worth a product
+HIGH = 512  # rows of a wide matrix that are worth a product
 GRAM_UP_TO = 3000  # the smaller side of [W_1 ... W_m]; beyond it only leading singular vectors are looked for
 SURE = 1e-11  # relative error that the way through AᴴA may make; slices in doubt go through a QR factorisation
 NOISE = 4 * float(np.finfo(np.float64).eps)  # of an eigenvalue of AᴴA, relative to the largest
@@ -240,7 +240,7 @@ def _spectrum(T: Array, in_doubt: Callable[[Array], Array]) -> tuple[Array, Arra
     for block in blocks(T, least=min(T.shape[1], HIGH)):
         A = _fourier_slices(T[block])
         AhA = A.conj().swapaxes(1, 2) @ A
-        G = AhA if G is None else G + AhA
+        G = AhA if G is None else xp.add(G, AhA, out=G)
     squares, V = xp.linalg.eigh(G)
     s, V = contiguous(xp.flip(xp.sqrt(xp.clip(squares, 0, None)), (1,))), contiguous(xp.flip(V, (2,)))
     again = in_doubt(s)
@@ -317,8 +317,8 @@ def _leading(T: Array, threshold: float | None = None, count: int = 1) -> tuple[
         residual = xp.sqrt(((GQ @ next_one - Q @ next_one * squares[: found + 1]) ** 2).sum(axis=0))
         small = max(CONVERGED, precision(T)) * float(squares[0])
         done = 2 * found <= width and float(residual[:found].sum()) <= small
-        if threshold is not None and done:  # nor may the next one still come to lie above it
-            done = float(residual[found]) <= max(threshold**2 - float(squares[found]), small)
+        if threshold is not None and done:  # the next one has settled below it, and is not still on its way up
+            done = float(residual[found]) <= max(0.1 * (threshold**2 - float(squares[found])), small)
         if done or r == n:
             kept = r if threshold is None else max(found, 1)
             return xp.sqrt(squares[:kept])[None], (Q @ contiguous(X[:, :kept]))[None]

@@ -77,7 +77,7 @@ def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 20
     ``1/bound`` amplifies no eigenvalue up to 2.
     """
     xp, n = namespace(laplacian), laplacian.shape[0]
-    v = like(rng.standard_normal((n, 1)), laplacian)
+    v = _noise(rng, (n, 1), laplacian)
     v = v / xp.linalg.norm(v)
     before, beta = xp.zeros_like(v), 0.0
     diagonal: list[float] = []
@@ -107,8 +107,8 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
     array of shape (n, k)
         Orthonormal columns, the largest entry of each positive.
     """
-    L, n = graph.laplacian, graph.laplacian.shape[0]
-    xp, known = namespace(L), min(n_clusters, len(graph.component_sizes))
+    L, known = graph.laplacian, min(n_clusters, len(graph.component_sizes))
+    xp = namespace(L)
     number = like(np.arange(known), graph.component)
     root = double(graph.degree)[:, None] ** 0.5
     U = xp.where(graph.component[:, None] == number, root, xp.zeros_like(root))
@@ -159,7 +159,7 @@ def _largest_eigenvectors(apply: Any, U: Array, k: int, eps: float, rng: np.rand
     its null space.
     """
     n = U.shape[0]
-    start = like(rng.standard_normal((n, min(k + max(4, k // 2), n))), U)  # some columns more than asked for
+    start = _noise(rng, (n, min(k + max(4, k // 2), n)), U)  # some columns more than asked for
     if n <= DENSE_BELOW or start.shape[1] > n // 5:
         return like(np.linalg.eigh(to_numpy(apply(like(np.eye(n), U))))[1][:, : -k - 1 : -1].copy(), U)
     V, residual = _filtered_subspace(apply, start, k, max(AIM, 8 * eps))
@@ -171,6 +171,11 @@ def _largest_eigenvectors(apply: Any, U: Array, k: int, eps: float, rng: np.rand
             stacklevel=2,
         )
     return V
+
+
+def _noise(rng: np.random.Generator, shape: tuple[int, int], other: Array) -> Array:
+    """Random numbers between -1/2 and 1/2, the same in every library and number format."""
+    return like(rng.random(shape, dtype=np.float32) - np.float32(0.5), other)
 
 
 def _ritz(apply: Any, V: Array) -> tuple[Array, Array]:

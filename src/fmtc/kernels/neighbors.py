@@ -1,4 +1,4 @@
-"""The k nearest rows of every row: exact, by scikit-learn or in tiles on a device; by faiss where rows are very many."""
+"""The k nearest rows of every row: exact, by scikit-learn or in tiles on a device; by faiss where rows are many."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
 
 from .arrays import Array, cast, is_tensor, namespace, precision
@@ -16,8 +17,10 @@ EXACT_UP_TO = 50_000  # rows; beyond, the graph of a search (HNSW) is cheaper th
 RECALL = 0.99  # share of the nearest rows that the search has to find, measured on rows drawn from the data
 MEASURED_ON = 200  # rows
 LINKS, WIDTH = 32, 60  # of the search's graph: links of each row, candidates while it is built
+SPARSE_MEMORY = 8  # MiB of distances at a time: they stay in the cache
 GROUP = 32  # columns of a tile that are looked at through their maximum
-TILE = 2**28  # entries of a tile
+MORE = 32  # candidates than neighbours
+TILE, SMALL_TILE = 2**30, 2**24  # products in a tile, on a GPU and elsewhere
 
 
 def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
@@ -46,7 +49,8 @@ def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
             UserWarning,
             stacklevel=2,
         )
-    return NearestNeighbors(n_neighbors=k).fit(X).kneighbors(X_new)
+    with config_context(working_memory=SPARSE_MEMORY):  # for sparse rows only, whose distances take a share of n x n
+        return NearestNeighbors(n_neighbors=k).fit(X).kneighbors(X_new)
 
 
 def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -85,13 +89,17 @@ def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _distances(X: Array, neighbor: Array, rows: Array) -> Array:
     """Distance of each of these rows to each of its neighbours, from differences; (rows, k)."""
-    xp, step = namespace(X), max(1, TILE // 8 // (neighbor.shape[1] * X.shape[1]))
+    xp, step = namespace(X), max(1, _tile(X) // 8 // (neighbor.shape[1] * X.shape[1]))
     blocks = []
     for begin in range(0, len(rows), step):
         part = slice(begin, begin + step)
         gap = X[neighbor[part]] - X[rows[part]][:, None, :]
         blocks.append(xp.sqrt(xp.einsum("ijk,ijk->ij", gap, gap)))
     return xp.concatenate(blocks)
+
+
+def _tile(X: Array) -> int:
+    return TILE if is_tensor(X) and X.device.type == "cuda" else SMALL_TILE
 
 
 def _tiled(X: Array, k: int) -> tuple[Array, Array]:
@@ -125,34 +133,34 @@ def _tiled_pass(X: Array, centred: Array, k: int, rows: Array, dtype: Any) -> tu
     squares = xp.einsum("ij,ij->i", centred, centred)
     radius = float(xp.sqrt(xp.amax(squares))) or 1.0
     unit = 64 / radius  # of all rows: far from the ends of half precision
-    A = xp.ones((n, d + 2 + (-d - 2) % 8), dtype=dtype, device=X.device)
-    B = xp.zeros_like(A)
-    A[:, :d] = B[:, :d] = cast(centred * unit, dtype)
-    half = squares * (unit**2 / 2)
-    B[:, d] = -cast(half, dtype)
-    B[:, d + 1] = cast(-half - cast(B[:, d], half.dtype), dtype)
     groups = -(-n // GROUP)
-    candidates = min(2 * k + 8, n - 1)
-    step = max(1, TILE // (groups * GROUP))
+    A = xp.ones((n, d + 2 + (-d - 2) % 8), dtype=dtype, device=X.device)
+    B = xp.zeros((groups * GROUP, A.shape[1]), dtype=dtype, device=X.device)
+    A[:, :d] = B[:n, :d] = cast(centred * unit, dtype)
+    half = squares * (unit**2 / 2)
+    B[:n, d] = -cast(half, dtype)
+    B[:n, d + 1] = cast(-half - cast(B[:n, d], half.dtype), dtype)
+    B[n:, d] = -xp.finfo(dtype).max / 2  # fill the last group: nobody's neighbours
+    candidates = min(k + MORE, n - 1)
+    step = max(1, _tile(X) // (groups * GROUP))
     # |computed - true| of one such product: both factors rounded, and the result
     eps = precision(A)
     error = eps * (3 * 64 * xp.sqrt(squares) * unit + 64**2) + 1e-3 * eps
     found = []
     for begin in range(0, len(rows), step):
         part = rows[begin : begin + step]
-        score = xp.full((len(part), groups * GROUP), -xp.inf, dtype=dtype, device=X.device)
-        score[:, :n] = A[part] @ B.T
+        score = A[part] @ B.T
         score[xp.arange(len(part), device=X.device), part] = -xp.inf
-        blocks = score.reshape(len(part), groups, GROUP)
-        best = xp.topk(xp.amax(blocks, axis=2), min(candidates, groups), sorted=False)[1]
-        inside = xp.take_along_dim(blocks, best[:, :, None], 1).reshape(len(part), -1)
+        blocks = score.reshape(len(part), GROUP, groups)  # a group is every so-many-th row: read side by side
+        best = xp.topk(xp.amax(blocks, axis=1), min(candidates, groups), sorted=False)[1]
+        inside = xp.take_along_dim(blocks, best[:, None, :], 2).reshape(len(part), -1)
         value, place = xp.topk(inside, candidates, sorted=False)
-        column = xp.take_along_dim(best, place // GROUP, 1) * GROUP + place % GROUP
+        column = place // best.shape[1] * groups + xp.take_along_dim(best, place % best.shape[1], 1)
         gap = xp.topk(_distances(X, column, part), k, largest=False)
         others = cast(xp.amin(value, axis=1), X.dtype) + error[part]  # no other row scores more
         sure = gap[0][:, -1] ** 2 * (unit**2 / 2) <= half[part] - others
         found.append((gap[0], xp.take_along_dim(column, gap[1], 1), sure | (candidates == n - 1)))
-    return tuple(xp.concatenate(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+    return tuple(xp.concatenate(parts) for parts in zip(*found, strict=True))
 
 
 __all__ = ["nearest"]

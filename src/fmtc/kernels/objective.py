@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .arrays import Array, double, namespace
+from .arrays import Array, double, is_tensor, namespace
 from .consensus import blocks, schatten_p
 
 
 def dot(A: Array, B: Array) -> float:
     """Sum of products of entries of two arrays of one shape, in double precision."""
-    return sum(float(double(A[b]).reshape(-1) @ double(B[b]).reshape(-1)) for b in blocks(A))
+    parts = [slice(None)] if is_tensor(A) else blocks(A)  # a device is waited for once
+    return sum(float(double(A[b]).reshape(-1) @ double(B[b]).reshape(-1)) for b in parts)
 
 
 def local_terms(laplacian: Any, F: Array, target: Array) -> tuple[float, float]:

@@ -184,9 +184,9 @@ def _cholesky(A: Array) -> Callable[[Array], Array]:
 def conjugate_gradients(apply: Callable[[Array], Array], B: Array) -> Array:
     """Solve A V = B for all columns in one loop, A symmetric, positive definite and known by its products only.
 
-    A column is left alone once its residual is below eps^(3/4) of its right-hand side. No preconditioner: the diagonal
-    makes text converge more slowly, not faster, and no start: the last round's solution saves about one step of ten
-    and takes one to begin with.
+    A column is left alone once its residual is below eps^(3/4) of its right-hand side. No preconditioner: with the
+    diagonal, text takes as many steps or more. No start: the last round's solution saves one or two steps of ten and
+    costs about as much to begin from.
 
     Parameters
     ----------

@@ -267,6 +267,7 @@ def run(
             missing=tuple(sorted(replies.failures)),
             refused=replies.refused,
         )
+        del replies  # as large as the stack
         history = (*history, record)
         logger.info(
             "round %d: objective %.6g, residuals %.2e %.2e", record.round_no, record.objective,

@@ -463,8 +463,8 @@ def _command(kit: Kit) -> list[str]:
         beat = max(2, 2 * int(kit.plan.lost_after / 10))  # FLARE sleeps in steps of 2 seconds, and not at all below
         words = [f"uid={kit.site}", f"org={_org(kit.name)}", f"heart_beat_interval={beat}"]
     flags = ["-m", str(kit.workspace), "-s", config, "--set", "secure_train=true", *words, "config_folder=config"]
-    script = str(Path(serve.__file__))
-    return [sys.executable, "-u", "-P", script, f"nvflare.private.fed.app.{module}", *flags]
+    script = [str(Path(serve.__file__)), str(os.getpid())]
+    return [sys.executable, "-u", "-P", *script, f"nvflare.private.fed.app.{module}", *flags]
 
 
 # ------------------------------------------------------------------------------------------------------ coordinator

@@ -9,6 +9,7 @@ from typing import Any
 
 from joblib import effective_n_jobs
 
+from ..kernels.arrays import HOST
 from ..steps import client_reply, open_client
 from .driver import Replies, one_thread
 from .wire import file_names, nbytes, read_client, write_client
@@ -26,6 +27,8 @@ class LocalTransport:
     hyper : Hyper
     n_jobs : int, optional
         As in scikit-learn: None is 1, -1 all cores.
+    device : str
+        Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``. Each goes there as a whole.
     open_client, client_reply : callables
         How a client starts and how it answers a message; those of FMTC unless another method is to be run.
 
@@ -45,13 +48,16 @@ class LocalTransport:
         hyper: Any,
         n_jobs: int | None = None,
         *,
+        device: str = HOST,
         open_client: Callable[..., Any] = open_client,
         client_reply: Callable[..., Any] = client_reply,
     ):
         self.hyper = hyper
         self.n_jobs = n_jobs
+        self.device = device  # other than the processor's, works on one client at a time
         self.client_reply = client_reply
-        self.clients: dict[str, Any] = {cid: open_client(cid, X, hyper) for cid, X in data.items()}
+        where = {} if device == HOST else {"device": device}
+        self.clients: dict[str, Any] = {cid: open_client(cid, X, hyper, **where) for cid, X in data.items()}
 
     @property
     def client_ids(self) -> tuple[str, ...]:
@@ -62,7 +68,7 @@ class LocalTransport:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
         with one_thread("blas"):
-            if not phases & {"round", "finish", "gather", "number", "score"}:
+            if self.device != HOST or not phases & {"round", "finish", "gather", "number", "score"}:
                 answers = [self._ask(cid, message) for cid, message in messages.items()]
             else:
                 with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), len(messages))) as pool:

@@ -13,9 +13,10 @@ import threading
 import time
 
 
-def leave_with_parent() -> None:
-    """End this process when the one that started it is gone, however it went."""
-    parent = os.getppid()
+def leave_with_parent(parent: int | None = None) -> None:
+    """End this process when the one that started it is gone, however it went; given its id, also if it went before."""
+    if parent is None:
+        parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -45,8 +46,8 @@ def answer_only(names: set[str]) -> None:
 
 
 if __name__ == "__main__":
-    leave_with_parent()
-    del sys.argv[0]
+    leave_with_parent(int(sys.argv[1]))
+    del sys.argv[:2]
     if sys.argv[0] == SILO:
         answer_only(ANSWERED)
     runpy.run_module(sys.argv[0], run_name="__main__")

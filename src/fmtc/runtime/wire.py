@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
 
+from ..kernels.arrays import put, to_numpy
 from ..steps import ClientState
 
 Array = np.ndarray
@@ -203,7 +204,7 @@ def write_client(path: Path, client: ClientState) -> None:
         "round_no": client.round_no,
         "data": fingerprint(client.X),
     }
-    arrays = {name: array for name, array in (("F", client.F), ("W", client.W)) if array is not None}
+    arrays = {name: to_numpy(array) for name, array in (("F", client.F), ("W", client.W)) if array is not None}
     write_tensors(path, arrays, about)
 
 
@@ -220,7 +221,8 @@ def read_client(path: Path, client: ClientState) -> ClientState:
             f"the rows of client {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
             "be resumed on the same data. Start afresh, or bring the old file back."
         )
-    return replace(client, F=arrays["F"], W=arrays.get("W"), round_no=about["round_no"])
+    F, W = (put(arrays[name], client.device) if name in arrays else None for name in ("F", "W"))
+    return replace(client, F=F, W=W, round_no=about["round_no"])
 
 
 def fingerprint(X: Any) -> str:

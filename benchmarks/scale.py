@@ -1,0 +1,139 @@
+"""One large fit end to end on a processor or a GPU, and where its time goes.
+
+python benchmarks/scale.py --device cuda --clients 100 --rows 100000
+python benchmarks/scale.py --clients 10 --rows 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fmtc import FMTC, steps
+from fmtc.kernels import graph
+
+RESULTS = Path(__file__).parent / "results" / "scale.json"
+K, ROUNDS = 10, 20
+
+
+def silos(clients: int, rows: int, features: int, spread: float = 2.5) -> dict[str, np.ndarray]:
+    """The same ten groups everywhere, in other shares and a little shifted; single precision."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(K, features)).astype(np.float32)
+    data = {}
+    for t in range(clients):
+        share = rng.dirichlet(np.full(K, 5.0))
+        X = rng.standard_normal((rows, features), dtype=np.float32) * np.float32(spread)
+        X += centers[rng.choice(K, rows, p=share)] + 0.1 * rng.normal(size=features).astype(np.float32)
+        data[f"client{t:03d}"] = X
+    return data
+
+
+@contextmanager
+def stopwatch(device: str) -> Iterator[dict[str, float]]:
+    """Seconds spent in each stage while the block runs; a GPU is waited for at the end of each."""
+    spent: dict[str, float] = defaultdict(float)
+    stages = [
+        (graph, "_neighbors", "neighbours"),
+        (steps, "build_graph", "graph, with neighbours"),
+        (steps, "spectral_start", "spectral start"),
+        (steps, "largest_eigenvalue", "bound on the spectrum"),
+        (steps, "update_projection", "W-steps"),
+        (steps, "update_embedding", "F-steps"),
+        (steps, "local_terms", "objective"),
+        (steps, "unit_centers", "k-means"),
+    ]
+    kept = [(place, name, getattr(place, name)) for place, name, _ in stages]
+
+    def wait() -> None:
+        if device.startswith("cuda"):
+            import torch
+
+            torch.cuda.synchronize()
+
+    def timed(work: Callable[..., Any], stage: str) -> Callable[..., Any]:
+        @wraps(work)
+        def clocked(*args: Any, **kwargs: Any) -> Any:
+            wait()
+            started = time.perf_counter()
+            done = work(*args, **kwargs)
+            wait()
+            spent[stage] += time.perf_counter() - started
+            return done
+
+        return clocked
+
+    for place, name, stage in stages:
+        setattr(place, name, timed(getattr(place, name), stage))
+    try:
+        yield spent
+    finally:
+        for place, name, work in kept:
+            setattr(place, name, work)
+
+
+def agreement(labels: np.ndarray, data: dict[str, np.ndarray]) -> float:
+    """Share of rows that have the label most frequent for their true nearest group; a check, not a score."""
+    centers = np.random.default_rng(0).normal(size=(K, next(iter(data.values())).shape[1])).astype(np.float32)
+    X = next(iter(data.values()))
+    truth = (X @ centers.T - (centers**2).sum(axis=1) / 2).argmax(axis=1)
+    table = np.zeros((K, K), int)
+    np.add.at(table, (truth, labels[: len(X)]), 1)
+    return float(table.max(axis=1).sum() / table.sum())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--rows", type=int, default=20_000, help="of each client")
+    parser.add_argument("--features", type=int, default=64)
+    parser.add_argument("--neighbors", default="auto")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--stages", action="store_true", help="wait for the device after each stage and tell its time")
+    given = parser.parse_args()
+    neighbors = given.neighbors if given.neighbors == "auto" else int(given.neighbors)
+    model = FMTC(K, max_iter=ROUNDS, tol=0, n_neighbors=neighbors, random_state=0, n_jobs=-1, device=given.device)
+    model.set_params(max_iter=2).fit(silos(1, 2_000, given.features))  # libraries loaded, device awake
+    data = silos(given.clients, given.rows, given.features)
+    model.set_params(max_iter=ROUNDS, n_jobs=1 if given.stages else -1)
+    found: dict[str, Any] = vars(given) | {"k": K, "rounds": ROUNDS}
+    if given.stages:
+        with stopwatch(given.device) as spent:
+            started = time.perf_counter()
+            model.fit(data)
+            found["seconds"] = time.perf_counter() - started
+        found["seconds of stages"] = dict(spent)
+    else:
+        started = time.perf_counter()
+        model.fit(data)
+        found["seconds"] = time.perf_counter() - started
+        found["seconds in rounds"] = sum(record.seconds for record in model.history_)
+    found["peak of the process, GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    found["input, GB"] = sum(X.nbytes for X in data.values()) / 1e9
+    if given.device.startswith("cuda"):
+        import torch
+
+        found["peak of the device, GB"] = torch.cuda.max_memory_allocated() / 1e9
+        found["device name"] = torch.cuda.get_device_name()
+    found["agreement with the true groups"] = agreement(model.labels_, data)
+    print(json.dumps(found, indent=1))
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    name = f"{given.device}, {given.clients} x {given.rows}, {neighbors} neighbours"
+    kept[name + (", stage by stage" if given.stages else "")] = found
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
