@@ -288,7 +288,7 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 
 GIVEN = {
     "alpha": 2.0, "beta": 0.25, "ridge": 0.05, "schatten_p": 0.5, "coupling": "subspace", "align": "init",
-    "n_neighbors": 7, "bandwidth": 1.5, "one_sided": 0.5, "n_inner": 3, "max_iter": 4, "tol": 0.01, "scale": "client",
+    "n_neighbors": 7, "bandwidth": 1.5, "one_sided": 0.5, "n_inner": 2, "accelerate": False, "max_iter": 4, "tol": 0.01, "scale": "client",
     "max_features": 50, "center": False, "reweigh": 2, "labels_from": "embedding", "centers": "own",
     "n_init": 2, "rho": 0.7, "step_size": 0.2,
     "message_dtype": "float32", "n_jobs": 2,
@@ -299,7 +299,7 @@ def as_flags(given):
     for name, value in given.items():
         yield from (
             "--" + name.replace("_", "-"),
-            {True: "yes", False: "no"}.get(value, value) if name == "center" else value,
+            {True: "yes", False: "no"}.get(value, value) if name in ("center", "accelerate") else value,
         )
 
 

@@ -92,10 +92,10 @@ def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
         "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
-        "align": "loop", "n_neighbors": "auto", "bandwidth": None, "one_sided": 0.25, "n_inner": 5,
-        "max_iter": 50, "tol": 1e-3, "scale": "none", "max_features": 2000, "center": "auto", "reweigh": 0,
+        "align": "loop", "n_neighbors": "auto", "bandwidth": None, "one_sided": 0.25, "n_inner": 3,
+        "accelerate": True, "max_iter": 25, "tol": 1e-3, "scale": "none", "max_features": 2000, "center": "auto", "reweigh": 0,
         "client_weights": None, "labels_from": "projection", "centers": "auto", "n_init": 10, "rho": None,
-        "step_size": None, "message_dtype": None, "random_state": None, "n_jobs": None, "verbose": 0,
+        "step_size": None, "message_dtype": None, "random_state": None, "n_jobs": None, "device": "cpu", "verbose": 0,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -119,7 +119,8 @@ def test_clone_keeps_every_parameter(estimator):
 def test_as_published_is_a_set_of_parameters():
     params = FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5).get_params()
     printed = {"n_clusters": 4, "alpha": 10.0, "beta": 0.2, "rho": 0.5, "align": "none", "center": False,
-               "labels_from": "embedding", "n_neighbors": 10, "one_sided": 1.0}  # fmt: skip
+               "labels_from": "embedding", "n_neighbors": 10, "one_sided": 1.0, "accelerate": False, "n_inner": 5,
+               "max_iter": 50}  # fmt: skip
     assert params == FMTC().get_params() | printed
 
 

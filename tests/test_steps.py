@@ -1,5 +1,6 @@
 import warnings
 from dataclasses import fields, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -236,8 +237,8 @@ def test_in_absolute_units_rows_are_left_alone(make_federation):
 
 def test_the_local_objective_falls_within_a_client_step(make_federation):
     """Its share of the Lagrangian, cut + alpha misfit + alpha ridge ||W - guide||², after W and after F."""
-    for alpha, n_inner in ((0.1, 1), (1.0, 5), (30.0, 3)):
-        hyper = Hyper(n_clusters=3, alpha=alpha, n_inner=n_inner)
+    for alpha, n_inner, accelerate in product((0.1, 1.0, 30.0), (1, 5), (True, False)):
+        hyper = Hyper(n_clusters=3, alpha=alpha, n_inner=n_inner, accelerate=accelerate)
         clients, server = open_all(make_federation(), hyper)
 
         def value(client, F, W, guide, alpha=alpha):
@@ -258,8 +259,9 @@ def test_the_local_objective_falls_within_a_client_step(make_federation):
                 F0, W0 = before[cid].F @ R, before[cid].W @ R
                 F1, W1 = clients[cid].F, clients[cid].W
                 steps = [value(clients[cid], F, W, guide) for F, W in ((F0, W0), (F0, W1), (F1, W1))]
-                assert steps[0] > steps[1] - 1e-13
-                assert steps[1] > steps[2] - 1e-13
+                assert steps[0] > steps[2] - 1e-13
+                if not accelerate or message.round_no <= 2:  # else W1 is the second
+                    assert steps[0] > steps[1] - 1e-13 > steps[2] - 2e-13
                 own = uplinks[cid].cut + alpha * uplinks[cid].misfit
                 ridge = clients[cid].factors.ridge
                 assert_allclose(own + alpha * ridge * np.square(W1 - guide).sum(), steps[2], rtol=1e-12)
@@ -818,7 +820,8 @@ def test_an_absent_client_keeps_its_slice_loss_and_rotation(running):
     assert_array_equal(downlinks(after, hyper)["b"].rotation, server.rotations["b"])
     # it still takes part in the consensus, with what it sent last
     rho = server.rho
-    assert_allclose(after.Y - server.Y, rho * (after.W - after.Z), atol=1e-14)
+    ahead = 1.8 * after.W - 0.8 * server.Z
+    assert_allclose(after.Y - server.Y, rho * (ahead - after.Z), atol=1e-14)
     assert np.abs(after.Z[:, :, 1] - server.Z[:, :, 1]).max() > 0
 
 

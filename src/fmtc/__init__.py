@@ -2,7 +2,7 @@
 
 import logging
 
-from .estimator import FMTC
+from .estimator import FMTC, estimate_memory
 from .kernels.consensus import schatten_p, tsvt
 from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
 from .models import load
@@ -24,6 +24,7 @@ __all__ = [
     "RoundRecord",
     "clustering_accuracy",
     "clustering_scores",
+    "estimate_memory",
     "load",
     "match_classes",
     "run",

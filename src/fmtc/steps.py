@@ -627,7 +627,9 @@ def memberships(X: Any, model: ClientModel) -> Array:
         rows = Rows(block, model.mean)
         score = (rows @ V).astype(np.float64)  # cosine to each centre, times the row's norm
         gap = (score - score.max(axis=1, keepdims=True)) / norms(_finite(rows @ model.W))
-        P = np.exp(gap / variance)
+        # of two centres as near as numbers can tell, the one that `assign` takes has more
+        tie = 1 - 4 * float(np.finfo(V.dtype).eps)
+        P = np.where(gap == 0, 1.0, np.minimum(np.exp(gap / variance), tie))
         return (P / P.sum(axis=1, keepdims=True)).astype(V.dtype, copy=False)
 
     return _blockwise(X, model.keep, answer)
@@ -914,8 +916,19 @@ def numbering(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper) 
         orders = [np.arange(len(C)) for C in centers]
     else:
         place = {cid: t for t, cid in enumerate(server.client_ids)}
-        orders = match_clusters([C @ server.W[:, :, place[cid]].T for cid, C in zip(ids, centers, strict=True)])
+        W = _in_few_features(server.W)
+        orders = match_clusters([C @ W[:, :, place[cid]].T for cid, C in zip(ids, centers, strict=True)])
     return dict(zip(ids, orders, strict=True))
+
+
+def _in_few_features(W: Array) -> Array:
+    """A stack with the same products between columns, of all clients, and no more features than there are columns."""
+    d, k, m = W.shape
+    if d <= k * m:
+        return W
+    columns = W.reshape(d, k * m)
+    lam, V = np.linalg.eigh(columns.T @ columns)
+    return (np.sqrt(np.maximum(lam, 0))[:, None] * V.T).reshape(k * m, k, m)
 
 
 def first_centers(orders: Mapping[str, Array], uplinks: Mapping[str, Uplink]) -> Array:

@@ -304,7 +304,7 @@ def test_bound_on_the_spectrum(rng, n, parts):
     graph = chain(rng, [n // parts] * parts, apart=1000)
     top = eigsh(graph.laplacian, 1)[0][0]
     bound = largest_eigenvalue(graph.laplacian, np.random.default_rng(0))
-    assert top * (1 - 1e-9) <= bound <= min(2, top + 0.05)
+    assert bound == min(2, np.ceil(8 * top) / 8)
 
 
 def test_bound_on_the_spectrum_of_pairs_is_2():

@@ -41,7 +41,8 @@ SETTINGS: dict[str, tuple[Any, ...]] = {  # one by one, all else as in the defau
     "one_sided": (1.0, 0.5, 0.25, 0.1),
     "reweigh": (0, 10),
     "n_neighbors": (5, 10, 20, 40),
-    "max_iter": (5, 10, 20, 50, 100),
+    "max_iter": (5, 10, 15, 25, 50),
+    "accelerate": (True, False),
 }
 FORMS: dict[str, tuple[int, ...]] = {  # of the data
     "order": (1, 2, 3, 4, 5),

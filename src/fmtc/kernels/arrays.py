@@ -67,7 +67,9 @@ def put(A: Any, device: str) -> Array:
         return A
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(A)).to("cpu" if device == "torch" else device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # rows may be read-only, as those of a data frame: nobody writes
+        return torch.from_numpy(np.ascontiguousarray(A)).to("cpu" if device == "torch" else device)
 
 
 def to_numpy(A: Any) -> np.ndarray:
@@ -104,6 +106,14 @@ def cast(A: Array, dtype: Any) -> Array:
     return A.to(dtype) if is_tensor(A) else A.astype(dtype, copy=False)
 
 
+def inner(A: Array, B: Array) -> Array:
+    """AᵀB of two tall arrays, the first of which may be sparse; (n, p), (n, q) -> (p, q).
+
+    NumPy's ``@`` keeps all other threads waiting where the result is small, however long it takes; ``dot`` does not.
+    """
+    return np.dot(A.T, B) if isinstance(A, np.ndarray) else A.T @ B
+
+
 def precision(A: Array) -> float:
     """Distance from 1 to the next number of A's format."""
     return float(namespace(A).finfo(A.dtype).eps)
@@ -120,6 +130,6 @@ def csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> A
 
 
 __all__ = [
-    "HOST", "Array", "beside", "cast", "check_device", "contiguous", "csr", "double", "is_tensor", "like", "namespace",
-    "precision", "put", "to_numpy",
+    "HOST", "Array", "beside", "cast", "check_device", "contiguous", "csr", "double", "inner", "is_tensor", "like",
+    "namespace", "precision", "put", "to_numpy",
 ]  # fmt: skip

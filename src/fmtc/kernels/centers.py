@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from sklearn.cluster import KMeans
 
-from .arrays import Array, cast, double, like, namespace, to_numpy
+from .arrays import Array, cast, double, inner, like, namespace, to_numpy
 
 SAMPLE = 4_000  # rows that k-means is started on again and again, if 40 a cluster; all of them count in the end
 LLOYD_STEPS = 30  # over all rows at most
@@ -23,9 +23,9 @@ def norms(Y: Array) -> Array:
 def unit_centers(E: Array, k: int, n_init: int, seed: int) -> Array:
     """k-means of rows of unit norm, centres brought to unit norm: the nearest has the largest cosine; (n, k) -> (k, k).
 
-    Restarts are made on 4,000 rows, or 40 for each centre, and the best of them goes on with all. Rows of zeros have no direction: a
-    centre spent on them could win no other row. Where there are no more different rows than centres, the rows are the
-    centres and the last one is repeated.
+    Restarts are made on 4,000 rows, or 40 for each centre, and the best of them goes on with all. Rows of zeros have
+    no direction: a centre spent on them could win no other row. Where there are no more different rows than centres,
+    the rows are the centres and the last one is repeated.
     """
     E = E[(E != 0).any(axis=1)]
     n = len(E)
@@ -97,4 +97,4 @@ def distance_left_out(E: Array, labels: Array, k: int) -> float:
 def _sums(E: Array, labels: Array, k: int) -> tuple[Array, Array]:
     """Sum and number of the rows of each label, in double precision; (n, q), (n,) -> (k, q), (k,)."""
     belongs = double(labels[:, None] == like(np.arange(k), labels))
-    return belongs.T @ double(E), belongs.sum(axis=0)
+    return inner(belongs, double(E)), belongs.sum(axis=0)

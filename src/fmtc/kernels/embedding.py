@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from math import ceil
 from typing import Any
 
 import numpy as np
 from scipy.linalg import eigh_tridiagonal
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, cast, double, like, namespace, precision, to_numpy
+from .arrays import Array, cast, double, inner, like, namespace, precision, to_numpy
 from .graph import Graph
 
 DENSE_BELOW = 500  # rows; a full decomposition is then the fastest solver as well as the surest
@@ -30,7 +31,7 @@ def nearest_orthonormal(M: Array) -> Array:
     -------
     array of shape (n, k)
     """
-    lam, V = np.linalg.eigh(to_numpy(M.T @ M))  # k x k: too small for a device
+    lam, V = np.linalg.eigh(to_numpy(inner(M, M)))  # k x k: too small for a device
     # the Gram route loses eps * cond(M)^2 of orthogonality: accept it up to eps^(3/4)
     if lam[0] > precision(M) ** 0.25 * lam[-1]:
         return M @ like((V / np.sqrt(lam)) @ V.T, M)
@@ -63,16 +64,21 @@ def update_embedding(
     array of shape (n, k)
     """
     eta = 1 / (2 + alpha) if eta is None else eta
+    pull = eta * alpha * target
     for _ in range(n_inner):
-        gradient = laplacian @ F + alpha * (F - target)  # Eq. 14, halved
-        F = nearest_orthonormal(F - eta * gradient)  # Eq. 15, 16
+        step = laplacian @ F
+        step *= -eta
+        step += (1 - eta * alpha) * F
+        step += pull  # F less eta times the halved gradient L F + alpha (F - target) (Eq. 14, 15)
+        F = nearest_orthonormal(step)  # Eq. 16
     return F
 
 
-def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 20) -> float:
+def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 30) -> float:
     """A bound on the spectrum of a normalised Laplacian, tighter than 2, from a few Lanczos steps.
 
-    The largest Ritz value plus the norm of its residual. An eigenvalue in which a random vector has next to no share
+    The largest Ritz value plus the norm of its residual, rounded up to eighths so that the random vector it begins with
+    does not matter, nor the order of rows. An eigenvalue in which a random vector has next to no share
     can be missed, but does no harm: the bound is never below 1, the mean of the spectrum, so a step of length
     ``1/bound`` amplifies no eigenvalue up to 2.
     """
@@ -92,7 +98,7 @@ def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 20
             break
         before, v = v, w / beta
     theta, S = eigh_tridiagonal(np.array(diagonal), np.array(beside[:-1]))
-    return min(2.0, float(theta[-1] + beta * abs(S[-1, -1])))
+    return min(2.0, ceil(8 * float(theta[-1] + beta * abs(S[-1, -1]))) / 8)
 
 
 def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> Array:
@@ -116,7 +122,12 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
     if known < n_clusters:
 
         def deflated(V: Array) -> Array:  # spectrum of 2I - L with the known vectors moved from 2 to 0
-            return 2 * V - cast(L @ cast(V, L.dtype), V.dtype) - 2 * (U @ (U.T @ V))
+            image = cast(L @ cast(V, L.dtype), V.dtype)
+            image -= V
+            image -= V
+            image += U @ (2 * inner(U, V))
+            image *= -1
+            return image
 
         V = _largest_eigenvectors(deflated, U, n_clusters - known, precision(L), rng)
         U = xp.concatenate([U, V], axis=1)
@@ -180,7 +191,7 @@ def _noise(rng: np.random.Generator, shape: tuple[int, int], other: Array) -> Ar
 
 def _ritz(apply: Any, V: Array) -> tuple[Array, Array]:
     """Rayleigh-Ritz: the best eigenvectors in the span of orthonormal columns, largest eigenvalue first."""
-    lam, Q = np.linalg.eigh(to_numpy(V.T @ apply(V)))
+    lam, Q = np.linalg.eigh(to_numpy(inner(V, apply(V))))
     return V @ like(Q[:, ::-1].copy(), V), like(lam[::-1].copy(), V)
 
 
@@ -195,10 +206,19 @@ def _filtered_subspace(apply: Any, start: Array, k: int, aim: float) -> tuple[Ar
     V, lam = _ritz(apply, nearest_orthonormal(start))
     for turn in range(MAX_FILTERS):
         centre = 0.5 * float(lam[-1])  # [0, 2 centre] goes to [-1, 1]
-        before, now = V, apply(V) / centre - V
+        before, now = V, apply(V)
+        now /= centre
+        now -= V
         for _ in range(min(8 * 2 ** (turn // 2), MAX_DEGREE) - 1):
-            before, now = now, (2 / centre) * apply(now) - 2 * now - before
-        V, lam = _ritz(apply, nearest_orthonormal(now / (now * now).sum(axis=0) ** 0.5))
+            after = apply(now)
+            after *= 2 / centre
+            after -= now
+            after -= now
+            after -= before
+            before, now = now, after
+        del before
+        now /= xp.einsum("ij,ij->j", now, now) ** 0.5
+        V, lam = _ritz(apply, nearest_orthonormal(now))
         gap = apply(V[:, :k]) - V[:, :k] * lam[:k]
         residual = float(xp.amax((gap * gap).sum(axis=0))) ** 0.5
         if residual <= aim:

@@ -15,6 +15,7 @@ from .neighbors import nearest
 
 # A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
 MIN_WEIGHT = 1e-12
+BLOCK = 65_536  # rows scaled at a time
 
 
 @dataclass(frozen=True)
@@ -82,18 +83,22 @@ def knn_weights(
     if bandwidth is None:
         bandwidth = stretch * float(double(distance).mean()) or 1.0  # all rows equal: any width gives weight 1
     weight = _gaussian(distance, bandwidth, X)
+    del distance
     return (_joined_on_device if is_tensor(X) else _joined)(weight, neighbor, one_sided), bandwidth
 
 
 def _joined(weight: np.ndarray, neighbor: np.ndarray, one_sided: float) -> sp.csr_array:
     """Symmetric graph of directed pairs; those that have one direction only are taken `one_sided` times."""
     directed = _rows_of(weight, neighbor, len(weight))
-    if one_sided != 1:
-        mutual = directed.minimum(directed.T)  # few entries, and none where there is one direction only
-        mutual.data *= 1 - one_sided
-        directed.data *= one_sided
-        directed = directed + mutual
-    return sp.csr_array(directed.maximum(directed.T))
+    back = directed.T.tocsr()
+    if one_sided == 1:
+        return sp.csr_array(directed.maximum(back))
+    both = directed.minimum(back)  # nothing where there is one direction only
+    either = directed.maximum(back)
+    del directed, back
+    either.data *= one_sided
+    both.data *= 1 - one_sided
+    return sp.csr_array(either + both)
 
 
 def _joined_on_device(weight: Array, neighbor: Array, one_sided: float) -> Any:
@@ -128,9 +133,10 @@ def _gaussian(distance: Array, bandwidth: float, X: Any) -> Array:
 
 
 def _rows_of(weight: np.ndarray, neighbor: np.ndarray, n: int) -> sp.csr_array:
-    """Weights as rows of a sparse matrix with n columns."""
+    """Weights as rows of a sparse matrix with n columns, in the numbers of the neighbours."""
     rows, k = weight.shape
-    return sp.csr_array((weight.ravel(), neighbor.ravel(), np.arange(0, rows * k + 1, k)), shape=(rows, n))
+    begins = np.arange(0, rows * k + 1, k, dtype=neighbor.dtype)
+    return sp.csr_array((weight.ravel(), neighbor.ravel(), begins), shape=(rows, n))
 
 
 def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
@@ -150,7 +156,10 @@ def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
             distance[full], neighbor[full] = nearest(X[full], k)
             distance[empty], neighbor[empty] = nearest(X[full], k, X[np.flatnonzero(empty)])
             return distance, full[neighbor]
-    return nearest(X, k, X_new)
+    distance, neighbor = nearest(X, k, X_new)
+    if not is_tensor(neighbor):  # as few bytes as will do for all entries of the graph
+        neighbor = neighbor.astype(sp.get_index_dtype(maxval=2 * neighbor.size + X.shape[0]), copy=False)
+    return distance, neighbor
 
 
 def normalized_laplacian(affinity: Any) -> Any:
@@ -161,9 +170,14 @@ def normalized_laplacian(affinity: Any) -> Any:
         row = _row_numbers(affinity)
         value = xp.where(row == column, 1 - affinity.values(), -affinity.values() * scale[row] * scale[column])
         return csr(value, column, affinity.crow_indices(), tuple(affinity.shape))
-    D = sp.dia_array((scale[None, :], [0]), shape=affinity.shape)
-    eye = sp.eye_array(affinity.shape[0], dtype=affinity.dtype, format="csr")
-    return sp.csr_array(eye - D @ affinity @ D)
+    n, begins = affinity.shape[0], affinity.indptr
+    value = affinity.data * scale[affinity.indices]
+    for row in range(0, n, BLOCK):
+        end = min(row + BLOCK, n)
+        value[begins[row] : begins[end]] *= np.repeat(scale[row:end], np.diff(begins[row : end + 1]))
+    S = sp.csr_array((value, affinity.indices, begins), shape=affinity.shape)
+    number = np.arange(n + 1, dtype=affinity.indices.dtype)
+    return sp.csr_array((np.ones(n, dtype=affinity.dtype), number[:-1], number), shape=S.shape) - S
 
 
 def degrees(affinity: Any) -> Array:

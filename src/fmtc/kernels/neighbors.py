@@ -11,16 +11,18 @@ import scipy.sparse as sp
 from sklearn import config_context
 from sklearn.neighbors import NearestNeighbors
 
-from .arrays import Array, cast, is_tensor, namespace, precision
+from .arrays import Array, cast, double, is_tensor, namespace, precision
 
 EXACT_UP_TO = 50_000  # rows; beyond, the graph of a search (HNSW) is cheaper than all distances
 RECALL = 0.99  # share of the nearest rows that the search has to find, measured on rows drawn from the data
 MEASURED_ON = 200  # rows
+WORTH = 100  # rows for each candidate of the search: with less, all distances are as cheap
 LINKS, WIDTH = 32, 60  # of the search's graph: links of each row, candidates while it is built
 SPARSE_MEMORY = 8  # MiB of distances at a time: they stay in the cache
 GROUP = 32  # columns of a tile that are looked at through their maximum
 MORE = 32  # candidates than neighbours
 TILE, SMALL_TILE = 2**30, 2**24  # products in a tile, on a GPU and elsewhere
+HALF_ON = ("cuda",)  # devices that are faster in half precision
 
 
 def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
@@ -41,22 +43,24 @@ def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     if is_tensor(X):
         return _tiled(X, k)
     if X_new is None and not sp.issparse(X) and X.shape[0] > EXACT_UP_TO:
-        if importlib.util.find_spec("faiss") is not None:
-            return _hnsw(X, k)
-        warnings.warn(
-            f"the nearest neighbours of {X.shape[0]} rows are looked for among all of them, which takes long. "
-            "A faster search comes with pip install 'fmtc[knn]'.",
-            UserWarning,
-            stacklevel=2,
-        )
+        if importlib.util.find_spec("faiss") is None:
+            warnings.warn(
+                f"the nearest neighbours of {X.shape[0]} rows are looked for among all of them, which takes long. "
+                "A faster search comes with pip install 'fmtc[knn]'.",
+                UserWarning,
+                stacklevel=2,
+            )
+        elif (found := _hnsw(X, k)) is not None:
+            return found
     with config_context(working_memory=SPARSE_MEMORY):  # for sparse rows only, whose distances take a share of n x n
         return NearestNeighbors(n_neighbors=k).fit(X).kneighbors(X_new)
 
 
-def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     """By a hierarchical navigable small world graph; built in one thread, so that the same rows give the same answer.
 
-    The search is widened until it finds 99 of 100 neighbours of some rows that are looked at exactly.
+    The search is widened until 99 of 100 rows that it finds for some rows are as near as their nearest, looked at
+    exactly. None where it would have to be so wide that it does not pay, as among very many copies of one row.
     """
     import faiss
 
@@ -72,15 +76,20 @@ def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         faiss.omp_set_num_threads(threads)
     drawn = np.linspace(0, n - 1, MEASURED_ON, dtype=np.int64)
     exact = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[drawn])[1]
+    reach = _distances(rows, exact, drawn).max(axis=1, keepdims=True)  # by distance: among equals any is right
     width = 2 * (k + 1)
-    while width < n:
+    while True:
+        if width * WORTH > n:
+            return None
         index.hnsw.efSearch = width
         found = index.search(rows[drawn], k + 1)[1]
-        right = sum(len(np.intersect1d(a, b)) - 1 for a, b in zip(found, exact, strict=True))  # less the row itself
+        right = ((found >= 0) & (_distances(rows, found, drawn) <= reach)).sum() - MEASURED_ON  # less the row itself
         if right >= (RECALL + 0.002) * k * MEASURED_ON:
             break
         width = width * 5 // 4
     neighbor = index.search(rows, k + 1)[1]
+    if (neighbor < 0).any():  # a part of the graph that is smaller than that
+        return None
     itself = neighbor == np.arange(n)[:, None]
     itself[~itself.any(axis=1), -1] = True  # not found, as there are more rows like it: the last one goes
     neighbor = neighbor[~itself].reshape(n, k)
@@ -106,23 +115,24 @@ def _tiled(X: Array, k: int) -> tuple[Array, Array]:
     """Exact, by products of tiles: on a GPU in half precision first, candidates ranked by their true distances.
 
     A row is done when no row outside its candidates can be nearer, given the largest error that rounding can make of
-    a product. Rows that are not go through once more, in the precision of X.
+    a product. Rows that are not go through once more, in the precision of X, and at last in double precision.
     """
     xp, n = namespace(X), X.shape[0]
     distance = xp.empty((n, k), dtype=X.dtype, device=X.device)
     neighbor = xp.empty((n, k), dtype=xp.int64, device=X.device)
-    centred = X - xp.mean(X, axis=0)
     left = xp.arange(n, device=X.device)
-    formats = [xp.float16, X.dtype] if X.device.type == "cuda" and n > 4 * k else [X.dtype]
-    for dtype in formats:
-        distance[left], neighbor[left], sure = _tiled_pass(X, centred, k, left, dtype)
+    formats = [xp.float16] if X.device.type in HALF_ON and n > 4 * k else []
+    for dtype in dict.fromkeys([*formats, X.dtype, xp.float64]):
+        rows = double(X) if dtype == xp.float64 else X
+        near, number, sure = _tiled_pass(rows, k, left, dtype)
+        distance[left], neighbor[left] = cast(near, X.dtype), number
         left = left[~sure]
         if len(left) == 0:
             break
     return distance, neighbor
 
 
-def _tiled_pass(X: Array, centred: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array, Array]:
+def _tiled_pass(X: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array, Array]:
     """Distances, neighbours and whether they are certain, for some rows; products in the given number format.
 
     The nearest rows have the largest ``x.y - |y|²/2``, one product of [x, 1, 1] and [y, -hi, -lo], where hi + lo is
@@ -130,6 +140,7 @@ def _tiled_pass(X: Array, centred: Array, k: int, rows: Array, dtype: Any) -> tu
     looked into.
     """
     xp, (n, d) = namespace(X), X.shape
+    centred = X - xp.mean(X, axis=0)
     squares = xp.einsum("ij,ij->i", centred, centred)
     radius = float(xp.sqrt(xp.amax(squares))) or 1.0
     unit = 64 / radius  # of all rows: far from the ends of half precision

@@ -11,8 +11,9 @@ from .consensus import blocks, schatten_p
 
 def dot(A: Array, B: Array) -> float:
     """Sum of products of entries of two arrays of one shape, in double precision."""
+    vdot = namespace(A).vdot
     parts = [slice(None)] if is_tensor(A) else blocks(A)  # a device is waited for once
-    return sum(float(double(A[b]).reshape(-1) @ double(B[b]).reshape(-1)) for b in parts)
+    return sum(float(vdot(double(A[b]).reshape(-1), double(B[b]).reshape(-1))) for b in parts)
 
 
 def local_terms(laplacian: Any, F: Array, target: Array) -> tuple[float, float]:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, cast, double, is_tensor, namespace, precision
+from .arrays import Array, cast, double, inner, is_tensor, namespace, precision
 
 DIRECT_UP_TO = 1000  # the smaller side of X; up to here a dense factor is small change, whatever X takes
 STEPS = 10  # of conjugate gradients at most, times the smaller side of X
@@ -73,7 +73,7 @@ class Rows:
             return whole @ whole.T
         # centred and scaled before multiplied: a large mean cancels, nothing overflows
         blocks = (gamma * self._centred(slice(begin, begin + BLOCK)) for begin in range(0, n, BLOCK))
-        return reduce(iadd, (block.T @ block for block in blocks))
+        return reduce(iadd, (inner(block, block) for block in blocks))
 
     def energy(self) -> float:
         """Sum of squared entries of X - mean; exactly 0 where no column varies."""
@@ -102,7 +102,7 @@ class _Transposed:
 
     def __matmul__(self, F: Array) -> Array:
         rows = self.rows
-        XtF = rows.X.T @ F
+        XtF = inner(rows.X, F)
         if rows.mean is not None:
             XtF -= namespace(F).outer(rows.mean, F.sum(axis=0))
         if rows.weights is not None:

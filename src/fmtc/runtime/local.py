@@ -18,8 +18,8 @@ from .wire import file_names, nbytes, read_client, write_client
 class LocalTransport:
     """Clients that live in this process, answered by `n_jobs` threads.
 
-    Results do not depend on `n_jobs`: graphs are built one client after the other, with all cores in the search for
-    neighbours, and from then on each client computes with one thread.
+    Results do not depend on `n_jobs`. Each client computes with one thread, but for the search for neighbours, which
+    takes all cores where clients do not.
 
     Parameters
     ----------
@@ -67,11 +67,13 @@ class LocalTransport:
     def exchange(self, messages: Mapping[str, Any]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
+        workers = effective_n_jobs(self.n_jobs)
+        searching = "prepare" in phases and (workers == 1 or len(messages) < workers)
         with one_thread("blas"):
-            if self.device != HOST or not phases & {"round", "finish", "gather", "number", "score"}:
+            if self.device != HOST or searching or phases & {"moments", "rescale", "hello"}:
                 answers = [self._ask(cid, message) for cid, message in messages.items()]
             else:
-                with ThreadPoolExecutor(min(effective_n_jobs(self.n_jobs), len(messages))) as pool:
+                with ThreadPoolExecutor(min(workers, len(messages))) as pool:
                     answers = list(pool.map(self._ask_with_one_thread, messages, messages.values()))
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
         for cid, answer in zip(messages, answers, strict=True):
