@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-federation test-browser lint docs bench clean
+.PHONY: help demo test test-torch test-federation test-browser lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -20,11 +20,18 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/demo.stamp
 
+$(VENV)/torch.stamp: $(VENV)/dev.stamp
+	$(PIP) --editable '.[gpu]'
+	@touch $@
+
 demo: $(VENV)/demo.stamp ## a federation of silos, clustered before your eyes; table and picture in demo/
 	$(BIN)/fmtc demo --out demo --force
 
 test: $(VENV)/dev.stamp ## all tests, with coverage
 	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-report=term --cov-fail-under=95 $(ARGS)
+
+test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
+	$(BIN)/python -m pytest tests -m torch -q $(ARGS)
 
 test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
 	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)

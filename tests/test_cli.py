@@ -288,10 +288,9 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 
 GIVEN = {
     "alpha": 2.0, "beta": 0.25, "ridge": 0.05, "schatten_p": 0.5, "coupling": "subspace", "align": "init",
-    "n_neighbors": 7, "bandwidth": 1.5, "one_sided": 0.5, "n_inner": 2, "accelerate": False, "max_iter": 4, "tol": 0.01, "scale": "client",
-    "max_features": 50, "center": False, "reweigh": 2, "labels_from": "embedding", "centers": "own",
-    "n_init": 2, "rho": 0.7, "step_size": 0.2,
-    "message_dtype": "float32", "n_jobs": 2,
+    "n_neighbors": 7, "bandwidth": 1.5, "one_sided": 0.5, "n_inner": 2, "accelerate": False, "max_iter": 4,
+    "tol": 0.01, "scale": "client", "max_features": 50, "center": False, "reweigh": 2, "labels_from": "embedding",
+    "centers": "own", "n_init": 2, "rho": 0.7, "step_size": 0.2, "message_dtype": "float32", "n_jobs": 2,
 }  # fmt: skip
 
 
@@ -304,7 +303,8 @@ def as_flags(given):
 
 
 def test_every_parameter_of_the_estimator_has_its_flag(home, tmp_path):
-    assert set(GIVEN) | {"n_clusters", "client_weights", "random_state", "verbose"} == set(FMTC().get_params())
+    others = {"n_clusters", "client_weights", "random_state", "device", "verbose"}  # device: a test of its own
+    assert set(GIVEN) | others == set(FMTC().get_params())
     assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
     weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
     fmtc_ok(
@@ -312,7 +312,42 @@ def test_every_parameter_of_the_estimator_has_its_flag(home, tmp_path):
     )
     params = fmtc.load(tmp_path / "r" / "model").get_params()
     weights = {"north": 2.0, "south": 1.0, "west": 0.5}
-    assert params == GIVEN | {"n_clusters": 3, "random_state": 5, "client_weights": weights, "verbose": 0}
+    expected = {"n_clusters": 3, "random_state": 5, "client_weights": weights, "device": "cpu", "verbose": 0}
+    assert params == GIVEN | expected
+
+
+def test_a_device_needs_pytorch(home, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--device", "cuda", "--out", tmp_path / "r")
+    sentence = "Error: device='cuda' needs PyTorch: pip install 'fmtc[gpu]', or leave device out for the processor"
+    assert sentence in words_of(done, 2)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.torch
+def test_a_device_needs_a_gpu(home, tmp_path, monkeypatch):
+    import torch
+
+    def refuse(*_, **__):
+        raise AssertionError("Torch not compiled with CUDA enabled")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--device", "cuda", "--out", tmp_path / "r")
+    sentence = (
+        "Error: device='cuda' cannot be used (Torch not compiled with CUDA enabled); "
+        f'PyTorch {torch.__version__} sees no GPU. Leave device out, or take "cpu".'
+    )
+    assert sentence in words_of(done, 2)
+    assert not (tmp_path / "r").exists()
+
+
+@pytest.mark.torch
+def test_a_device_from_the_command_line(home, tmp_path):
+    """With the labels of the run that was made without."""
+    fmtc_ok("fit", *csvs(home), *ROLES, *FIT, "--device", "torch", "--out", tmp_path / "r")
+    assert fmtc.load(tmp_path / "r" / "model").device == "torch"
+    assert labels_in(tmp_path / "r") == labels_in(home / "run")
 
 
 def test_help_shows_the_default_of_the_estimator():
@@ -817,7 +852,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     assert params[0] == params[1]
 
     known = config_keys(main_group.commands["fit"])
-    untouched = {"id_column", "client_column", "text_column", "resume", "report", "verbose"}
+    untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose"}
     assert set(settings) | untouched == set(known)
 
 

@@ -93,8 +93,8 @@ def test_parameters_and_defaults():
     assert found == {
         "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
         "align": "loop", "n_neighbors": "auto", "bandwidth": None, "one_sided": 0.25, "n_inner": 3,
-        "accelerate": True, "max_iter": 25, "tol": 1e-3, "scale": "none", "max_features": 2000, "center": "auto", "reweigh": 0,
-        "client_weights": None, "labels_from": "projection", "centers": "auto", "n_init": 10, "rho": None,
+        "accelerate": True, "max_iter": 25, "tol": 1e-3, "scale": "none", "max_features": 2000, "center": "auto",
+        "reweigh": 0, "client_weights": None, "labels_from": "projection", "centers": "auto", "n_init": 10, "rho": None,
         "step_size": None, "message_dtype": None, "random_state": None, "n_jobs": None, "device": "cpu", "verbose": 0,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.cluster import KMeans
 
 from fmtc.kernels.centers import (
     cluster_sums,
@@ -126,3 +127,60 @@ def test_left_out_is_further_than_in_the_sample(rng):
 
 def test_norms_of_zero_rows_are_one():
     assert_array_equal(norms(np.array([[3.0, 4.0], [0.0, 0.0]])), [[5.0], [1.0]])
+
+
+def test_centres_of_many_rows_are_those_of_all_and_not_of_some(rng):
+    E = bunches(rng, 12_000, noise=0.3)[0]
+    found = unit_centers(E, 3, 2, 0)
+    whole = KMeans(3, init=found, n_init=1, tol=0).fit(E).cluster_centers_
+    assert_allclose(found, unit(whole), atol=2e-4)  # of 4,000 rows: 1e-2 off
+
+
+# -------------------------------------------------------------------------------------------- on PyTorch's tensors
+
+
+@pytest.fixture
+def tensor():
+    import torch
+
+    return torch.from_numpy
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("dtype", "close"), [(np.float64, 1e-13), (np.float32, 1e-6)])
+@pytest.mark.parametrize("n", [40, 4_700])  # the latter goes on from a sample
+def test_tensors_give_the_same_centres(tensor, rng, n, dtype, close):
+    E = bunches(rng, n, noise=0.4)[0].astype(dtype)
+    E[5] = 0
+    found = unit_centers(tensor(E), 3, 3, 0)
+    assert_allclose(found.numpy(), unit_centers(E, 3, 3, 0), atol=close)
+    assert found.numpy().dtype == dtype
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_tensors_with_too_few_different_rows(tensor, rng, rows):
+    E = np.vstack([np.zeros((3, 3)), *[row * np.ones((4, 1)) for row in unit(rng.normal(size=(rows, 3)))[:, None]]])
+    assert_array_equal(unit_centers(tensor(E), 3, 2, 0).numpy(), unit_centers(E, 3, 2, 0))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("dtype", "close"), [(np.float64, 1e-14), (np.float32, 1e-6)])
+@pytest.mark.parametrize("noise", [0.05, 0.5, 2.0])
+def test_tensors_give_the_same_sums_and_distances(tensor, rng, noise, dtype, close):
+    E = bunches(rng, noise=noise)[0].astype(dtype)
+    centers = unit(np.eye(3) + 0.2).astype(dtype)
+    labels = (E @ centers.T).argmax(axis=1)
+    labels[labels == 2] = 0  # a label without rows,
+    labels[3] = 2  # then one with a single row
+    for k in (3, 4):
+        found = distance_left_out(tensor(E), tensor(labels), k)
+        assert type(found) is float
+        assert_allclose(found, textbook_left_out(E.astype(float), labels, k), rtol=max(1e-12, close))
+    assert_allclose(distance(tensor(E), tensor(centers)), distance(E, centers), atol=close)
+    assert_allclose(cluster_sums(tensor(E), tensor(centers)).numpy(), cluster_sums(E, centers), atol=close)
+    alone = np.array([[1.0, 0.0], [1.0, 0.0], [-0.6, 0.8]], dtype=dtype)  # its own centre is none for the last row
+    assert_allclose(distance_left_out(tensor(alone), tensor(np.array([0, 0, 1])), 2), 1.6 / 3, rtol=max(1e-12, close))
+    E[4] = 0
+    assert_allclose(norms(tensor(E)).numpy(), norms(E), rtol=close)
+    assert norms(tensor(E))[4] == 1

@@ -307,3 +307,94 @@ def test_one_sided_edges_hold_a_graph_together(rng):
         graph = build_graph(X, 5, one_sided=share)
         assert len(graph.component_sizes) == 1
         assert (graph.degree > 0).all()
+
+
+# -------------------------------------------------------------------------------------------- on PyTorch's tensors
+
+
+@pytest.fixture
+def tensor():
+    import torch
+
+    return torch.from_numpy
+
+
+def scattered(rng, kind):
+    """Rows without equal distances, but for the copies."""
+    X = rng.normal(size=(150, 4))
+    if kind == "parts":
+        X += 100 * rng.permutation(np.repeat([0, 1, 2, 3], [20, 60, 50, 20]))[:, None]
+    if kind == "outlier":
+        X[7] = 1e5
+    if kind == "copies":
+        X[40:80] = X[0]
+    if kind == "constant":
+        X[:] = 0.1
+    return X
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("one_sided", [1.0, 0.25])
+@pytest.mark.parametrize(("n_neighbors", "bandwidth"), [("auto", None), (3, 0.8), (149, None)])
+@pytest.mark.parametrize("kind", ["plain", "parts", "outlier"])
+def test_tensors_give_the_graph_of_the_same_rows(tensor, rng, kind, n_neighbors, bandwidth, one_sided, dtype):
+    X = scattered(rng, kind).astype(dtype)
+    eps = np.finfo(dtype).eps
+    A, sigma = knn_weights(tensor(X), n_neighbors, bandwidth, 1.0, one_sided)
+    B, expected = knn_weights(X, n_neighbors, bandwidth, 1.0, one_sided)
+    assert_allclose(sigma, expected, rtol=16 * eps)
+    dense = A.to_dense().numpy()
+    assert dense.dtype == dtype
+    # the exponent, up to 27 where weights are not raised, has its own rounding
+    assert_allclose(dense, B.toarray(), rtol=200 * eps)
+    assert_array_equal(dense, dense.T)
+    graph, same = graph_of(A), graph_of(B)
+    assert_allclose(graph.laplacian.to_dense().numpy(), same.laplacian.toarray(), rtol=400 * eps, atol=4 * eps)
+    assert_allclose(graph.degree.numpy(), same.degree, rtol=200 * eps)
+    assert_array_equal(graph.component.numpy(), same.component)
+    assert_array_equal(graph.component_sizes, same.component_sizes)
+    assert isinstance(graph.component_sizes, np.ndarray)
+    if kind == "parts" and n_neighbors == 3:
+        assert len(graph.component_sizes) >= 4
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", ["copies", "constant"])
+def test_tensors_with_copies_of_rows(tensor, rng, kind):
+    """Which of the copies are neighbours is left to the search; what follows from them is not."""
+    X = scattered(rng, kind)
+    A = knn_affinity(tensor(X), 5).to_dense().numpy()
+    B = knn_affinity(X, 5).toarray()
+    assert_array_equal(A, A.T)
+    assert_array_equal(np.diag(A), 0)
+    assert ((A > 0).sum(axis=1) >= 5).all()
+    if kind == "constant":
+        assert_array_equal(A[A > 0], 1)
+    else:
+        others = np.r_[1:40, 80:150]
+        alone = others[(B[others][:, np.r_[0, 40:80]] == 0).all(axis=1)]
+        assert len(alone) > 50
+        assert_allclose(A[np.ix_(alone, alone)], B[np.ix_(alone, alone)], rtol=1e-12)
+    assert np.isfinite(graph_of(knn_affinity(tensor(X), 5)).laplacian.values().numpy()).all()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("n", [2, 3, 400])
+def test_components_of_a_long_chain_of_tensors(tensor, rng, n):
+    """Numbers have to travel all along it, whatever the order of the rows."""
+    import torch
+
+    order = rng.permutation(n)
+    B = np.zeros((n, n))
+    B[order[:-1], order[1:]] = B[order[1:], order[:-1]] = 1
+    cut = n // 3  # two parts where there are rows enough
+    if n > 3:
+        B[order[cut], order[cut + 1]] = B[order[cut + 1], order[cut]] = 0
+    stored = sp.csr_array(B + np.eye(n))
+    stored.data[stored.indices == np.repeat(np.arange(n), np.diff(stored.indptr))] = 0  # diagonal of zeros, as stored
+    A = torch.sparse_csr_tensor(*map(tensor, (stored.indptr, stored.indices, stored.data)), size=(n, n))
+    graph, same = graph_of(A), graph_of(sp.csr_array(B))
+    assert_array_equal(graph.component.numpy(), same.component)
+    assert_allclose(graph.laplacian.to_dense().numpy(), same.laplacian.toarray(), rtol=1e-14)
+    assert len(graph.component_sizes) == (2 if n > 3 else 1)

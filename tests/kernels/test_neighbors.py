@@ -146,6 +146,23 @@ def test_a_row_that_the_search_does_not_reach_is_not_made_up(rng, many, monkeypa
     assert many == [None]
 
 
+def test_a_row_that_does_not_find_itself_keeps_its_nearest(rng, many, monkeypatch):
+    import faiss
+
+    class Blind(faiss.IndexHNSWFlat):
+        def search(self, rows, k):
+            distance, neighbor = super().search(rows, k + 1)
+            if len(rows) == 3_000:
+                neighbor[7] = np.append(neighbor[7, 1:], -1)
+            return distance[:, :-1], neighbor[:, :-1]
+
+    monkeypatch.setattr(faiss, "IndexHNSWFlat", Blind)
+    X = rng.normal(size=(3_000, 2))
+    neighbor = nearest(X, 10)[1]
+    assert many[0][1] is neighbor
+    assert_array_equal(neighbor[7], brute(X, 10)[1][7])
+
+
 def test_a_search_that_does_not_pay_is_not_made(rng, many, monkeypatch):
     monkeypatch.setattr(neighbors, "WORTH", 150)  # 20 candidates among 3,000 rows
     X = rng.normal(size=(3_000, 5))
@@ -243,9 +260,10 @@ def easy_and_hard(rng):
     """Data, and the share of rows of which half precision is sure: from, to."""
     return {
         "many columns": (rng.normal(size=(1_500, 30)), 1, 1),
+        "away from zero": (1e3 + rng.normal(size=(1_500, 30)), 1, 1),
         "plane": (rng.normal(size=(3_000, 2)), 0.05, 0.95),
         "grid": (np.round(rng.normal(size=(1_500, 2)), 1), 0.05, 0.95),
-        "outlier": (np.vstack([rng.normal(size=(1_500, 4)), [[30.0, 0.0, 0.0, 0.0]]]), 0.05, 0.95),
+        "outlier": (np.vstack([rng.normal(size=(1_500, 4)), [[12.0, 0.0, 0.0, 0.0]]]), 0.05, 0.95),
         "far outlier": (np.vstack([rng.normal(size=(1_500, 4)), [[1e6, 0.0, 0.0, 0.0]]]), 0, 0.001),
         "small groups": (1e-3 * rng.normal(size=(1_500, 3)) + 10.0 * rng.integers(3, size=(1_500, 1)), 0, 0),
         "constant": (np.full((70, 3), 0.1), 0, 0),

@@ -468,8 +468,9 @@ def resume(folder, data=DATA, hyper=HYPER, **options):
 
 OTHER = {
     "n_clusters": 2, "alpha": 2.0, "beta": "auto", "ridge": 0.1, "rho": 1.0, "schatten_p": 0.5, "coupling": "subspace",
-    "align": "init", "n_neighbors": 5, "bandwidth": 1.0, "one_sided": 1.0, "step_size": 0.1, "n_inner": 2, "accelerate": False,
-    "scale": "client", "max_features": 100, "message_dtype": "float32", "center": False, "seed": 1, "reweigh": 5,
+    "align": "init", "n_neighbors": 5, "bandwidth": 1.0, "one_sided": 1.0, "step_size": 0.1, "n_inner": 2,
+    "accelerate": False, "scale": "client", "max_features": 100, "message_dtype": "float32", "center": False,
+    "seed": 1, "reweigh": 5,
 }  # fmt: skip
 FREE = {"max_iter": 3, "tol": 0.5, "n_init": 1, "labels_from": "embedding", "centers": "own"}
 
