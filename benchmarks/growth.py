@@ -32,7 +32,7 @@ started = time.perf_counter()
 model.fit(X)
 seconds = time.perf_counter() - started
 peak = tracemalloc.get_traced_memory()[1] if traced else 0
-print(json.dumps({{"seconds": seconds, "peak": peak, 
+print(json.dumps({{"seconds": seconds, "peak": peak,
     "predicted": estimate_memory(n, {features}, {k}, n_neighbors=10)}}))
 """
 

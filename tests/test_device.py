@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fmtc
-from fmtc import FMTC, Hyper, LocalTransport, run
+from fmtc import FMTC, Hyper, LocalTransport, run, steps
 from fmtc.kernels.arrays import is_tensor
+from fmtc.kernels.graph import build_graph
 
 pytestmark = pytest.mark.torch
 
@@ -176,6 +177,18 @@ def test_a_saved_model_needs_no_pytorch(make_federation, tmp_path):
     assert_array_equal(np.load(tmp_path / "proba.npy"), model.predict_proba(data["a"], clients="a"))
     assert_array_equal(np.load(tmp_path / "projected.npy"), model.transform(data["a"], clients="a"))
     assert fmtc.load(tmp_path / "model").get_params()["device"] == "torch"
+
+
+@pytest.mark.parametrize("settings", ["default", "global auto"])
+def test_the_device_reaches_the_kernels(make_federation, monkeypatch, settings):
+    """Else all that is the same here would be so because it is."""
+    seen = []
+    monkeypatch.setattr(steps, "build_graph", lambda X, *more: seen.append(is_tensor(X)) or build_graph(X, *more))
+    for device in ("torch", "cpu"):
+        FMTC(3, device=device, max_iter=2, n_init=1, **SETTINGS[settings]).fit(make_federation())
+        assert len(seen) >= 3
+        assert set(seen) == {device == "torch"}
+        seen.clear()
 
 
 def test_a_fitted_model_holds_no_tensor(make_federation):

@@ -569,7 +569,7 @@ def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
 # ---------------------------------------------------------------------------------------------------- new rows
 
 
-BLOCK = 16_384  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
+BLOCK = 32_768  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
 
 
 class NotFiniteError(ValueError):

@@ -1,0 +1,141 @@
+"""Everything that was measured about speed and memory, in one table, one file and two pictures under results/.
+
+python benchmarks/performance.py    (after speed, growth, scale, server, text, rounds and flame)
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+OUT = HERE.parent / "results"
+NAMES = ("speed", "growth", "scale", "server", "text", "rounds")
+
+
+def lines(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
+    """What was asked for, the mark, what came out, and whether that is enough."""
+    speed, growth, scale, server, text = (found[name] for name in ("speed", "growth", "scale", "server", "text"))
+    rounds = [row["accelerated"] or 99 for row in found["rounds"]]
+    rows: list[tuple[str, str, float, str, bool]] = []
+
+    def at_most(what: str, mark: float, value: float, form: str = "{:.2f}") -> None:
+        rows.append((what, f"≤ {form.format(mark)}", value, form.format(value), value <= mark))
+
+    def at_least(what: str, mark: float, value: float, form: str = "{:.2f}") -> None:
+        rows.append((what, f"≥ {form.format(mark)}", value, form.format(value), value >= mark))
+
+    for size, mark, key in (("5,000", 0.6, "fit"), ("20,000", 0.35, "fit of 20,000 rows each")):
+        for kind, each in speed[key].items():
+            what = f"fit, 4 × {size} × 50, clusters {kind}, over scikit-learn, "
+            at_most(what + "10 neighbours", mark, each["FMTC with 10 neighbours / scikit-learn"])
+            at_most(what + "default graph", mark, each["FMTC default / scikit-learn"])
+    literal = speed["literal transcription, 3,000 rows each"]
+    at_least("literal transcription of the paper, 4 × 3,000, over fit", 20, literal["literal / FMTC"], "{:.0f}")
+    at_most("exponent of time, 10,000 to 160,000 rows", 1.2, growth["exponent of time"])
+    shares = [p["bytes added"] / p["allowed: 60 bytes an edge and 6 n x k"] for p in growth["points"]]
+    at_most("memory beyond the input over 60 bytes an edge and 6 n × k, worst", 1, max(shares))
+    misses = [abs(p["bytes added / predicted"] - 1) for p in growth["points"]]
+    at_most("`estimate_memory` off by, worst", 0.2, max(misses))
+    million = scale.get("cpu, 10 x 100000, auto neighbours")
+    if million:
+        at_most("one million rows (10 × 100,000 × 64), seconds", 480, million["seconds"], "{:.0f}")
+        at_most("the same, GB of the process", 6, million["peak of the process, GB"], "{:.1f}")
+    at_most("20News, 40,525 words: memory added over 4 CSR + W", 1, text["memory"]["added / (4 CSR + W)"])
+    steps = server["server step, one thread"]
+    at_most("server, m = 1,000, d = 2,000, k = 10: seconds of the first step", 3,
+            steps["1000 clients, first step: seconds"])  # fmt: skip
+    at_most("the same, seconds of a later step", 3, steps["1000 clients, later step: seconds"])
+    at_most("the same, memory over the stack", 3, max(server["memory"].values()))
+    at_least("rounds of two clients, one thread over two", 1.7, speed["threads"]["one / two"])
+    at_most("`predict` over bare product and arg-min", 1.25, speed["predict"]["predict / bare product and arg-min"])
+    onnx = speed["onnx"]
+    at_most("ONNX model less its matrix, kB", 100, (onnx["bytes"] - onnx["bytes of d x k in single precision"]) / 1e3,
+            "{:.1f}")  # fmt: skip
+    at_most("`import fmtc` on top of scikit-learn, seconds", 0.1, speed["import, seconds"]["fmtc on top"])
+    at_most("rounds to the objective of 20 plain ones, worst of ten sets and five splits", 12, max(rounds), "{:.0f}")
+    ten, one = scale["cuda, 100 x 100000, auto neighbours"], scale["cuda, 1 x 1000000, auto neighbours"]
+    at_most("H200: ten million rows (100 × 100,000 × 64), seconds", 60, ten["seconds"], "{:.1f}")
+    at_most("H200: one client of a million rows, seconds", 40, one["seconds"], "{:.1f}")
+    return [(what, mark, shown, met) for what, mark, _, shown, met in rows]
+
+
+def draw_growth(growth: dict[str, Any], path: Path) -> None:
+    """Time and memory over the rows of a client."""
+    points = growth["points"]
+    rows = [p["rows"] for p in points]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+    left.loglog(rows, [p["seconds"] for p in points], "o-")
+    left.set(xlabel="rows", ylabel="seconds", title=f"fit of one client, exponent {growth['exponent of time']:.2f}")
+    right.loglog(rows, [p["bytes added"] / 1e6 for p in points], "o-", label="measured")
+    right.loglog(rows, [p["bytes added"] / p["bytes added / predicted"] / 1e6 for p in points], "x--",
+                 label="estimate_memory")  # fmt: skip
+    right.loglog(rows, [8 * p["rows"] ** 2 / 1e6 for p in points], ":", label="one n × n matrix")
+    right.set(xlabel="rows", ylabel="MB beyond the input", title="memory at its peak")
+    right.legend(frameon=False)
+    for axis in (left, right):
+        axis.grid(alpha=0.3)
+    figure.savefig(path, dpi=130)
+
+
+def tree_of(stacks: list[list[Any]]) -> dict[str, Any]:
+    """Nested counts of stacks that begin with the driver's loop."""
+    root: dict[str, Any] = {"n": 0, "below": {}}
+    for names, n in stacks:
+        inside = [
+            name for name in names if not name.startswith(("estimator.", "driver.", "local.", "steps.client_reply"))
+        ]
+        root["n"] += n
+        node = root
+        for name in inside[:7]:
+            node = node["below"].setdefault(name, {"n": 0, "below": {}})
+            node["n"] += n
+    return root
+
+
+def draw_flames(before: dict[str, Any], after: dict[str, Any], path: Path) -> None:
+    """Both flame graphs on one scale of seconds."""
+    figure, axes = plt.subplots(2, 1, figsize=(11, 7), sharex=True, layout="constrained")
+    for axis, found, title in ((axes[0], before, "before"), (axes[1], after, "after")):
+        root = tree_of(found["stacks"])
+        unit = found["seconds"] / root["n"]
+
+        def bar(node: dict[str, Any], begin: float, depth: int, axis: Any = axis, unit: float = unit) -> None:
+            for number, (name, each) in enumerate(sorted(node["below"].items(), key=lambda item: -item[1]["n"])):
+                width = each["n"] * unit
+                color = plt.get_cmap("YlOrRd")(0.25 + 0.08 * ((depth * 3 + number) % 6))
+                axis.barh(depth, width, left=begin, height=0.95, color=color, edgecolor="white", linewidth=0.4)
+                if width > 0.035 * before["seconds"]:
+                    room = int(105 * width / before["seconds"])
+                    axis.text(begin + width / 2, depth, name[:room], ha="center", va="center", fontsize=6.5)
+                bar(each, begin, depth + 1)
+                begin += width
+
+        bar(root, 0.0, 0)
+        axis.set(yticks=[], title=f"{title}: {found['seconds']:.1f} seconds, 4 × 20,000 × 50, 20 rounds, two cores")
+        axis.spines[["top", "right", "left"]].set_visible(False)
+    axes[1].set_xlabel("seconds, as a share of samples")
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    stored = {path.stem: json.loads(path.read_text()) for path in (HERE / "results").glob("*.json")}
+    found = {name: stored[name] for name in NAMES}
+    table = ["| | mark | measured | |", "|---|---|---|---|"]
+    table += [
+        f"| {what} | {mark} | {shown} | {'met' if met else '**missed**'} |" for what, mark, shown, met in lines(found)
+    ]
+    (OUT / "performance.md").write_text("\n".join(table) + "\n")
+    (OUT / "performance.json").write_text(json.dumps(found, indent=1) + "\n")
+    draw_growth(found["growth"], OUT / "figures" / "performance_growth.png")
+    draw_flames(stored["flame_before"], stored["flame_after"], OUT / "figures" / "performance_flame.png")
+    print("\n".join(table))
+
+
+if __name__ == "__main__":
+    main()
