@@ -52,6 +52,13 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; abo
 	$(BIN)/fmtc bench paper --out results --splits 5
 	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/rounds.py
+	$(BIN)/python benchmarks/server.py
+	$(BIN)/python benchmarks/text.py
+	$(BIN)/python benchmarks/scale.py --clients 10 --rows 100000
+	$(BIN)/python benchmarks/flame.py after
+	$(BIN)/python benchmarks/performance.py
 	$(BIN)/python benchmarks/rivals.py
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/readme.py

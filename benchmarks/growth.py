@@ -23,7 +23,7 @@ import numpy as np
 from scale import silos
 from fmtc import FMTC, estimate_memory
 n, traced = int(sys.argv[1]), sys.argv[2] == "traced"
-X = silos(1, n, {features})["client000"].astype(np.float64)
+X = silos(1, n, {features}, {inside})["client000"].astype(np.float64)
 model = FMTC({k}, max_iter=20, tol=0, random_state=0, n_jobs=-1, n_neighbors=10)
 model.fit(X[:1_000])
 if traced:
@@ -37,31 +37,36 @@ print(json.dumps({{"seconds": seconds, "peak": peak,
 """
 
 
-def one(n: int, traced: bool) -> dict[str, float]:
+def one(n: int, inside: int | None, traced: bool) -> dict[str, float]:
     """A fit in a fresh process, timed or with its memory traced: tracing costs time."""
-    code = ONE.format(features=FEATURES, k=K)
+    code = ONE.format(features=FEATURES, k=K, inside=inside)
     command = [sys.executable, "-W", "ignore", "-c", code, str(n), "traced" if traced else "timed"]
     return json.loads(
         subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True).stdout
     )
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+def curve(inside: int | None) -> dict[str, object]:
+    """Points over the number of rows, and the exponent of time."""
     points = []
     for n in ROWS:
-        point = one(n, traced=False) | {"peak": one(n, traced=True)["peak"]}
-        rows = n * FEATURES * 8
+        point = one(n, inside, traced=False) | {"peak": one(n, inside, traced=True)["peak"]}
         points.append({
             "rows": n,
             "seconds": point["seconds"],
             "bytes added": point["peak"],
-            "bytes added / predicted": point["peak"] / (point["predicted"] - rows),
+            "bytes added / predicted": point["peak"] / (point["predicted"] - n * FEATURES * 8),
             "allowed: 60 bytes an edge and 6 n x k": 60 * 0.85 * 10 * n + 6 * n * K * 8,
         })  # fmt: skip
         print(json.dumps(points[-1]), flush=True)
     exponent = np.polyfit(np.log([p["rows"] for p in points]), np.log([p["seconds"] for p in points]), 1)[0]
-    found = {"points": points, "exponent of time": float(exponent), "features": FEATURES, "k": K, "neighbours": 10}
+    return {"points": points, "exponent of time": float(exponent)}
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    found = {name: curve(inside) for name, inside in (("near ten dimensions", 10), ("balls in all directions", None))}
+    found |= {"features": FEATURES, "k": K, "neighbours": 10}
     print(json.dumps(found, indent=1))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")

@@ -66,13 +66,21 @@ def speed_part() -> str:
     fit, predict, memory = found["fit"], found["predict"], found["memory"]
     added, share = memory["40000 rows: bytes added"], memory["40000 rows: share of one dense n x n matrix"]
     ratio = {name: f"{each['FMTC default / scikit-learn']:.2f}" for name, each in fit.items()}
+    scale = stored("scale")
+    million, ten = scale["cpu, 10 x 100000, auto neighbours"], scale["cuda, 100 x 100000, auto neighbours"]
+    large = found["fit of 20,000 rows each"]
     return (
         "**How fast.** Four silos × 5,000 rows × 50 features, 10 clusters, two cores: a whole federated fit takes "
         f"{ratio['touching']} × the time of scikit-learn's `SpectralClustering` on the same four silos where clusters "
         f"touch, {ratio['overlapping']} × where they overlap, and {ratio['far apart']} × where they are far apart "
         f"({fit['far apart']['FMTC with 10 neighbours / scikit-learn']:.2f} × on a graph of the same size). `predict` "
         f"takes {predict['predict / bare product and arg-min']:.2f} × the time of a bare product and arg-min. 40,000 "
-        f"rows need {added / 1e6:.0f} MB, {share:.1%} of one n × n matrix (`python benchmarks/speed.py`)."
+        f"rows need {added / 1e6:.0f} MB, {share:.1%} of one n × n matrix (`python benchmarks/speed.py`). With 20,000 "
+        f"rows in each silo a fit takes {large['touching']['FMTC default / scikit-learn']:.2f} × and "
+        f"{large['far apart']['FMTC default / scikit-learn']:.2f} × the time. A million rows in ten silos take "
+        f"{million['seconds'] / 60:.1f} minutes and {million['peak of the process, GB']:.1f} GB; ten million in a "
+        f'hundred, on one H200 with `device="cuda"`, {ten["seconds"]:.0f} seconds (`python benchmarks/scale.py`). '
+        "All marks, met and missed: docs/performance.md."
     )
 
 

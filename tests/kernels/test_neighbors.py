@@ -71,6 +71,7 @@ def test_nearest_rows_of_new_ones(rng, kind):
 def many(monkeypatch):
     """Three thousand rows count as many, for which a search pays."""
     monkeypatch.setattr(neighbors, "EXACT_UP_TO", 2_999)
+    monkeypatch.setattr(neighbors, "BUILD", 0)
     monkeypatch.setattr(neighbors, "WORTH", 1)
     answers = []
     search = neighbors._hnsw

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from .arrays import Array, cast, double, is_tensor, namespace, precision
 EXACT_UP_TO = 50_000  # rows; beyond, the graph of a search (HNSW) is cheaper than all distances
 RECALL = 0.99  # share of the nearest rows that the search has to find, measured on rows drawn from the data
 MEASURED_ON = 200  # rows
-WORTH = 100  # rows for each candidate of the search: with less, all distances are as cheap
+BUILD, WORTH, PILOT = 36_000, 700, 8  # a search pays with so many rows, and so many more for each candidate
 LINKS, WIDTH = 32, 60  # of the search's graph: links of each row, candidates while it is built
 SPARSE_MEMORY = 8  # MiB of distances at a time: they stay in the cache
 GROUP = 32  # columns of a tile that are looked at through their maximum
@@ -38,7 +40,8 @@ def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     Returns
     -------
     distance, neighbor : arrays of shape (n_new, k)
-        Exact below 50,000 rows, for sparse rows and on a device. Beyond, with faiss, at least 99 of 100 are right.
+        Exact below 50,000 rows, for sparse rows and on a device. Beyond, with faiss, at least 99 of 100 are right,
+        where a search for them is cheaper than all distances.
     """
     if is_tensor(X):
         return _tiled(X, k)
@@ -59,34 +62,16 @@ def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
 def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     """By a hierarchical navigable small world graph; built in one thread, so that the same rows give the same answer.
 
-    The search is widened until 99 of 100 rows that it finds for some rows are as near as their nearest, looked at
-    exactly. None where it would have to be so wide that it does not pay, as among very many copies of one row.
+    None where all distances are cheaper, as in many dimensions without structure, or among very many copies of one row:
+    a graph of every eighth row tells before that of all is built.
     """
-    import faiss
-
-    n, d = X.shape
+    n = X.shape[0]
+    limit = (n - BUILD) // WORTH
     rows = np.ascontiguousarray(X - X.mean(axis=0), dtype=np.float32)
-    index = faiss.IndexHNSWFlat(d, LINKS)
-    index.hnsw.efConstruction = WIDTH
-    threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)  # of this thread
-    try:
-        index.add(rows)
-    finally:
-        faiss.omp_set_num_threads(threads)
-    drawn = np.linspace(0, n - 1, MEASURED_ON, dtype=np.int64)
-    exact = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[drawn])[1]
-    reach = _distances(rows, exact, drawn).max(axis=1, keepdims=True)  # by distance: among equals any is right
-    width = 2 * (k + 1)
-    while True:
-        if width * WORTH > n:
+    for some in (np.ascontiguousarray(rows[::PILOT]), rows):
+        index = _search_graph(some)
+        if not _widened(index, some, k, limit):
             return None
-        index.hnsw.efSearch = width
-        found = index.search(rows[drawn], k + 1)[1]
-        right = ((found >= 0) & (_distances(rows, found, drawn) <= reach)).sum() - MEASURED_ON  # less the row itself
-        if right >= (RECALL + 0.002) * k * MEASURED_ON:
-            break
-        width = width * 5 // 4
     neighbor = index.search(rows, k + 1)[1]
     if (neighbor < 0).any():  # a part of the graph that is smaller than that
         return None
@@ -94,6 +79,36 @@ def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     itself[~itself.any(axis=1), -1] = True  # not found, as there are more rows like it: the last one goes
     neighbor = neighbor[~itself].reshape(n, k)
     return _distances(X, neighbor, np.arange(n)), neighbor
+
+
+def _search_graph(rows: np.ndarray) -> Any:
+    import faiss
+
+    index = faiss.IndexHNSWFlat(rows.shape[1], LINKS)
+    index.hnsw.efConstruction = WIDTH
+    threads = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)  # of this thread
+    try:
+        index.add(rows)
+    finally:
+        faiss.omp_set_num_threads(threads)
+    return index
+
+
+def _widened(index: Any, rows: np.ndarray, k: int, limit: int) -> bool:
+    """Widen a search until 99 of 100 rows that it finds are as near as the nearest, for some rows looked at exactly."""
+    drawn = np.linspace(0, len(rows) - 1, MEASURED_ON, dtype=np.int64)
+    exact = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[drawn])[1]
+    reach = _distances(rows, exact, drawn).max(axis=1, keepdims=True)  # by distance: among equals any is right
+    width = 2 * (k + 1)
+    while width <= limit:
+        index.hnsw.efSearch = width
+        found = index.search(rows[drawn], k + 1)[1]
+        right = ((found >= 0) & (_distances(rows, found, drawn) <= reach)).sum() - MEASURED_ON  # less the row itself
+        if right >= (RECALL + 0.002) * k * MEASURED_ON:
+            return True
+        width = width * 5 // 4
+    return False
 
 
 def _distances(X: Array, neighbor: Array, rows: Array) -> Array:
@@ -124,12 +139,28 @@ def _tiled(X: Array, k: int) -> tuple[Array, Array]:
     formats = [xp.float16] if X.device.type in HALF_ON and n > 4 * k else []
     for dtype in dict.fromkeys([*formats, X.dtype, xp.float64]):
         rows = double(X) if dtype == xp.float64 else X
-        near, number, sure = _tiled_pass(rows, k, left, dtype)
+        with _sums_in_full(xp):
+            near, number, sure = _tiled_pass(rows, k, left, dtype)
         distance[left], neighbor[left] = cast(near, X.dtype), number
         left = left[~sure]
         if len(left) == 0:
             break
     return distance, neighbor
+
+
+@contextmanager
+def _sums_in_full(torch: Any) -> Iterator[None]:
+    """No shortcuts inside a GPU's products while the block runs: the bound on their error counts on it."""
+    settings = torch.backends.cuda.matmul
+    names = ("allow_tf32", "allow_fp16_reduced_precision_reduction")
+    kept = {name: getattr(settings, name) for name in names}
+    try:
+        for name in names:
+            setattr(settings, name, False)
+        yield
+    finally:
+        for name in names:
+            setattr(settings, name, kept[name])
 
 
 def _tiled_pass(X: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array, Array]:

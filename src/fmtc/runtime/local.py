@@ -70,8 +70,10 @@ class LocalTransport:
         workers = effective_n_jobs(self.n_jobs)
         searching = "prepare" in phases and (workers == 1 or len(messages) < workers)
         with one_thread("blas"):
-            if self.device != HOST or searching or phases & {"moments", "rescale", "hello"}:
+            if searching and self.device == HOST:
                 answers = [self._ask(cid, message) for cid, message in messages.items()]
+            elif self.device != HOST or phases & {"moments", "rescale", "hello"}:
+                answers = [self._ask_with_one_thread(cid, message) for cid, message in messages.items()]
             else:
                 with ThreadPoolExecutor(min(workers, len(messages))) as pool:
                     answers = list(pool.map(self._ask_with_one_thread, messages, messages.values()))
