@@ -23,6 +23,7 @@ from fmtc.kernels.alignment import procrustes
 from readme import RESULTS
 
 SPLITS = 3
+PLAIN = {"accelerate": False, "n_inner": 5, "max_iter": 50}  # the loop in which the choices were made
 
 
 def measure(name: str, **setting: object) -> dict[str, float]:
@@ -30,6 +31,7 @@ def measure(name: str, **setting: object) -> dict[str, float]:
     found = []
     for seed in range(SPLITS):
         s = load(name, seed)
+        setting = PLAIN | setting
         model = FMTC(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
         predicted = model.predict(s.X_test, clients=s.clients_test)
         found.append(

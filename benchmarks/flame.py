@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from fmtc import FMTC
-from speed import K, silos
+from scale import K, silos
 
 RESULTS = Path(__file__).parent / "results"
 FORGET = ("threading.py", "concurrent", "_base.py", "contextlib.py", "parallel.py", "thread.py", "flame.py")
@@ -52,9 +52,9 @@ def main() -> None:
     parser.add_argument("name", choices=["before", "after"])
     name = parser.parse_args().name
     warnings.simplefilter("ignore")
-    data = silos(20_000)
+    data = silos(4, 20_000, 50)
     model = FMTC(K, max_iter=20, tol=0, random_state=0, n_jobs=-1)
-    FMTC(K, max_iter=2, random_state=0).fit(data["client0"][:1_000])
+    FMTC(K, max_iter=2, random_state=0).fit(data["client000"][:1_000])
     work = threading.Thread(target=lambda: model.fit(data))
     started = time.perf_counter()
     seen = sample(work)
