@@ -356,10 +356,8 @@ def _reply_in_trial(client: ClientState, message: Downlink, hyper: Hyper) -> tup
     if message.phase == "score":
         return client, Uplink(score=_trial_score(trial, hyper))
     message = replace(message, trial=None)
-    if message.phase == "prepare":
-        with warnings.catch_warnings():  # a graph of some rows may well fall apart: the run itself tells of its own
-            warnings.simplefilter("ignore", UserWarning)
-            small, uplink = client_reply(trial.client, message, hyper)
+    if message.phase == "prepare":  # a graph of some rows may well fall apart: the run itself tells of its own
+        small, uplink = _prepare(trial.client, message, hyper, quiet=True), Uplink()
     else:
         small, uplink = client_reply(trial.client, message, hyper)
     return replace(client, trial=replace(trial, client=small)), uplink
@@ -423,14 +421,14 @@ def _weigh(client: ClientState, weights: Array | None) -> ClientState:
     return replace(client, rows=replace(client.rows, weights=like(weights, client.rows.X)), factors=None)
 
 
-def _prepare(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
+def _prepare(client: ClientState, message: Downlink, hyper: Hyper, *, quiet: bool = False) -> ClientState:
     """Graph, spectral start and factor of the data, all made once per fit."""
     assert message.scale is not None and message.ridge is not None
     rows, k = client.rows, hyper.n_clusters
     n = rows.shape[0]
     graph = client.graph or build_graph(rows.X, hyper.n_neighbors, hyper.bandwidth, hyper.one_sided)
     sizes = graph.component_sizes
-    if len(sizes) > 1 and client.graph is None:
+    if len(sizes) > 1 and client.graph is None and not quiet:
         warnings.warn(_components_message(client.client_id, sizes, k), UserWarning, stacklevel=2)
     # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
     # (docs/paper.md#scales).

@@ -32,7 +32,7 @@ WHAT = {
     "align": "alignment", "coupling": "coupling", "schatten_p": "Schatten p", "beta": "beta",
     "labels_from": "labels from", "centers": "centres", "one_sided": "one-sided edges",
     "reweigh": "columns weighed after",
-    "n_neighbors": "neighbours", "max_iter": "rounds at most",
+    "n_neighbors": "neighbours", "max_iter": "rounds at most", "accelerate": "fewer rounds",
     "order": "order of clients, drawn", "n_clients": "number of clients", "rows": "rows per client",
 }  # fmt: skip
 SHOWN_ROWS = 250  # of each client in a cloud

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ SPARSE_MEMORY = 8  # MiB of distances at a time: they stay in the cache
 GROUP = 32  # columns of a tile that are looked at through their maximum
 MORE = 32  # candidates than neighbours
 TILE, SMALL_TILE = 2**30, 2**24  # products in a tile, on a GPU and elsewhere
+_one_tree_at_a_time = threading.Lock()  # its search sets Python's warning filters, which all threads share
 HALF_ON = ("cuda",)  # devices that are faster in half precision
 
 
@@ -55,8 +57,11 @@ def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
             )
         elif (found := _hnsw(X, k)) is not None:
             return found
-    with config_context(working_memory=SPARSE_MEMORY):  # for sparse rows only, whose distances take a share of n x n
-        return NearestNeighbors(n_neighbors=k).fit(X).kneighbors(X_new)
+    by_tree = not sp.issparse(X) and X.shape[1] <= 15 and k < X.shape[0] // 2  # scikit-learn's own rule
+    search = NearestNeighbors(n_neighbors=k, algorithm="kd_tree" if by_tree else "brute").fit(X)
+    # the limit is for sparse rows, whose distances take a share of n x n
+    with _one_tree_at_a_time if by_tree else config_context(working_memory=SPARSE_MEMORY):
+        return search.kneighbors(X_new)
 
 
 def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
