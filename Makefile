@@ -48,7 +48,7 @@ lint: $(VENV)/dev.stamp ## style and types
 docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/html/index.html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; about two hours)
+bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; many hours)
 	$(BIN)/fmtc bench paper --out results --splits 5
 	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/speed.py

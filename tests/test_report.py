@@ -98,10 +98,12 @@ def test_the_numbers_are_those_of_the_run(home, summary):
     assert [line["silo"] for line in summary["silos"]] == ["silo0", "silo1", "silo2"]
     for line, kept in zip(summary["silos"], report["silos"], strict=True):
         assert (line["rows"], line["score"], line["acc"]) == (kept["rows"], kept["score"], kept["acc"])
-        held = report["details"]["silos"][line["silo"]]["held_out"]
+        more = report["details"]["silos"][line["silo"]]
+        held = more["held_out"]
         assert line["gain"] == held["score"] - held["alone"]
         assert (held["rows"], line["held_out"]) == (60, held["score"])
         assert line["held_out_acc"] == held["acc"] > 0.9
+        assert (line["residual"], line["silhouette"]) == (more["residual"], more["silhouette"])
         assert 0 < line["residual"] < 0.4 < line["silhouette"] < 1
     for cluster in summary["clusters"]:
         sizes = report["silos"][int(cluster["silo"][-1])]["cluster_sizes"]

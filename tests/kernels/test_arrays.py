@@ -90,7 +90,7 @@ def test_the_gpus_there_are_are_told(torch, monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("CUDA error: invalid device ordinal. More of it\nand a second line")
 
-    monkeypatch.setattr(torch, "empty", refuse)
+    monkeypatch.setattr(torch, "ones", refuse)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"card {i}")
     with pytest.raises(ValueError, match="cannot be used") as refused:
@@ -241,3 +241,9 @@ def test_sparse_rows_multiply_alike(torch, rng, dtype):
     eps = np.finfo(dtype).eps
     assert_allclose(to_numpy(B @ torch.from_numpy(V)), A @ V, rtol=0, atol=4 * eps * np.abs(A).max() * np.abs(V).max())
     assert_array_equal(csr(A.data, A.indices, A.indptr, (5, 4)).toarray(), A.toarray())
+
+
+@pytest.mark.torch
+def test_a_device_that_holds_tensors_and_cannot_compute_is_refused():
+    with pytest.raises(ValueError, match=r"device='meta' cannot be used .* sees no GPU"):
+        check_device("meta")

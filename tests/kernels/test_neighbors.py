@@ -308,3 +308,12 @@ def test_what_half_precision_leaves_open_is_looked_at_again(torch, rng, monkeypa
     assert_allclose(distance, brute(X, 10)[0], rtol=8 * np.finfo(dtype).eps)
     assert passes[torch.float16] == 1
     assert 1 - most <= passes.get(getattr(torch, dtype.__name__), 0) <= 1 - least
+
+
+@pytest.mark.torch
+def test_new_rows_on_a_device_are_refused_and_not_ignored(rng):
+    import torch
+
+    X = torch.from_numpy(rng.normal(size=(50, 3)))
+    with pytest.raises(TypeError, match="NumPy's rows only"):
+        nearest(X, 5, X[:3])

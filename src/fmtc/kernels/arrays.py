@@ -50,8 +50,8 @@ def check_device(device: str) -> None:
     if device == "torch":
         return
     try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        float(torch.ones(1, device=device).sum())  # some devices hold tensors and cannot compute
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # what PyTorch raises, told in one sentence
         n = torch.cuda.device_count()
         there = ", ".join(f'"cuda:{i}" ({torch.cuda.get_device_name(i)})' for i in range(n)) or "no GPU"
         why = str(error).strip().splitlines()[0].split(". ")[0]

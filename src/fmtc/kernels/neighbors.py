@@ -46,6 +46,8 @@ def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
         where a search for them is cheaper than all distances.
     """
     if is_tensor(X):
+        if X_new is not None:
+            raise TypeError("neighbours of new rows are looked for among NumPy's rows only")
         return _tiled(X, k)
     if X_new is None and not sp.issparse(X) and X.shape[0] > EXACT_UP_TO:
         if importlib.util.find_spec("faiss") is None:
