@@ -268,6 +268,35 @@ def test_the_local_objective_falls_within_a_client_step(make_federation):
             server, _ = server_step(server, uplinks, hyper)
 
 
+class Counted:
+    """A Laplacian that counts the products taken with it."""
+
+    def __init__(self, laplacian):
+        self.laplacian, self.products = laplacian, 0
+
+    def __matmul__(self, F):
+        self.products += 1
+        return self.laplacian @ F
+
+
+@pytest.mark.parametrize(("accelerate", "still_moving", "settled"), [(True, 2 * 4, 1), (False, 4, 4)])
+def test_a_settled_client_takes_one_step_a_round(make_federation, accelerate, still_moving, settled):
+    hyper = Hyper(n_clusters=3, n_inner=4, accelerate=accelerate)
+    clients, server = open_all(make_federation(), hyper)
+
+    def steps_of_next_round():
+        message = downlinks(server, hyper)["a"]
+        client = clients["a"]
+        laplacian = Counted(client.graph.laplacian)
+        client_step(replace(client, graph=replace(client.graph, laplacian=laplacian)), message, hyper)
+        return laplacian.products - 1  # for the objective
+
+    server = rounds(clients, server, hyper, 2)
+    assert steps_of_next_round() == still_moving
+    server = rounds(clients, server, hyper, 300)
+    assert steps_of_next_round() == settled
+
+
 def test_a_rotation_with_a_message_is_a_client_turned_beforehand(make_federation, rng):
     hyper = Hyper(n_clusters=3)
     clients, server = open_all(make_federation(), hyper)

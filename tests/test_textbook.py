@@ -61,11 +61,17 @@ def w_step(X, F, Z, Y, omega, alpha, rho):
     return np.linalg.inv(c * X.T @ X + rho * np.eye(X.shape[1])) @ (c * X.T @ F + rho * Z - Y)
 
 
-def f_step(L, X, F, W, alpha, eta, n_inner):
-    """Eq. 14-16."""
+def f_step(L, X, F, W, alpha, eta, n_inner, still=0.0):
+    """Eq. 14-16; ends early where F hardly moves."""
     for _ in range(n_inner):
-        F = polar(F - eta * ((L + alpha * np.eye(len(L))) @ F - alpha * X @ W))
+        before, F = F, polar(F - eta * ((L + alpha * np.eye(len(L))) @ F - alpha * X @ W))
+        if far(before, F) < still:
+            break
     return F
+
+
+def far(before, F):
+    return np.linalg.norm(F - before) / np.linalg.norm(F)
 
 
 def scalar_prox(s, tau, p):
@@ -162,6 +168,7 @@ def textbook(
         X, relative = [data[cid] for cid in ids], False
     d = X[0].shape[1]
     tops = [min(2, np.ceil(8 * np.linalg.eigvalsh(each).max()) / 8) if accelerate else 2 for each in L]
+    still = 3e-4 if accelerate else 0.0
     Z, Y = np.zeros((d, k, m)), np.zeros((d, k, m))
     history = []
     for round_no in range(rounds):
@@ -169,7 +176,10 @@ def textbook(
         for t in range(m):
             for _ in range(2 if accelerate and round_no >= 2 else 1):
                 W[:, :, t] = w_step(X[t], F[t], Z[:, :, t], Y[:, :, t], omega[t], alpha, rho)
-                F[t] = f_step(L[t], X[t], F[t], W[:, :, t], alpha, 1 / (tops[t] + alpha), n_inner)
+                before = F[t]
+                F[t] = f_step(L[t], X[t], before, W[:, :, t], alpha, 1 / (tops[t] + alpha), n_inner, still)
+                if far(before, F[t]) < still:
+                    break
         R = [np.eye(k)] * m
         if align != "none" and round_no == 0:
             R = first_rotations(W)

@@ -52,7 +52,7 @@ from .kernels.consensus import (
     update_dual,
     weight_of_threshold,
 )
-from .kernels.embedding import largest_eigenvalue, spectral_start, update_embedding
+from .kernels.embedding import largest_eigenvalue, moved, spectral_start, update_embedding
 from .kernels.graph import Graph, association, build_graph, knn_affinity, normalized_laplacian
 from .kernels.objective import augmented_lagrangian, dot, global_objective, local_objective, local_terms, residuals
 from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
@@ -74,6 +74,7 @@ TRIAL_ROUNDS = 10  # with each beta
 FEW_ROWS = 100  # below, half of the clients have so few held back that three trials are made
 OVER_RELAXED = 1.8  # how far the consensus step looks past a client's model, seen from the consensus before
 SECOND_PASS_AFTER = 2  # rounds; which of several solutions is drawn near is decided in the first ones
+STILL = 3e-4  # share of its norm that an embedding has to move by for another step, or pass, in the same round
 CLEARLY = 0.9  # own centres are taken where rows are nearer to them than this part of the way to the common ones
 PHASES = ("moments", "rescale", "hello", "prepare", "round", "finish", "gather", "number", "score")
 
@@ -167,6 +168,14 @@ class Hyper:
                 'centers="common" needs the frame that all clients share: take align="loop" or "init" and '
                 'labels_from="projection"'
             )
+
+    @property
+    def still(self) -> float:
+        """The move of an embedding, as a share of its norm, below which a round takes no further step; 0: none is idle.
+
+        Never above `tol`, unless that is 0, which asks for all rounds and not for more exact ones.
+        """
+        return min(STILL, self.tol or STILL) if self.accelerate else 0.0
 
     @property
     def shares_centers(self) -> bool:
@@ -462,10 +471,13 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     rows, graph, factors, F = client.rows, client.graph, client.factors, client.F
     assert graph is not None and factors is not None and F is not None and message.guide is not None
     guide = like(message.guide, F)
+    alpha, eta, n_inner, still = hyper.alpha, client.eta, hyper.n_inner, hyper.still
     for _ in range(2 if hyper.accelerate and message.round_no > SECOND_PASS_AFTER else 1):
         W = update_projection(factors, F, guide)
-        target = rows @ W
-        F = update_embedding(graph.laplacian, F, target, alpha=hyper.alpha, eta=client.eta, n_inner=hyper.n_inner)
+        target, before = rows @ W, F
+        F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, still=still)
+        if moved(before, F) < still:
+            break
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
     F, W = contiguous(F), contiguous(W)

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,6 +11,7 @@ from fmtc.kernels.arrays import like, put, to_numpy
 from fmtc.kernels.embedding import (
     DENSE_BELOW,
     largest_eigenvalue,
+    moved,
     nearest_orthonormal,
     nystroem,
     spectral_start,
@@ -174,6 +177,20 @@ def test_f_step_without_steps_or_in_single_precision(problem):
     )
     assert single.dtype == np.float32
     assert_allclose(single, update_embedding(L, F, target, alpha=1, eta=None, n_inner=5), atol=1e-5)
+
+
+def test_f_steps_end_with_the_first_that_hardly_moves(problem):
+    L, F, target = problem
+    step = {"alpha": 1.0, "eta": None}
+    path = [F]
+    for _ in range(12):
+        path.append(update_embedding(L, path[-1], target, n_inner=1, **step))
+    moves = [np.linalg.norm(after - before) / 2 for before, after in pairwise(path)]  # of four columns: norm 2
+    assert_allclose([moved(*pair) for pair in pairwise(path)], moves, rtol=1e-12)
+    assert moves[3] > 1.01 * moves[4] > 1.02 * moves[5]
+    few = update_embedding(L, F, target, n_inner=12, still=(moves[3] + moves[4]) / 2, **step)
+    assert_array_equal(few, path[5])
+    assert_array_equal(update_embedding(L, F, target, n_inner=12, still=0.0, **step), path[12])
 
 
 # ------------------------------------------------------------------------------------------ the spectral start

@@ -40,7 +40,7 @@ def nearest_orthonormal(M: Array) -> Array:
 
 
 def update_embedding(
-    laplacian: Any, F: Array, target: Array, *, alpha: float, eta: float | None, n_inner: int
+    laplacian: Any, F: Array, target: Array, *, alpha: float, eta: float | None, n_inner: int, still: float = 0.0
 ) -> Array:
     """Lower Tr(FᵀLF) + alpha ||F - target||² over FᵀF = I by projected gradient steps (Eq. 14-16).
 
@@ -58,6 +58,8 @@ def update_embedding(
         Step size in the units of Eq. 15, which folds the 2 of Eq. 14 into it.
     n_inner : int
         Number of steps.
+    still : float
+        They end with the first that moves F by less, see `moved`.
 
     Returns
     -------
@@ -70,8 +72,16 @@ def update_embedding(
         step *= -eta
         step += (1 - eta * alpha) * F
         step += pull  # F less eta times the halved gradient L F + alpha (F - target) (Eq. 14, 15)
-        F = nearest_orthonormal(step)  # Eq. 16
+        before, F = F, nearest_orthonormal(step)  # Eq. 16
+        if still and moved(before, F) < still:
+            break
     return F
+
+
+def moved(before: Array, F: Array) -> float:
+    """How far an embedding went, as a share of its norm; both (n, k)."""
+    gap = F - before
+    return float(namespace(F).linalg.norm(gap)) / F.shape[1] ** 0.5
 
 
 def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 30) -> float:
