@@ -828,9 +828,13 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
 
     A client that did not answer keeps its last slice, and its rotation if one is on the way.
     """
-    slices = [uplinks[cid].W if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)]
-    precision = None if hyper.message_dtype is None else np.float64  # W came rounded, but sums keep all digits
-    W = np.stack([np.asarray(s, dtype=precision) for s in slices], axis=2)
+    slices = [
+        np.asarray(uplinks[cid].W) if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
+    ]
+    rounded = hyper.message_dtype is not None  # W came so, but sums keep all digits
+    W = np.empty(server.W.shape, np.float64 if rounded else np.result_type(*{s.dtype for s in slices}))
+    for b in blocks(W):
+        W[b] = np.moveaxis(np.array([s[b] for s in slices]), 0, 2)
     losses = server.losses.copy()
     for t, cid in enumerate(server.client_ids):
         if cid in uplinks:
@@ -838,12 +842,13 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
             losses[t] = np.nan if cut is None or misfit is None else local_objective(cut, misfit, hyper.alpha)
     rotations: Mapping[str, Array] = {cid: R for cid, R in server.rotations.items() if cid not in uplinks}
     present = [t for t, cid in enumerate(server.client_ids) if cid in uplinks]
+    among = slice(None) if len(present) == len(slices) else present
     answered = server.answered.copy()
     answered[present] = server.round_no + 1
     R = _rotations(server, W, present, hyper)
     if R is not None:
         for b in blocks(W):
-            W[b][:, :, present] = rotate(W[b].take(present, axis=2), R)
+            W[b][:, :, among] = rotate(W[b][:, :, among], R)
         turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
     beta, rho = server.beta, server.rho

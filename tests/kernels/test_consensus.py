@@ -547,12 +547,14 @@ def test_the_norm_of_a_large_matrix_is_an_upper_bound(rng, p):
     assert (exact**p).sum() * (1 + 1e-3) < value < 90 * ((T**2).sum() / 90) ** (p / 2) * (1 - 1e-3)
 
 
-@pytest.mark.parametrize("shape", [(30, 2, 7), (30, 4, 20), (3, 4, 5)])
+@pytest.mark.parametrize("shape", [(30, 2, 7), (30, 4, 20), (3, 4, 5), (600, 3, 250)])
 @pytest.mark.parametrize("large", [False, True])
-def test_leading_left_vectors(rng, monkeypatch, shape, large):
+@pytest.mark.parametrize("gap", [0.0, 5.0])  # without one, more and more of the last shape is looked at, then all of it
+def test_leading_left_vectors(rng, monkeypatch, shape, large, gap):
     d, k, _ = shape
     monkeypatch.setattr(consensus, "GRAM_UP_TO", 0 if large else 3000)
-    T = rng.normal(size=shape)
+    common = (rng.normal(size=(d, k)) * np.arange(1, k + 1))[:, :, None]
+    T = rng.normal(size=shape) + gap * common * rng.normal(size=shape[2])
     U, s, _ = np.linalg.svd(T.reshape(d, -1), full_matrices=False)
     found, r = leading_left(T, k), min(k, d)
     assert found.shape == (d, k)

@@ -77,7 +77,8 @@ def generalized_procrustes(W: Array, *, tol: float = 1e-8, max_iter: int = 200) 
 
 def rotate(W: Array, R: Array) -> Array:
     """Slice-wise W_t R_t; (d, k, m), (k, k, m) -> (d, k, m)."""
-    return namespace(W).einsum("dkm,kjm->djm", W, R)
+    xp = namespace(W)
+    return xp.moveaxis(xp.moveaxis(W, 2, 0) @ xp.moveaxis(R, 2, 0), 0, 2)
 
 
 def match_clusters(signatures: Sequence[Array]) -> list[Array]:

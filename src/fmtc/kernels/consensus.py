@@ -322,6 +322,8 @@ def _leading(T: Array, threshold: float | None = None, count: int = 1) -> tuple[
         if done or r == n:
             kept = r if threshold is None else max(found, 1)
             return xp.sqrt(squares[:kept])[None], (Q @ contiguous(X[:, :kept]))[None]
+        if 4 * r > n and not _large(T):  # by now all of AᵀA is cheaper
+            return _spectrum(T, lambda s: _shrinkage_in_doubt(s, s[:, count - 1]))
         if 2 * found > width:
             GV, width = xp.concatenate([GV, random(width)], axis=1), 2 * width
         V = orthonormal(GV[:, : n - r], Q)
@@ -344,7 +346,8 @@ def leading_left(T: Array, count: int) -> Array:
     xp, d = namespace(T), T.shape[0]
     A = _slices_of(T, "subspace")
     r = min(count, A.shape[1])
-    s, V = _leading(A, count=r) if _large(A) else _spectrum(A, lambda s: _shrinkage_in_doubt(s, s[:, r - 1]))
+    few = _large(A) or 8 * max(WIDTH, 2 * r) <= A.shape[1]
+    s, V = _leading(A, count=r) if few else _spectrum(A, lambda s: _shrinkage_in_doubt(s, s[:, r - 1]))
     s, V = s[0, :r], V[0, :, :r]
     if A.shape[0] == d:
         Us = xp.concatenate([double(A[block])[:, :, 0] @ V for block in blocks(A, least=HIGH)], axis=0)
