@@ -268,6 +268,38 @@ def test_the_local_objective_falls_within_a_client_step(make_federation):
             server, _ = server_step(server, uplinks, hyper)
 
 
+@pytest.mark.parametrize(
+    "setting", [{}, {"coupling": "subspace"}, {"beta": 0.0}, {"message_dtype": "float32"}], ids=str
+)
+def test_a_server_that_reuses_its_stacks_comes_to_the_same(make_federation, setting):
+    hyper = Hyper(n_clusters=3, **setting)
+    clients, server = open_all(make_federation(), hyper)
+    for round_no in range(5):
+        uplinks = exchange(clients, downlinks(server, hyper), hyper)
+        if round_no == 3:
+            del uplinks["b"]  # keeps its slice
+        given = replace(server, **{name: getattr(server, name).copy() for name in ("W", "Z", "Y")})
+        pure, report = server_step(server, uplinks, hyper)
+        for name in ("W", "Z", "Y"):
+            assert_array_equal(getattr(server, name), getattr(given, name))
+        reused, other = server_step(given, uplinks, hyper, reuse=True)
+        assert report == other
+        for name in ("W", "Z", "Y"):
+            assert_array_equal(getattr(reused, name), getattr(pure, name))
+        taken_over = [np.shares_memory(getattr(reused, name), getattr(given, name)) for name in ("W", "Y", "Z")]
+        assert taken_over == [True, True, False]
+        server = reused
+
+
+def test_the_first_stack_of_a_server_is_not_written_to(make_federation):
+    hyper = Hyper(n_clusters=3)
+    clients, server = open_all(make_federation(), hyper)
+    assert server.W is server.Z is server.Y
+    after, _ = server_step(server, exchange(clients, downlinks(server, hyper), hyper), hyper, reuse=True)
+    assert not server.W.any()
+    assert after.W is not after.Y
+
+
 class Counted:
     """A Laplacian that counts the products taken with it."""
 

@@ -756,6 +756,8 @@ def _client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -
 
 def without_clients(server: ServerState, absent: set[str]) -> ServerState:
     """The server of the remaining clients, before the first round; weights stay as agreed."""
+    if absent.isdisjoint(server.client_ids):
+        return server  # no copies of what is still one stack of zeros
     stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
     return replace(
         server,
@@ -823,16 +825,21 @@ def downlinks(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
     }
 
 
-def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper) -> tuple[ServerState, RoundReport]:
+def server_step(
+    server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper, *, reuse: bool = False
+) -> tuple[ServerState, RoundReport]:
     """Stack the W, align them, shrink towards a common structure (Eq. 18), dual step (Eq. 19).
 
-    A client that did not answer keeps its last slice, and its rotation if one is on the way.
+    A client that did not answer keeps its last slice, and its rotation if one is on the way. With `reuse` the
+    given state is used up: its stacks become those of the next one, unless they are the one that all are at first.
     """
     slices = [
         np.asarray(uplinks[cid].W) if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
     ]
     rounded = hyper.message_dtype is not None  # W came so, but sums keep all digits
-    W = np.empty(server.W.shape, np.float64 if rounded else np.result_type(*{s.dtype for s in slices}))
+    dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
+    reuse = reuse and server.W is not server.Y and server.W.dtype == dtype and server.W.flags.writeable
+    W = server.W if reuse else np.empty(server.W.shape, dtype)
     for b in blocks(W):
         W[b] = np.moveaxis(np.array([s[b] for s in slices]), 0, 2)
     losses = server.losses.copy()
@@ -860,13 +867,13 @@ def server_step(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper
     def ahead(b: slice) -> Array:  # docs/paper.md#rounds
         return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
 
-    Y = np.empty_like(W)  # by blocks of features, and no fourth stack: first T = W + Y/rho, then the new dual
+    Y = server.Y if reuse else np.empty_like(W)  # by blocks of features, and no more stacks: first T, then the new dual
     for b in blocks(W):
         Y[b] = ahead(b) + server.Y[b] / rho
     Z, s, weight = prox_and_values(Y, beta / rho, p, coupling)
     Z = Z.copy() if Z is Y else np.ascontiguousarray(Z)
     for b in blocks(W):
-        Y[b] = update_dual(server.Y[b], ahead(b), Z[b], rho)
+        Y[b] = update_dual(0, Y[b], Z[b], rho)  # the old dual is in T
     primal, dual = residuals(W, Z, server.Z, Y, rho)
     report = RoundReport(
         objective=global_objective(losses, server.omega, W, beta=beta, p=p, coupling=coupling),

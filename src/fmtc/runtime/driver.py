@@ -257,7 +257,7 @@ def run(
         if server.round_no == 0:
             server = without_clients(server, set(replies.failures))
         with one_thread("blas"):
-            server, report = server_step(server, replies.uplinks, hyper)
+            server, report = server_step(server, replies.uplinks, hyper, reuse=True)
         record = RoundRecord(
             server.round_no,
             **asdict(report),
