@@ -67,23 +67,20 @@ class LocalTransport:
     def exchange(self, messages: Mapping[str, Any]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
-        workers = effective_n_jobs(self.n_jobs)
-        searching = "prepare" in phases and (workers == 1 or len(messages) < workers)
-        with one_thread("blas"):
-            if searching and self.device == HOST:
-                answers = [self._ask(cid, message) for cid, message in messages.items()]
-            elif self.device != HOST or phases & {"moments", "rescale", "hello"}:
-                answers = [self._ask_with_one_thread(cid, message) for cid, message in messages.items()]
-            else:
-                with ThreadPoolExecutor(min(workers, len(messages))) as pool:
-                    answers = list(pool.map(self._ask_with_one_thread, messages, messages.values()))
+        cores = effective_n_jobs(self.n_jobs)
+        searching = "prepare" in phases and self.device == HOST and (cores == 1 or len(messages) < cores)
+        ask = self._ask if searching else self._ask_with_one_thread
+        alone = searching or self.device != HOST or phases & {"moments", "rescale", "hello"}
+        workers = 1 if alone else min(cores, len(messages))
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
-        for cid, answer in zip(messages, answers, strict=True):
-            if isinstance(answer, Exception):
-                replies.failures[cid] = answer
-            else:
-                self.clients[cid], replies.uplinks[cid] = answer
-                replies.bytes_up += nbytes(replies.uplinks[cid])
+        with one_thread("blas"), ThreadPoolExecutor(workers) as pool:
+            each = pool.map if workers > 1 else map  # a thread of its own would take memory of its own
+            for cid, answer in zip(messages, each(ask, messages, messages.values()), strict=True):
+                if isinstance(answer, Exception):
+                    replies.failures[cid] = answer
+                else:
+                    self.clients[cid], replies.uplinks[cid] = answer
+                    replies.bytes_up += nbytes(replies.uplinks[cid])
         return replies
 
     def _ask(self, cid: str, message: Any) -> tuple[Any, Any] | Exception:
