@@ -31,7 +31,9 @@ def unit_centers(E: Array, k: int, n_init: int, seed: int) -> Array:
     n = len(E)
     size = min(n, max(SAMPLE, 40 * k))
     some = to_numpy(E if size == n else E[np.sort(np.random.default_rng(seed).choice(n, size, replace=False))])
-    _, first = np.unique(some.round(np.finfo(some.dtype).precision - 3), axis=0, return_index=True)  # up to rounding
+    first = _different(some[: 4 * k])
+    if len(first) <= k:  # few rows tell that there are enough; that there are not, all
+        first = _different(some)
     if len(first) == 0:
         return like(np.eye(k, E.shape[1]), E)
     if len(first) <= k:
@@ -40,6 +42,11 @@ def unit_centers(E: Array, k: int, n_init: int, seed: int) -> Array:
     if size < n:
         centers = _lloyd(E, centers)
     return centers / norms(centers)
+
+
+def _different(E: np.ndarray) -> np.ndarray:
+    """Where each row that differs from the others, up to rounding, comes first; (n, k) -> (at most n,)."""
+    return np.unique(E.round(np.finfo(E.dtype).precision - 3), axis=0, return_index=True)[1]
 
 
 def _lloyd(E: Array, centers: Array) -> Array:

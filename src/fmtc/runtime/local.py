@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +71,13 @@ class LocalTransport:
         phases = {message.phase for message in messages.values()}
         cores = effective_n_jobs(self.n_jobs)
         searching = "prepare" in phases and self.device == HOST and (cores == 1 or len(messages) < cores)
-        ask = self._ask if searching else self._ask_with_one_thread
         alone = searching or self.device != HOST or phases & {"moments", "rescale", "hello"}
         workers = 1 if alone else min(cores, len(messages))
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
-        with one_thread("blas"), ThreadPoolExecutor(workers) as pool:
+        calm = partial(one_thread, "openmp")  # counted per thread, so set in each
+        with one_thread("blas"), nullcontext() if searching else calm(), ThreadPoolExecutor(workers, "", calm) as pool:
             each = pool.map if workers > 1 else map  # a thread of its own would take memory of its own
-            for cid, answer in zip(messages, each(ask, messages, messages.values()), strict=True):
+            for cid, answer in zip(messages, each(self._ask, messages, messages.values()), strict=True):
                 if isinstance(answer, Exception):
                     replies.failures[cid] = answer
                 else:
@@ -88,10 +90,6 @@ class LocalTransport:
             return self.client_reply(self.clients[cid], message, self.hyper)
         except Exception as error:  # the driver decides whether the run can go on without this client
             return error
-
-    def _ask_with_one_thread(self, cid: str, message: Any) -> tuple[Any, Any] | Exception:
-        with one_thread("openmp"):  # counted per thread, so set in this one
-            return self._ask(cid, message)
 
     def save_clients(self, folder: Path) -> None:
         """What each client needs to go on from its last round, in one file per client."""
