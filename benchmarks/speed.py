@@ -115,16 +115,47 @@ def transcription_ratio(n: int = 3_000) -> dict[str, float]:
     return {"literal, seconds": literal, "FMTC, seconds": ours, "literal / FMTC": literal / ours}
 
 
-def thread_ratio(n: int = 20_000) -> dict[str, float]:
-    """Rounds of two clients by one thread and by two."""
+def thread_ratio(n: int = 20_000, turns: int = 7) -> dict[str, float]:
+    """Rounds of two clients by one thread and by two, in turn, and what the machine gives two processes at most.
+
+    The processes have nothing in common but the machine, and take products of a sparse matrix, as rounds mostly do.
+    """
     data = {name: X for name, X in silos(n).items() if name in ("client0", "client1")}
 
     def in_rounds(jobs: int) -> float:
         model = FMTC(K, max_iter=20, tol=0, random_state=0, n_jobs=jobs, n_neighbors=10).fit(data)
         return sum(record.seconds for record in model.history_)
 
-    one, two = (min(in_rounds(jobs) for _ in range(3)) for jobs in (1, 2))
-    return {"one thread, seconds": one, "two threads, seconds": two, "one / two": one / two}
+    pairs = [(in_rounds(1), in_rounds(2)) for _ in range(turns)]
+    one, two = np.median(pairs, axis=0)
+    apart = [(products(1), products(2)) for _ in range(turns)]
+    return {
+        "one thread, seconds": one,
+        "two threads, seconds": two,
+        "one / two": one / two,
+        "two processes that share nothing": 2 * float(np.divide(*np.median(apart, axis=0))),
+    }
+
+
+def products(processes: int) -> float:
+    """Seconds of 200 products of a sparse matrix with ten columns, in so many processes at once; the slowest counts."""
+    code = (
+        "import sys, time; import numpy as np, scipy.sparse as sp; rng = np.random.default_rng(0)\n"
+        "L = sp.random_array((20_000, 20_000), density=17 / 20_000, format='csr', rng=rng)\n"
+        "F = rng.normal(size=(20_000, 10)); print(flush=True); sys.stdin.readline(); t = time.perf_counter()\n"
+        "for _ in range(200): L @ F\n"
+        "print(time.perf_counter() - t)"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(processes)
+    ]
+    for each in started:
+        each.stdout.readline()  # ready
+    for each in started:
+        each.stdin.write("\n")
+        each.stdin.flush()
+    return max(float(each.communicate()[0]) for each in started)
 
 
 def import_seconds() -> dict[str, float]:
@@ -185,25 +216,36 @@ def peak_memory(n: int) -> int:
     return int(done.stdout)
 
 
-def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    warnings.simplefilter("ignore")  # of graphs that fall apart, scikit-learn's among them
-    memory = {}
+def memory() -> dict[str, float]:
+    """What a fit adds to a process, and as a share of a matrix that it does not make."""
+    found = {}
     for n in (10_000, 20_000, 40_000):
         added = peak_memory(n)
-        memory[f"{n} rows: bytes added"] = added
-        memory[f"{n} rows: share of one dense n x n matrix"] = added / (8 * n * n)
-    spreads = (("far apart", 6.0), ("touching", 10.0), ("overlapping", 12.0))
-    found = {
-        "fit": {name: fit_ratio(ROWS, spread, 1 + (spread < 8)) for name, spread in spreads},
-        "fit of 20,000 rows each": {name: fit_ratio(4 * ROWS, spread, 1) for name, spread in spreads[:2]},
-        "literal transcription, 3,000 rows each": transcription_ratio(),
-        "threads": thread_ratio(),
-        "predict": predict_ratio(),
-        "memory": memory,
-        "import, seconds": import_seconds(),
-        "onnx": onnx_bytes(),
-    }
+        found[f"{n} rows: bytes added"] = added
+        found[f"{n} rows: share of one dense n x n matrix"] = added / (8 * n * n)
+    return found
+
+
+SPREADS = (("far apart", 6.0), ("touching", 10.0), ("overlapping", 12.0))
+PARTS: dict[str, Callable[[], dict]] = {
+    "memory": memory,  # first: a process starts with the largest memory of the one that started it
+    "fit": lambda: {name: fit_ratio(ROWS, spread, 1 + 2 * (spread < 8)) for name, spread in SPREADS},
+    "fit of 20,000 rows each": lambda: {name: fit_ratio(4 * ROWS, spread, 1) for name, spread in SPREADS[:2]},
+    "literal transcription, 3,000 rows each": transcription_ratio,
+    "threads": thread_ratio,
+    "predict": predict_ratio,
+    "import, seconds": import_seconds,
+    "onnx": onnx_bytes,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part anew, the others as they were")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")  # of graphs that fall apart, scikit-learn's among them
+    found = json.loads(RESULTS.read_text()) if given.only else {}
+    found |= {name: work() for name, work in PARTS.items() if name in (given.only or PARTS)}
     print(json.dumps(found, indent=1))
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")

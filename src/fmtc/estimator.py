@@ -545,10 +545,10 @@ def estimate_memory(
     pairs = n * resolve_neighbors(n_neighbors, n)
     laplacian = (1.75 * pairs + n) * (size + 4)
     found = pairs * (size + 8)
-    search = found + (n * (8 * d + 280) + pairs * 9 if n > EXACT_UP_TO else pairs * size)
+    search = found + (n * (8 * d + 150) + pairs * 9 if n > EXACT_UP_TO else pairs * size)
     joining = pairs * (4.6 * (size + 4) + size)
-    start = laplacian + 6 * n * (k + max(4, k // 2)) * 8
-    rounds = laplacian + 6 * n * k * size
+    start = laplacian + 5 * n * (k + max(4, k // 2)) * 8
+    rounds = laplacian + 7 * n * k * size
     kept = laplacian + n * (size * (d + k) + 8)  # of a client at rest: rows, embedding, labels
     working = max(search, joining, 2.2 * laplacian, start, rounds) - laplacian
     return int(n_clients * kept + working)

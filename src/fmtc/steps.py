@@ -470,6 +470,7 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     client = _turn(client, message.rotation)
     rows, graph, factors, F = client.rows, client.graph, client.factors, client.F
     assert graph is not None and factors is not None and F is not None and message.guide is not None
+    client = replace(client, F=None)  # to be let go of as soon as there is another
     guide = like(message.guide, F)
     alpha, eta, n_inner, still = hyper.alpha, client.eta, hyper.n_inner, hyper.still
     for _ in range(2 if hyper.accelerate and message.round_no > SECOND_PASS_AFTER else 1):

@@ -180,10 +180,10 @@ def _largest_eigenvectors(apply: Any, U: Array, k: int, eps: float, rng: np.rand
     its null space.
     """
     n = U.shape[0]
-    start = _noise(rng, (n, min(k + max(4, k // 2), n)), U)  # some columns more than asked for
-    if n <= DENSE_BELOW or start.shape[1] > n // 5:
+    columns = min(k + max(4, k // 2), n)  # some more than asked for
+    if n <= DENSE_BELOW or columns > n // 5:
         return like(np.linalg.eigh(to_numpy(apply(like(np.eye(n), U))))[1][:, : -k - 1 : -1].copy(), U)
-    V, residual = _filtered_subspace(apply, start, k, max(AIM, 8 * eps))
+    V, residual = _filtered_subspace(apply, _noise(rng, (n, columns), U), k, max(AIM, 8 * eps))
     if residual > RESIDUAL:
         warnings.warn(
             f"the eigen-solver did not reach a residual of {RESIDUAL:g} on a graph of {n} rows (best: {residual:.1e}); "
@@ -214,11 +214,13 @@ def _filtered_subspace(apply: Any, start: Array, k: int, aim: float) -> tuple[Ar
     """
     xp = namespace(start)
     V, lam = _ritz(apply, nearest_orthonormal(start))
+    del start  # what is not needed any more goes, here and below: these blocks are the most that a fit has at a time
     for turn in range(MAX_FILTERS):
         centre = 0.5 * float(lam[-1])  # [0, 2 centre] goes to [-1, 1]
         before, now = V, apply(V)
+        del V
         now /= centre
-        now -= V
+        now -= before
         for _ in range(min(8 * 2 ** (turn // 2), MAX_DEGREE) - 1):
             after = apply(now)
             after *= 2 / centre

@@ -19,8 +19,8 @@ from .arrays import Array, cast, double, is_tensor, namespace, precision
 EXACT_UP_TO = 50_000  # rows; beyond, the graph of a search (HNSW) is cheaper than all distances
 RECALL = 0.99  # share of the nearest rows that the search has to find, measured on rows drawn from the data
 MEASURED_ON = 200  # rows
-BUILD, WORTH, PILOT = 36_000, 700, 8  # a search pays with so many rows, and so many more for each candidate
-LINKS, WIDTH = 32, 60  # of the search's graph: links of each row, candidates while it is built
+BUILD, WORTH, PILOT = 30_000, 300, 8  # a search pays with so many rows, and so many more for each candidate
+LINKS, WIDTH = 16, 40  # of the search's graph: links of each row, candidates while it is built
 SPARSE_MEMORY = 8  # MiB of distances at a time: they stay in the cache
 GROUP = 32  # columns of a tile that are looked at through their maximum
 MORE = 32  # candidates than neighbours
@@ -74,12 +74,13 @@ def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     """
     n = X.shape[0]
     limit = (n - BUILD) // WORTH
-    rows = np.ascontiguousarray(X - X.mean(axis=0), dtype=np.float32)
+    rows = np.subtract(X, X.mean(axis=0), out=np.empty(X.shape, np.float32), casting="same_kind")
     for some in (np.ascontiguousarray(rows[::PILOT]), rows):
         index = _search_graph(some)
         if not _widened(index, some, k, limit):
             return None
     neighbor = index.search(rows, k + 1)[1]
+    del rows, some, index
     if (neighbor < 0).any():  # a part of the graph that is smaller than that
         return None
     itself = neighbor == np.arange(n)[:, None]
@@ -120,7 +121,7 @@ def _widened(index: Any, rows: np.ndarray, k: int, limit: int) -> bool:
 
 def _distances(X: Array, neighbor: Array, rows: Array) -> Array:
     """Distance of each of these rows to each of its neighbours, from differences; (rows, k)."""
-    xp, step = namespace(X), max(1, _tile(X) // 8 // (neighbor.shape[1] * X.shape[1]))
+    xp, step = namespace(X), max(1, _tile(X) // 32 // (neighbor.shape[1] * X.shape[1]))
     blocks = []
     for begin in range(0, len(rows), step):
         part = slice(begin, begin + step)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +55,8 @@ class LocalTransport:
     ):
         self.hyper = hyper
         self.n_jobs = n_jobs
+        self.cores = effective_n_jobs(n_jobs)
+        self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time
         self.client_reply = client_reply
         where = {} if device == HOST else {"device": device}
@@ -69,14 +70,11 @@ class LocalTransport:
     def exchange(self, messages: Mapping[str, Any]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
         phases = {message.phase for message in messages.values()}
-        cores = effective_n_jobs(self.n_jobs)
-        searching = "prepare" in phases and self.device == HOST and (cores == 1 or len(messages) < cores)
-        alone = searching or self.device != HOST or phases & {"moments", "rescale", "hello"}
-        workers = 1 if alone else min(cores, len(messages))
+        searching = "prepare" in phases and self.device == HOST and (self.cores == 1 or len(messages) < self.cores)
+        alone = self.cores == 1 or searching or self.device != HOST or phases & {"moments", "rescale", "hello"}
+        each = map if alone else self.pool.map
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
-        calm = partial(one_thread, "openmp")  # counted per thread, so set in each
-        with one_thread("blas"), nullcontext() if searching else calm(), ThreadPoolExecutor(workers, "", calm) as pool:
-            each = pool.map if workers > 1 else map  # a thread of its own would take memory of its own
+        with one_thread("blas"), _calm() if alone and not searching else nullcontext():
             for cid, answer in zip(messages, each(self._ask, messages, messages.values()), strict=True):
                 if isinstance(answer, Exception):
                     replies.failures[cid] = answer
@@ -103,3 +101,8 @@ class LocalTransport:
         names = file_names(self.clients)
         for cid in client_ids:
             self.clients[cid] = read_client(folder / f"{names[cid]}.safetensors", self.clients[cid])
+
+
+def _calm() -> AbstractContextManager[Any]:
+    """One thread for OpenMP in this thread, which is where it is counted."""
+    return one_thread("openmp")
