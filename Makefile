@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-torch test-federation test-browser lint docs bench clean
+.PHONY: help demo test coverage test-torch test-federation test-browser lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -27,8 +27,11 @@ $(VENV)/torch.stamp: $(VENV)/dev.stamp
 demo: $(VENV)/demo.stamp ## a federation of silos, clustered before your eyes; table and picture in demo/
 	$(BIN)/fmtc demo --out demo --force
 
-test: $(VENV)/dev.stamp ## all tests, with coverage
-	$(BIN)/python -m pytest --numprocesses=auto --cov --cov-report=term --cov-fail-under=95 $(ARGS)
+test: $(VENV)/dev.stamp ## all tests but those below
+	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
+
+coverage: ARGS += --cov --cov-report=term --cov-fail-under=95
+coverage: test ## the same tests, and how much of the code they run: 95 % at least
 
 test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
 	$(BIN)/python -m pytest tests -m torch -q $(ARGS)
