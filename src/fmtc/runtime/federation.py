@@ -537,7 +537,8 @@ class Coordinator:
     def present(self) -> set[str]:
         """Silos that gave a sign of life lately."""
         now = time.time()
-        seen = {c.name: c.last_connect_time for c in self._ask(lambda: self.session.get_system_info()).client_info}
+        found = self._ask(lambda: self.session.get_system_info(), tries=2)
+        seen = {c.name: c.last_connect_time for c in found.client_info}
         sites = self.kit.plan.sites
         return {silo for silo, site in sites.items() if now - seen.get(site, 0) < self.kit.plan.lost_after}
 
@@ -547,7 +548,7 @@ class Coordinator:
 
     def status(self, job_id: str) -> str:
         """FLARE's word for how a job is doing."""
-        return str(self._ask(lambda: self.session.get_job_meta(job_id))["status"])
+        return str(self._ask(lambda: self.session.get_job_meta(job_id), tries=2)["status"])
 
     def abort(self, job_id: str) -> None:
         """End a job and wait until it has."""
@@ -557,14 +558,18 @@ class Coordinator:
             while time.monotonic() < end and not self.status(job_id).startswith("FINISHED"):
                 time.sleep(0.3)
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
-        if self.server is None or not self.server.alive or self.session is None:
-            raise ServerLostError("the server process is gone")
-        try:
-            with quiet():
-                return question()
-        except Exception as error:
-            raise ServerLostError(f"{type(error).__name__}: {error}") from error
+    def _ask(self, question: Callable[[], Any], tries: int = 1) -> Any:
+        """The server's answer; a question that changes nothing may be asked again, of a server that is just busy."""
+        for left in reversed(range(tries)):
+            if self.server is None or not self.server.alive or self.session is None:
+                raise ServerLostError("the server process is gone")
+            try:
+                with quiet():
+                    return question()
+            except Exception as error:
+                if left == 0:
+                    raise ServerLostError(f"{type(error).__name__}: {error}") from error
+                time.sleep(1.0)
 
 
 def _check_port(port: int) -> None:
