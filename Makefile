@@ -34,7 +34,7 @@ coverage: ARGS += --cov --cov-report=term --cov-fail-under=95
 coverage: test ## the same tests, and how much of the code they run: 95 % at least
 
 test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
-	$(BIN)/python -m pytest tests -m torch -q $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m torch --numprocesses=auto -q $(ARGS)
 
 test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
 	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)

@@ -52,6 +52,7 @@ def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
     assert none_left(tmp_path)
 
 
+@pytest.mark.federation
 def test_a_silo_that_is_killed_costs_time_and_nothing_else(tmp_path):
     data = silo_rows()
     for cid, X in data.items():
