@@ -477,7 +477,7 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
         W = update_projection(factors, F, guide)
         target, before = rows @ W, F
         F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, still=still)
-        if moved(before, F) < still:
+        if still and moved(before, F) < still:
             break
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
