@@ -11,6 +11,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 from fmtc import FMTC, steps
+from fmtc.kernels import graph
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.centers import distance, distance_left_out
 from fmtc.kernels.consensus import singular_values
@@ -300,11 +301,30 @@ def test_the_first_stack_of_a_server_is_not_written_to(make_federation):
     assert after.W is not after.Y
 
 
+@pytest.mark.parametrize("accelerate", [True, False])
+def test_a_client_whose_graph_is_in_another_order_takes_the_same_steps(make_federation, monkeypatch, accelerate):
+    hyper = Hyper(n_clusters=3, accelerate=accelerate)
+    ends = []
+    for order_from in (10**9, 1):
+        monkeypatch.setattr(graph, "ORDER_FROM", order_from)
+        clients, server = open_all(make_federation(), hyper)
+        server = rounds(clients, server, hyper, 5)
+        ends.append((clients, server, exchange(clients, downlinks(server, hyper), hyper)))
+    (clients, server, answers), (ordered, other, others) = ends
+    assert_allclose(other.W, server.W, atol=1e-8)
+    for cid in clients:
+        assert clients[cid].graph.order is None
+        assert (np.diff(ordered[cid].graph.order) != 1).any()
+        assert_allclose(ordered[cid].F, clients[cid].F, atol=1e-8)
+        assert_allclose(others[cid].W, answers[cid].W, atol=1e-8)
+        assert_allclose((others[cid].cut, others[cid].misfit), (answers[cid].cut, answers[cid].misfit), rtol=1e-8)
+
+
 class Counted:
     """A Laplacian that counts the products taken with it."""
 
     def __init__(self, laplacian):
-        self.laplacian, self.products = laplacian, 0
+        self.laplacian, self.products, self.dtype = laplacian, 0, laplacian.dtype
 
     def __matmul__(self, F):
         self.products += 1

@@ -471,17 +471,17 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     rows, graph, factors, F = client.rows, client.graph, client.factors, client.F
     assert graph is not None and factors is not None and F is not None and message.guide is not None
     client = replace(client, F=None)  # to be let go of as soon as there is another
-    guide = like(message.guide, F)
+    guide, F = like(message.guide, F), graph.arranged(F)
     alpha, eta, n_inner, still = hyper.alpha, client.eta, hyper.n_inner, hyper.still
     for _ in range(2 if hyper.accelerate and message.round_no > SECOND_PASS_AFTER else 1):
-        W = update_projection(factors, F, guide)
-        target, before = rows @ W, F
+        W = update_projection(factors, graph.as_they_came(F), guide)
+        target, before = graph.arranged(rows @ W), F
         F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, still=still)
         if still and moved(before, F) < still:
             break
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
-    F, W = contiguous(F), contiguous(W)
+    F, W = contiguous(graph.as_they_came(F)), contiguous(W)
     client = replace(client, F=F, W=W, round_no=message.round_no)
     return client, Uplink(W=_to_send(to_numpy(W), hyper), cut=cut, misfit=misfit)
 

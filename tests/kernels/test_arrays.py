@@ -2,17 +2,22 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fmtc.kernels import arrays
 from fmtc.kernels.arrays import (
+    Striped,
+    affine,
     beside,
     cast,
     check_device,
     contiguous,
+    cores,
     csr,
     double,
     is_tensor,
@@ -247,3 +252,51 @@ def test_sparse_rows_multiply_alike(torch, rng, dtype):
 def test_a_device_that_holds_tensors_and_cannot_compute_is_refused():
     with pytest.raises(ValueError, match=r"device='meta' cannot be used .* sees no GPU"):
         check_device("meta")
+
+
+@pytest.fixture
+def sparse(rng, monkeypatch):
+    """A sparse matrix in 12 strips, the last a short one."""
+    monkeypatch.setattr(arrays, "STRIP", 9)
+    return sp.random_array((105, 105), density=0.1, rng=rng, format="csr")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("number", [None, 1, 2, 3, 40])
+def test_strips_are_the_whole(rng, sparse, dtype, number):
+    A, V, B = sparse.astype(dtype), rng.normal(size=(105, 4)).astype(dtype), rng.normal(size=(105, 4)).astype(dtype)
+    expected = -0.3 * (sparse.toarray() @ V) + 1.7 * V + B
+    calls = []
+
+    def plus(rows):
+        calls.append(rows)
+        return B[rows]
+
+    with cores(number) if number else nullcontext():
+        found = affine(Striped(A), V, -0.3, 1.7, plus)
+    assert found.dtype == dtype
+    assert_allclose(
+        found, expected, rtol=1e-12 if dtype == "float64" else 1e-4, atol=1e-12 if dtype == "float64" else 1e-5
+    )
+    assert sorted(rows.start for rows in calls) == list(range(0, 105, 9))
+    assert_array_equal(found, affine(A, V, -0.3, 1.7, lambda rows: B[rows]))  # bit by bit, whoever computes
+    assert_array_equal(affine(Striped(A), V[:, :1]), A @ V[:, :1])
+
+
+def test_strips_in_single_precision_of_rows_in_double(rng, sparse):
+    A, V = sparse.astype(np.float32), rng.normal(size=(105, 4))
+    for matrix in (A, Striped(A)):
+        found = affine(matrix, V, 1.0, 1e9)
+        assert found.dtype == np.float64
+        assert_array_equal(found, (A @ V.astype(np.float32)).astype(np.float64) + 1e9 * V)
+
+
+def test_what_goes_wrong_on_another_core_is_told(rng, sparse):
+    def plus(rows):
+        if rows.start == 9:  # the second strip is the second core's
+            raise FloatingPointError("of a strip")
+        return 0.0
+
+    with cores(2), pytest.raises(FloatingPointError, match="of a strip"):
+        affine(Striped(sparse), rng.normal(size=(105, 2)), plus=plus)
+    assert arrays._helpers.get() is None

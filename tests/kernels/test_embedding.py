@@ -7,6 +7,7 @@ from scipy.sparse.linalg import eigsh
 from sklearn.exceptions import ConvergenceWarning
 
 from fmtc.kernels import embedding
+from fmtc.kernels import graph as graphs
 from fmtc.kernels.arrays import like, put, to_numpy
 from fmtc.kernels.embedding import (
     DENSE_BELOW,
@@ -415,3 +416,16 @@ def test_nystroem_in_single_precision(rng):
     single = nystroem(*(each.astype(np.float32) for each in (A, graph.degree, F, lam)))
     assert single.dtype == np.float32
     assert_allclose(single, F, atol=1e-5)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_rows_of_a_start_are_the_clients_own_in_any_order_of_the_graph(rng, monkeypatch, parts):
+    X = rng.normal(size=(700, 3)) + 40 * (np.arange(700) % parts)[:, None]
+    graph = build_graph(X, 10)
+    monkeypatch.setattr(graphs, "ORDER_FROM", 1)
+    ordered = build_graph(X, 10)
+    assert (np.diff(ordered.order) != 1).any()
+    F, G = (spectral_start(each, 4, np.random.default_rng(0)) for each in (graph, ordered))
+    assert_allclose(G, F, atol=1e-6)
+    top, same = (largest_eigenvalue(each.laplacian, np.random.default_rng(0)) for each in (graph, ordered))
+    assert top == same

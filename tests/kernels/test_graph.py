@@ -5,6 +5,9 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
+from fmtc.kernels import arrays
+from fmtc.kernels import graph as graphs
+from fmtc.kernels.arrays import Striped, affine
 from fmtc.kernels.graph import (
     MIN_WEIGHT,
     association,
@@ -398,3 +401,35 @@ def test_components_of_a_long_chain_of_tensors(tensor, rng, n):
     assert_array_equal(graph.component.numpy(), same.component)
     assert_allclose(graph.laplacian.to_dense().numpy(), same.laplacian.toarray(), rtol=1e-14)
     assert len(graph.component_sizes) == (2 if n > 3 else 1)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_graphs_of_many_rows_are_in_an_order_of_their_own(rng, monkeypatch, sparse):
+    place = rng.permutation(300)
+    X = np.stack([np.cos(place / 48), np.sin(place / 48)], axis=1) + rng.normal(size=(300, 2)) / 100
+    X = sp.csr_array(X) if sparse else X
+    graph = build_graph(X, 6, one_sided=0.25)
+    monkeypatch.setattr(graphs, "ORDER_FROM", 300)
+    monkeypatch.setattr(arrays, "STRIP", 70)
+    other = build_graph(X, 6, one_sided=0.25)
+    F = rng.normal(size=(300, 4))
+    assert graph.order is None
+    assert graph.arranged(F) is graph.as_they_came(F) is F
+    assert_array_equal(np.sort(other.order), np.arange(300))
+    assert_array_equal(other.arranged(F), F[other.order])
+    assert_array_equal(other.as_they_came(other.arranged(F)), F)
+    assert_allclose(other.degree, graph.degree[other.order], rtol=1e-12)
+    assert_array_equal(other.component, graph.component[other.order])
+    assert isinstance(other.laplacian, Striped)
+    assert_allclose(other.as_they_came(affine(other.laplacian, other.arranged(F))), graph.laplacian @ F, atol=1e-12)
+
+    def bandwidth(L):
+        row, column = L.nonzero()
+        return np.abs(row - column).max()
+
+    assert bandwidth(sp.vstack([part for _, part in other.laplacian.strips])) < 30 < 250 < bandwidth(graph.laplacian)
+
+
+def test_few_rows_stay_as_they_came(rng, monkeypatch):
+    monkeypatch.setattr(graphs, "ORDER_FROM", 61)
+    assert build_graph(rng.normal(size=(60, 3)), 5).order is None

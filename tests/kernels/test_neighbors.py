@@ -159,10 +159,25 @@ def test_a_row_that_does_not_find_itself_keeps_its_nearest(rng, many, monkeypatc
             return distance[:, :-1], neighbor[:, :-1]
 
     monkeypatch.setattr(faiss, "IndexHNSWFlat", Blind)
+    monkeypatch.setattr(neighbors, "_side_by_side", lambda X: np.arange(len(X)))
     X = rng.normal(size=(3_000, 2))
     neighbor = nearest(X, 10)[1]
     assert many[0][1] is neighbor
-    assert_array_equal(neighbor[7], brute(X, 10)[1][7])
+    row = 7 * neighbors.PILOT  # the eighth that joins
+    assert_array_equal(neighbor[row], brute(X, 10)[1][row])
+
+
+@pytest.mark.parametrize("d", [3, 40])
+def test_near_rows_follow_each_other(rng, d):
+    place = rng.integers(0, 30, size=4_000)
+    X = 100 * rng.normal(size=(30, d))[place] + rng.normal(size=(4_000, d))
+    order = neighbors._side_by_side(X)
+    assert_array_equal(np.sort(order), np.arange(4_000))
+    assert np.count_nonzero(np.diff(place[order])) < 400 < 3_800 < np.count_nonzero(np.diff(place))
+
+
+def test_equal_rows_have_an_order(rng):
+    assert_array_equal(np.sort(neighbors._side_by_side(np.ones((1_000, 3)))), np.arange(1_000))
 
 
 def test_a_search_that_does_not_pay_is_not_made(rng, many, monkeypatch):

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +22,8 @@ import scipy.sparse as sp
 Array = Any  # a NumPy array or a PyTorch tensor
 
 HOST = "cpu"  # NumPy's arrays
+STRIP = 8192  # rows of a strip: what it gives fits into a core's cache
+_helpers: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("helpers", default=None)
 
 
 def is_tensor(A: Any) -> bool:
@@ -129,7 +135,72 @@ def csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> A
         return torch.sparse_csr_tensor(indptr.to(torch.int32), indices.to(torch.int32), data, size=shape)
 
 
+@contextmanager
+def cores(number: int) -> Iterator[None]:
+    """So many cores for each product with a `Striped` matrix, in this thread and while the block runs."""
+    with ThreadPoolExecutor(max(1, number - 1)) as pool:  # no thread before there is work for it
+        token = _helpers.set((pool, number - 1))
+        try:
+            yield
+        finally:
+            _helpers.reset(token)
+
+
+class Striped:
+    """A sparse matrix with many rows, in strips of rows: `affine` gives each to one of the cores there are for it.
+
+    Parameters
+    ----------
+    matrix : csr_array of shape (n, n)
+        Not kept: strips may be copies of its parts.
+    """
+
+    def __init__(self, matrix: sp.csr_array):
+        self.shape, self.dtype = matrix.shape, matrix.dtype
+        self.strips: list[tuple[slice, sp.csr_array]] = []
+        for first in range(0, self.shape[0], STRIP):
+            rows = slice(first, min(first + STRIP, self.shape[0]))
+            begins = matrix.indptr[rows.start : rows.stop + 1]
+            entries = slice(begins[0], begins[-1])
+            part = (matrix.data[entries], matrix.indices[entries], begins - begins[0])
+            self.strips.append((rows, sp.csr_array(part, shape=(rows.stop - rows.start, self.shape[1]))))
+
+
+def affine(
+    A: Any, V: Array, gain: float = 1.0, shift: float = 0.0, plus: Callable[[slice], Array] | None = None
+) -> Array:
+    """Gain A V + shift V + plus(all rows), for a square sparse A; (n, k) -> (n, k).
+
+    The product is in the precision of A, the rest in that of V. By strips where A is `Striped`, so that each is in a
+    cache until it is done; the answer does not depend on the number of cores.
+    """
+    narrow = cast(V, A.dtype)
+
+    def finished(product: Array, rows: slice) -> Array:
+        product *= gain
+        if shift:
+            product += shift * V[rows]
+        if plus is not None:
+            product += plus(rows)
+        return product
+
+    if not isinstance(A, Striped):
+        return finished(cast(A @ narrow, V.dtype), slice(None))
+    image = np.empty_like(V)
+    pool, helping = _helpers.get() or (None, 0)
+
+    def work(first: int) -> None:
+        for rows, strip in A.strips[first :: helping + 1]:
+            image[rows] = finished(cast(strip @ narrow, V.dtype), rows)
+
+    others = [pool.submit(work, first) for first in range(1, helping + 1)] if pool is not None else []
+    work(0)
+    for each in others:
+        each.result()
+    return image
+
+
 __all__ = [
-    "HOST", "Array", "beside", "cast", "check_device", "contiguous", "csr", "double", "inner", "is_tensor", "like",
-    "namespace", "precision", "put", "to_numpy",
+    "HOST", "Array", "Striped", "affine", "beside", "cast", "check_device", "contiguous", "cores", "csr", "double",
+    "inner", "is_tensor", "like", "namespace", "precision", "put", "to_numpy",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import eigh_tridiagonal
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, cast, double, inner, like, namespace, precision, to_numpy
+from .arrays import Array, affine, cast, double, inner, like, namespace, precision, to_numpy
 from .graph import Graph
 
 DENSE_BELOW = 500  # rows; a full decomposition is then the fastest solver as well as the surest
@@ -68,10 +68,8 @@ def update_embedding(
     eta = 1 / (2 + alpha) if eta is None else eta
     pull = eta * alpha * target
     for _ in range(n_inner):
-        step = laplacian @ F
-        step *= -eta
-        step += (1 - eta * alpha) * F
-        step += pull  # F less eta times the halved gradient L F + alpha (F - target) (Eq. 14, 15)
+        # F less eta times the halved gradient L F + alpha (F - target) (Eq. 14, 15)
+        step = affine(laplacian, F, -eta, 1 - eta * alpha, lambda rows: pull[rows])
         before, F = F, nearest_orthonormal(step)  # Eq. 16
         if still and moved(before, F) < still:
             break
@@ -99,7 +97,7 @@ def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 30
     diagonal: list[float] = []
     beside: list[float] = []
     for _ in range(min(steps, n)):
-        w = laplacian @ v - beta * before
+        w = affine(laplacian, v) - beta * before
         diagonal.append(float((v * w).sum()))
         w = w - diagonal[-1] * v
         beta = float(xp.linalg.norm(w))
@@ -121,7 +119,7 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
     Returns
     -------
     array of shape (n, k)
-        Orthonormal columns, the largest entry of each positive.
+        Orthonormal columns, the largest entry of each positive; rows as the client has them.
     """
     L, known = graph.laplacian, min(n_clusters, len(graph.component_sizes))
     xp = namespace(L)
@@ -130,21 +128,18 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
     U = xp.where(graph.component[:, None] == number, root, xp.zeros_like(root))
     U = U / (U * U).sum(axis=0) ** 0.5
     if known < n_clusters:
-
-        def deflated(V: Array) -> Array:  # spectrum of 2I - L with the known vectors moved from 2 to 0
-            image = cast(L @ cast(V, L.dtype), V.dtype)
-            image -= V
-            image -= V
-            image += U @ (2 * inner(U, V))
-            image *= -1
-            return image
+        # spectrum of 2I - L with the known vectors moved from 2 to 0; times `gain`, plus `shift` V, less `before`
+        def deflated(V: Array, gain: float = 1.0, shift: float = 0.0, before: Array | None = None) -> Array:
+            S = inner(U, V) * (-2 * gain)
+            return affine(L, V, -gain, 2 * gain + shift,
+                          lambda rows: U[rows] @ S if before is None else U[rows] @ S - before[rows])  # fmt: skip
 
         V = _largest_eigenvectors(deflated, U, n_clusters - known, precision(L), rng)
         U = xp.concatenate([U, V], axis=1)
     F = cast(nearest_orthonormal(U), graph.laplacian.dtype)
     host = to_numpy(F)
     peak = host[np.abs(host).argmax(axis=0), np.arange(n_clusters)]
-    return F * like(np.where(peak < 0, -1, 1), F)
+    return graph.as_they_came(F * like(np.where(peak < 0, -1, 1), F))
 
 
 def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Array:
@@ -217,17 +212,10 @@ def _filtered_subspace(apply: Any, start: Array, k: int, aim: float) -> tuple[Ar
     del start  # what is not needed any more goes, here and below: these blocks are the most that a fit has at a time
     for turn in range(MAX_FILTERS):
         centre = 0.5 * float(lam[-1])  # [0, 2 centre] goes to [-1, 1]
-        before, now = V, apply(V)
+        before, now = V, apply(V, 1 / centre, -1.0)
         del V
-        now /= centre
-        now -= before
         for _ in range(min(8 * 2 ** (turn // 2), MAX_DEGREE) - 1):
-            after = apply(now)
-            after *= 2 / centre
-            after -= now
-            after -= now
-            after -= before
-            before, now = now, after
+            before, now = now, apply(now, 2 / centre, -2.0, before)
         del before
         now /= xp.einsum("ij,ij->j", now, now) ** 0.5
         V, lam = _ritz(apply, nearest_orthonormal(now))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from .arrays import Array, cast, csr, double, is_tensor, namespace, to_numpy
+from .arrays import Array, Striped, cast, csr, double, is_tensor, namespace, to_numpy
 from .neighbors import nearest
 
 # A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
 MIN_WEIGHT = 1e-12
 BLOCK = 65_536  # rows scaled at a time
+ORDER_FROM = 30_000  # rows; with fewer, an embedding is in the cache whatever their order
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,19 @@ class Graph:
     laplacian: Any  # n x n, symmetric normalised, sparse
     degree: Array  # n
     component: Array  # n, number of the connected component of each row, largest component first
+    order: Array | None = None  # n, the client's row that is first, second, ... in all these; None: as they came
+
+    def arranged(self, A: Array) -> Array:
+        """Rows of the client in the order of the graph; (n, k) -> (n, k)."""
+        return A if self.order is None else A[self.order]
+
+    def as_they_came(self, A: Array) -> Array:
+        """Rows in the order of the graph in the client's own; (n, k) -> (n, k)."""
+        if self.order is None:
+            return A
+        back = np.empty_like(A)
+        back[self.order] = A
+        return back
 
     @property
     def component_sizes(self) -> np.ndarray:
@@ -198,8 +212,23 @@ def _row_numbers(matrix: Any) -> Array:
 def build_graph(
     X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, one_sided: float = 1.0
 ) -> Graph:
-    """Affinity, Laplacian and connected components of one client's rows (Eq. 1-2)."""
-    return graph_of(knn_affinity(X, n_neighbors, bandwidth, one_sided=one_sided))
+    """Affinity, Laplacian and connected components of one client's rows (Eq. 1-2).
+
+    Where they are many, in an order in which neighbours are near each other, so that what a product with the Laplacian
+    needs next is mostly in the cache, and such that the product can take several cores.
+    """
+    affinity = knn_affinity(X, n_neighbors, bandwidth, one_sided=one_sided)
+    n = affinity.shape[0]
+    if is_tensor(affinity) or n < ORDER_FROM:
+        return graph_of(affinity)
+    order = reverse_cuthill_mckee(affinity, symmetric_mode=True)
+    place = np.empty_like(order)
+    place[order] = np.arange(n, dtype=order.dtype)
+    affinity = affinity[order]
+    affinity.indices = place[affinity.indices].astype(affinity.indices.dtype, copy=False)
+    affinity.sort_indices()
+    graph = graph_of(affinity)
+    return replace(graph, laplacian=Striped(graph.laplacian), order=order)
 
 
 def graph_of(affinity: Any) -> Graph:

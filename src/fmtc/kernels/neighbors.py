@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn import config_context
-from sklearn.neighbors import NearestNeighbors
+from sklearn.neighbors import KDTree, NearestNeighbors
 
 from .arrays import Array, cast, double, is_tensor, namespace, precision
 
@@ -21,6 +21,8 @@ RECALL = 0.99  # share of the nearest rows that the search has to find, measured
 MEASURED_ON = 200  # rows
 BUILD, WORTH, PILOT = 30_000, 300, 8  # a search pays with so many rows, and so many more for each candidate
 LINKS, WIDTH = 16, 40  # of the search's graph: links of each row, candidates while it is built
+JOININGS, BLOCK = 500, 65_536  # parts in which rows join it; rows brought to its precision at a time
+AXES, DRAWN = 8, 256  # by which rows are put in order, and rows that these are the principal axes of
 SPARSE_MEMORY = 8  # MiB of distances at a time: they stay in the cache
 GROUP = 32  # columns of a tile that are looked at through their maximum
 MORE = 32  # candidates than neighbours
@@ -70,37 +72,56 @@ def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
     """By a hierarchical navigable small world graph; built in one thread, so that the same rows give the same answer.
 
     None where all distances are cheaper, as in many dimensions without structure, or among very many copies of one row:
-    a graph of every eighth row tells before that of all is built.
+    a graph of every eighth row tells before the others join it. They join, and are looked up, in an order in which near
+    rows follow each other: what is needed next is then mostly in the cache.
     """
-    n = X.shape[0]
+    import faiss
+
+    n, d = X.shape
     limit = (n - BUILD) // WORTH
-    rows = np.subtract(X, X.mean(axis=0), out=np.empty(X.shape, np.float32), casting="same_kind")
-    for some in (np.ascontiguousarray(rows[::PILOT]), rows):
-        index = _search_graph(some)
-        if not _widened(index, some, k, limit):
-            return None
-    neighbor = index.search(rows, k + 1)[1]
-    del rows, some, index
-    if (neighbor < 0).any():  # a part of the graph that is smaller than that
+    order = _side_by_side(X)
+    order = np.concatenate([order[::PILOT], np.delete(order, np.s_[::PILOT])])
+    few, mean, rows = -(-n // PILOT), X.mean(axis=0), np.empty((n, d), np.float32)
+    for begin in range(0, n, BLOCK):
+        rows[begin : begin + BLOCK] = X[order[begin : begin + BLOCK]] - mean
+    index = faiss.IndexHNSWFlat(d, LINKS)
+    index.hnsw.efConstruction = WIDTH
+    _join(index, rows[:few])
+    if not _widened(index, rows[:few], k, limit):
         return None
-    itself = neighbor == np.arange(n)[:, None]
+    _join(index, rows[few:], parts=JOININGS)
+    if not _widened(index, rows, k, limit):
+        return None
+    found = index.search(rows, k + 1)[1]
+    del rows, index
+    if (found < 0).any():  # a part of the graph that is smaller than that
+        return None
+    itself = found == np.arange(n)[:, None]
     itself[~itself.any(axis=1), -1] = True  # not found, as there are more rows like it: the last one goes
-    neighbor = neighbor[~itself].reshape(n, k)
+    neighbor = np.empty((n, k), dtype=np.int64)
+    neighbor[order] = order[found[~itself].reshape(n, k)]
+    del found, itself
     return _distances(X, neighbor, np.arange(n)), neighbor
 
 
-def _search_graph(rows: np.ndarray) -> Any:
+def _side_by_side(X: np.ndarray) -> np.ndarray:
+    """An order of the rows in which near ones follow each other: that of the leaves of a tree over the first axes."""
+    some = X[:: max(1, X.shape[0] // DRAWN)]
+    axes = np.linalg.svd(some - some.mean(axis=0), full_matrices=False)[2][:AXES]
+    return KDTree(X @ axes.T).get_arrays()[1]
+
+
+def _join(index: Any, rows: np.ndarray, parts: int = 1) -> None:
+    """Rows into the graph of a search, in one thread; within a part in an order that faiss draws."""
     import faiss
 
-    index = faiss.IndexHNSWFlat(rows.shape[1], LINKS)
-    index.hnsw.efConstruction = WIDTH
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)  # of this thread
     try:
-        index.add(rows)
+        for part in np.array_split(rows, parts):
+            index.add(part)
     finally:
         faiss.omp_set_num_threads(threads)
-    return index
 
 
 def _widened(index: Any, rows: np.ndarray, k: int, limit: int) -> bool:

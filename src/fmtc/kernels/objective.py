@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .arrays import Array, double, is_tensor, namespace
+from .arrays import Array, affine, double, is_tensor, namespace
 from .consensus import blocks, schatten_p
 
 
@@ -19,7 +19,7 @@ def dot(A: Array, B: Array) -> float:
 def local_terms(laplacian: Any, F: Array, target: Array) -> tuple[float, float]:
     """Cut Tr(FᵀLF) and misfit ||F - X W||² of one client, ``target = X W``; both shapes (n, k)."""
     gap = F - target
-    return dot(F, laplacian @ F), dot(gap, gap)
+    return dot(F, affine(laplacian, F)), dot(gap, gap)
 
 
 def local_objective(cut: float, misfit: float, alpha: float) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from joblib import effective_n_jobs
 
-from ..kernels.arrays import HOST
+from ..kernels.arrays import HOST, cores
 from ..steps import client_reply, open_client
 from .driver import Replies, one_thread
 from .wire import file_names, nbytes, read_client, write_client
@@ -19,8 +20,8 @@ from .wire import file_names, nbytes, read_client, write_client
 class LocalTransport:
     """Clients that live in this process, answered by `n_jobs` threads.
 
-    Results do not depend on `n_jobs`. Each client computes with one thread, but for the search for neighbours, which
-    takes all cores where clients do not.
+    Results do not depend on `n_jobs`. Each client computes with one thread, but for the search for neighbours and the
+    products with the Laplacian of many rows, which take the cores that clients leave.
 
     Parameters
     ----------
@@ -73,9 +74,10 @@ class LocalTransport:
         searching = "prepare" in phases and self.device == HOST and (self.cores == 1 or len(messages) < self.cores)
         alone = self.cores == 1 or searching or self.device != HOST or phases & {"moments", "rescale", "hello"}
         each = map if alone else self.pool.map
+        spare = self.cores if alone else self.cores // max(1, len(messages))
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
         with one_thread("blas"), _calm() if alone and not searching else nullcontext():
-            for cid, answer in zip(messages, each(self._ask, messages, messages.values()), strict=True):
+            for cid, answer in zip(messages, each(self._ask, messages, messages.values(), repeat(spare)), strict=True):
                 if isinstance(answer, Exception):
                     replies.failures[cid] = answer
                 else:
@@ -83,9 +85,10 @@ class LocalTransport:
                     replies.bytes_up += nbytes(replies.uplinks[cid])
         return replies
 
-    def _ask(self, cid: str, message: Any) -> tuple[Any, Any] | Exception:
+    def _ask(self, cid: str, message: Any, spare: int) -> tuple[Any, Any] | Exception:
         try:
-            return self.client_reply(self.clients[cid], message, self.hyper)
+            with cores(spare):
+                return self.client_reply(self.clients[cid], message, self.hyper)
         except Exception as error:  # the driver decides whether the run can go on without this client
             return error
 
