@@ -283,8 +283,10 @@ def test_a_server_that_reuses_its_stacks_comes_to_the_same(make_federation, sett
         pure, report = server_step(server, uplinks, hyper)
         for name in ("W", "Z", "Y"):
             assert_array_equal(getattr(server, name), getattr(given, name))
+        assert len(uplinks) == (2 if round_no == 3 else 3)
         reused, other = server_step(given, uplinks, hyper, reuse=True)
         assert report == other
+        assert not uplinks  # let go of
         for name in ("W", "Z", "Y"):
             assert_array_equal(getattr(reused, name), getattr(pure, name))
         taken_over = [np.shares_memory(getattr(reused, name), getattr(given, name)) for name in ("W", "Y", "Z")]

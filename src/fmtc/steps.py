@@ -22,7 +22,7 @@ all phases from hello on are gone through in small before the first prepare, on 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
@@ -827,22 +827,24 @@ def downlinks(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
 
 
 def server_step(
-    server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper, *, reuse: bool = False
+    server: ServerState, uplinks: MutableMapping[str, Uplink], hyper: Hyper, *, reuse: bool = False
 ) -> tuple[ServerState, RoundReport]:
     """Stack the W, align them, shrink towards a common structure (Eq. 18), dual step (Eq. 19).
 
-    A client that did not answer keeps its last slice, and its rotation if one is on the way. With `reuse` the
-    given state is used up: its stacks become those of the next one, unless they are the one that all are at first.
+    A client that did not answer keeps its last slice, and its rotation if one is on the way. With `reuse` answers and
+    state are used up: answers are let go of once they are stacked, and the old stacks become those of the next state,
+    unless they are the one that all are at first.
     """
     slices = [
         np.asarray(uplinks[cid].W) if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
     ]
     rounded = hyper.message_dtype is not None  # W came so, but sums keep all digits
     dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
-    reuse = reuse and server.W is not server.Y and server.W.dtype == dtype and server.W.flags.writeable
-    W = server.W if reuse else np.empty(server.W.shape, dtype)
+    write_over = reuse and server.W is not server.Y and server.W.dtype == dtype and server.W.flags.writeable
+    W = server.W if write_over else np.empty(server.W.shape, dtype)
     for b in blocks(W):
         W[b] = np.moveaxis(np.array([s[b] for s in slices]), 0, 2)
+    del slices
     losses = server.losses.copy()
     for t, cid in enumerate(server.client_ids):
         if cid in uplinks:
@@ -850,9 +852,11 @@ def server_step(
             losses[t] = np.nan if cut is None or misfit is None else local_objective(cut, misfit, hyper.alpha)
     rotations: Mapping[str, Array] = {cid: R for cid, R in server.rotations.items() if cid not in uplinks}
     present = [t for t, cid in enumerate(server.client_ids) if cid in uplinks]
-    among = slice(None) if len(present) == len(slices) else present
+    among = slice(None) if len(present) == W.shape[2] else present
     answered = server.answered.copy()
     answered[present] = server.round_no + 1
+    if reuse:
+        uplinks.clear()
     R = _rotations(server, W, present, hyper)
     if R is not None:
         for b in blocks(W):
@@ -868,7 +872,9 @@ def server_step(
     def ahead(b: slice) -> Array:  # docs/paper.md#rounds
         return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
 
-    Y = server.Y if reuse else np.empty_like(W)  # by blocks of features, and no more stacks: first T, then the new dual
+    Y = (
+        server.Y if write_over else np.empty_like(W)
+    )  # by blocks of features, and no more stacks: first T, then the new dual
     for b in blocks(W):
         Y[b] = ahead(b) + server.Y[b] / rho
     Z, s, weight = prox_and_values(Y, beta / rho, p, coupling)

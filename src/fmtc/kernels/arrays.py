@@ -139,7 +139,7 @@ def csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> A
 def cores(number: int) -> Iterator[None]:
     """So many cores for each product with a `Striped` matrix, in this thread and while the block runs."""
     with ThreadPoolExecutor(max(1, number - 1)) as pool:  # no thread before there is work for it
-        token = _helpers.set((pool, number - 1))
+        token = _helpers.set((pool, max(0, number - 1)))
         try:
             yield
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -76,19 +75,23 @@ class LocalTransport:
         each = map if alone else self.pool.map
         spare = self.cores if alone else self.cores // max(1, len(messages))
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
+
+        def answer(cid: str, message: Any) -> tuple[Any, Any] | Exception:
+            with cores(spare):
+                return self._ask(cid, message)
+
         with one_thread("blas"), _calm() if alone and not searching else nullcontext():
-            for cid, answer in zip(messages, each(self._ask, messages, messages.values(), repeat(spare)), strict=True):
-                if isinstance(answer, Exception):
-                    replies.failures[cid] = answer
+            for cid, said in zip(messages, each(answer, messages, messages.values()), strict=True):
+                if isinstance(said, Exception):
+                    replies.failures[cid] = said
                 else:
-                    self.clients[cid], replies.uplinks[cid] = answer
+                    self.clients[cid], replies.uplinks[cid] = said
                     replies.bytes_up += nbytes(replies.uplinks[cid])
         return replies
 
-    def _ask(self, cid: str, message: Any, spare: int) -> tuple[Any, Any] | Exception:
+    def _ask(self, cid: str, message: Any) -> tuple[Any, Any] | Exception:
         try:
-            with cores(spare):
-                return self.client_reply(self.clients[cid], message, self.hyper)
+            return self.client_reply(self.clients[cid], message, self.hyper)
         except Exception as error:  # the driver decides whether the run can go on without this client
             return error
 
