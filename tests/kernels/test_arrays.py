@@ -16,10 +16,12 @@ from fmtc.kernels.arrays import (
     beside,
     cast,
     check_device,
+    column_sums,
     contiguous,
     cores,
     csr,
     double,
+    inner,
     is_tensor,
     like,
     namespace,
@@ -300,3 +302,24 @@ def test_what_goes_wrong_on_another_core_is_told(rng, sparse):
     with cores(2), pytest.raises(FloatingPointError, match="of a strip"):
         affine(Striped(sparse), rng.normal(size=(105, 2)), plus=plus)
     assert arrays._helpers.get() is None
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 200, 257])
+@pytest.mark.parametrize("q", [1, 4, 60])  # so narrow that rows go by blocks, and not
+def test_sums_over_blocks_of_rows(rng, monkeypatch, n, q, dtype):
+    monkeypatch.setattr(arrays, "NARROW", 64 * 5 * 4)
+    A, B = rng.normal(size=(n, 5)).astype(dtype), rng.normal(size=(n, q)).astype(dtype)
+    expected = np.array([[sum(A[i, a] * B[i, b] for i in range(n)) for b in range(q)] for a in range(5)])
+    atol = 1e-12 if dtype == "float64" else 1e-4
+    assert_allclose(inner(A, B), expected, atol=atol)
+    assert_allclose(inner(sp.csr_array(A), B), expected, atol=atol)
+    assert inner(A, B).dtype == dtype
+    assert_allclose(column_sums(B), B.sum(axis=0), atol=atol)
+    assert column_sums(B).dtype == dtype
+
+
+def test_a_tensor_sums_alike(torch, rng):
+    A, B = rng.normal(size=(200, 5)), rng.normal(size=(200, 3))
+    assert_allclose(inner(put(A, "torch"), put(B, "torch")).numpy(), inner(A, B), atol=1e-12)
+    assert_allclose(column_sums(put(B, "torch")).numpy(), column_sums(B), atol=1e-12)

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 Array = Any  # a NumPy array or a PyTorch tensor
 
 HOST = "cpu"  # NumPy's arrays
+NARROW = 500_000  # products of two numbers in a block of rows that a small result is summed over
 STRIP = 8192  # rows of a strip: what it gives fits into a core's cache
 _helpers: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("helpers", default=None)
 
@@ -116,8 +117,22 @@ def inner(A: Array, B: Array) -> Array:
     """AᵀB of two tall arrays, the first of which may be sparse; (n, p), (n, q) -> (p, q).
 
     NumPy's ``@`` keeps all other threads waiting where the result is small, however long it takes; ``dot`` does not.
+    Where it is narrow, too, rows go by blocks that stay in a core's cache, which takes half the time.
     """
-    return np.dot(A.T, B) if isinstance(A, np.ndarray) else A.T @ B
+    if not isinstance(A, np.ndarray):
+        return A.T @ B
+    rows = NARROW // (A.shape[1] * B.shape[1])
+    if rows < 64 or len(A) <= rows:
+        return np.dot(A.T, B)
+    total = np.dot(A[:rows].T, B[:rows])
+    for begin in range(rows, len(A), rows):
+        total += np.dot(A[begin : begin + rows].T, B[begin : begin + rows])
+    return total
+
+
+def column_sums(F: Array) -> Array:
+    """Sum of each column; (n, k) -> (k,). NumPy's own is slow where rows are short."""
+    return F.sum(axis=0) if is_tensor(F) else np.dot(np.ones(len(F), F.dtype), F)
 
 
 def precision(A: Array) -> float:
@@ -201,6 +216,6 @@ def affine(
 
 
 __all__ = [
-    "HOST", "Array", "Striped", "affine", "beside", "cast", "check_device", "contiguous", "cores", "csr", "double",
-    "inner", "is_tensor", "like", "namespace", "precision", "put", "to_numpy",
+    "HOST", "Array", "Striped", "affine", "beside", "cast", "check_device", "column_sums", "contiguous", "cores", "csr",
+    "double", "inner", "is_tensor", "like", "namespace", "precision", "put", "to_numpy",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ summed up over blocks of features. No copy of the stack is made but the result.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -200,7 +201,7 @@ def update_dual(Y: Array, W: Array, Z: Array, rho: float) -> Array:
 
 def blocks(T: Array, least: int = 1) -> list[slice]:
     """Cuts of the first axis into parts of at most `BLOCK` entries, or of `least` rows where that is more."""
-    rows = max(BLOCK // max(int(np.prod(T.shape[1:])), 1), least)
+    rows = max(BLOCK // max(prod(T.shape[1:]), 1), least)
     return [slice(begin, begin + rows) for begin in range(0, T.shape[0], rows)]
 
 

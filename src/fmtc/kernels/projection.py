@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, cast, double, inner, is_tensor, namespace, precision
+from .arrays import Array, cast, column_sums, double, inner, is_tensor, namespace, precision
 
 DIRECT_UP_TO = 1000  # the smaller side of X; up to here a dense factor is small change, whatever X takes
 STEPS = 10  # of conjugate gradients at most, times the smaller side of X
@@ -114,7 +114,7 @@ class _Transposed:
         rows = self.rows
         XtF = inner(rows.X, F)
         if rows.mean is not None:
-            XtF -= namespace(F).outer(rows.mean, F.sum(axis=0))
+            XtF -= namespace(F).outer(rows.mean, column_sums(F))
         if rows.weights is not None:
             XtF = rows.weights[:, None] * XtF
         if rows.gamma != 1.0:
