@@ -447,7 +447,7 @@ def _prepare(client: ClientState, message: Downlink, hyper: Hyper, *, quiet: boo
     F = spectral_start(graph, k, stream(hyper.seed, client.client_id, "start")) if client.F is None else client.F
     eta = hyper.step_size
     if eta is None and hyper.accelerate:
-        top = largest_eigenvalue(graph.laplacian, stream(hyper.seed, client.client_id, "bound"))
+        top = largest_eigenvalue(graph, stream(hyper.seed, client.client_id, "bound"))
         eta = 1 / (top + hyper.alpha)
     return replace(client, rows=rows, graph=graph, factors=factors, F=F, eta=eta, trial=None)
 

@@ -82,7 +82,7 @@ def moved(before: Array, F: Array) -> float:
     return float(namespace(F).linalg.norm(gap)) / F.shape[1] ** 0.5
 
 
-def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 30) -> float:
+def largest_eigenvalue(graph: Graph, rng: np.random.Generator, steps: int = 30) -> float:
     """A bound on the spectrum of a normalised Laplacian, tighter than 2, from a few Lanczos steps.
 
     The largest Ritz value plus the norm of its residual, rounded up to eighths so that the random vector it begins with
@@ -90,14 +90,14 @@ def largest_eigenvalue(laplacian: Any, rng: np.random.Generator, steps: int = 30
     can be missed, but does no harm: the bound is never below 1, the mean of the spectrum, so a step of length
     ``1/bound`` amplifies no eigenvalue up to 2.
     """
-    xp, n = namespace(laplacian), laplacian.shape[0]
-    v = _noise(rng, (n, 1), laplacian)
+    xp, n = namespace(graph.degree), graph.laplacian.shape[0]
+    v = _noise(rng, (n, 1), graph.degree)
     v = v / xp.linalg.norm(v)
     before, beta = xp.zeros_like(v), 0.0
     diagonal: list[float] = []
     beside: list[float] = []
     for _ in range(min(steps, n)):
-        w = affine(laplacian, v) - beta * before
+        w = affine(graph.laplacian, v) - beta * before
         diagonal.append(float((v * w).sum()))
         w = w - diagonal[-1] * v
         beta = float(xp.linalg.norm(w))
@@ -122,7 +122,7 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
         Orthonormal columns, the largest entry of each positive; rows as the client has them.
     """
     L, known = graph.laplacian, min(n_clusters, len(graph.component_sizes))
-    xp = namespace(L)
+    xp = namespace(graph.degree)
     number = like(np.arange(known), graph.component)
     root = double(graph.degree)[:, None] ** 0.5
     U = xp.where(graph.component[:, None] == number, root, xp.zeros_like(root))
@@ -134,9 +134,9 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
             return affine(L, V, -gain, 2 * gain + shift,
                           lambda rows: U[rows] @ S if before is None else U[rows] @ S - before[rows])  # fmt: skip
 
-        V = _largest_eigenvectors(deflated, U, n_clusters - known, precision(L), rng)
+        V = _largest_eigenvectors(deflated, U, n_clusters - known, precision(graph.degree), rng)
         U = xp.concatenate([U, V], axis=1)
-    F = cast(nearest_orthonormal(U), graph.laplacian.dtype)
+    F = cast(nearest_orthonormal(U), L.dtype)
     host = to_numpy(F)
     peak = host[np.abs(host).argmax(axis=0), np.arange(n_clusters)]
     return graph.as_they_came(F * like(np.where(peak < 0, -1, 1), F))

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from .arrays import Array, Striped, cast, csr, double, is_tensor, namespace, to_numpy
+from .arrays import Array, Striped, cast, csr, double, is_tensor, namespace, row_sums, to_numpy
 from .neighbors import nearest
 
 # A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
@@ -23,7 +23,7 @@ ORDER_FROM = 30_000  # rows; with fewer, an embedding is in the cache whatever t
 class Graph:
     """What the spectral steps need to know of a client's graph."""
 
-    laplacian: Any  # n x n, symmetric normalised, sparse
+    laplacian: Any  # n x n, symmetric normalised, sparse; for `affine`
     degree: Array  # n
     component: Array  # n, number of the connected component of each row, largest component first
     order: Array | None = None  # n, the client's row that is first, second, ... in all these; None: as they came
@@ -198,9 +198,7 @@ def degrees(affinity: Any) -> Array:
     """Sum of each row's weights; shape (n,)."""
     if not is_tensor(affinity):
         return affinity.sum(axis=1)
-    xp, values = namespace(affinity), affinity.values()
-    total = xp.zeros(affinity.shape[0], dtype=values.dtype, device=values.device)
-    return total.index_add(0, _row_numbers(affinity), values)
+    return row_sums(affinity.values(), affinity.crow_indices().long())
 
 
 def _row_numbers(matrix: Any) -> Array:
@@ -219,7 +217,10 @@ def build_graph(
     """
     affinity = knn_affinity(X, n_neighbors, bandwidth, one_sided=one_sided)
     n = affinity.shape[0]
-    if is_tensor(affinity) or n < ORDER_FROM:
+    if is_tensor(affinity):
+        graph = graph_of(affinity)
+        return replace(graph, laplacian=Striped(graph.laplacian))
+    if n < ORDER_FROM:
         return graph_of(affinity)
     order = reverse_cuthill_mckee(affinity, symmetric_mode=True)
     place = np.empty_like(order)
