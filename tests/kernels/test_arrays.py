@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc.kernels import arrays
 from fmtc.kernels.arrays import (
+    Steady,
     Striped,
     affine,
     beside,
@@ -27,7 +28,6 @@ from fmtc.kernels.arrays import (
     namespace,
     precision,
     put,
-    row_sums,
     to_numpy,
 )
 
@@ -329,28 +329,15 @@ def test_a_tensor_sums_alike(torch, rng):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize(("entries", "strips"), [(2**22, 1), (300, 5), (1, 105)])
-def test_strips_of_a_tensor_are_the_whole(torch, rng, monkeypatch, sparse, dtype, entries, strips):
-    monkeypatch.setattr(arrays, "ENTRIES", entries)
+@pytest.mark.parametrize("columns", [1, 4])
+def test_rows_of_a_tensor_are_summed_in_order(torch, rng, sparse, dtype, columns):
     dense = sparse.toarray()
     dense[3], dense[50] = 0, 1  # a row without entries, and one that is full
-    A, V = sp.csr_array(dense.astype(dtype)), rng.normal(size=(105, 4)).astype(dtype)
-    tensor = csr(*(torch.from_numpy(part) for part in (A.data, A.indices, A.indptr)), A.shape)
-    striped = Striped(tensor)
-    assert len(striped.strips) == strips
-    found = affine(striped, put(V, "torch"), -0.3, 1.7, lambda rows: put(V, "torch")[rows])
-    assert found.dtype == tensor.dtype
-    expected = -0.3 * (dense @ V) + 2.7 * V
-    assert_allclose(found.numpy(), expected, atol=1e-12 if dtype == "float64" else 1e-5)
-    assert_allclose(
-        affine(striped, put(V, "torch").double(), 1.0).numpy(), A @ V, atol=1e-12 if dtype == "float64" else 1e-5
-    )
-
-
-@pytest.mark.torch
-def test_sums_over_rows_that_may_be_empty(torch):
-    begins = torch.tensor([0, 2, 2, 3])
-    assert_array_equal(row_sums(torch.tensor([1.0, 2.0, 4.0]), begins).numpy(), [3, 0, 4])
-    assert_array_equal(
-        row_sums(torch.tensor([[1.0, 5.0], [2.0, 6.0], [4.0, 7.0]]), begins).numpy(), [[3, 11], [0, 0], [4, 7]]
-    )
+    A, V = sp.csr_array(dense.astype(dtype)), rng.normal(size=(105, columns)).astype(dtype)
+    steady = Steady(csr(*(torch.from_numpy(part) for part in (A.data, A.indices, A.indptr)), A.shape))
+    atol = 1e-12 if dtype == "float64" else 1e-5
+    found = affine(steady, put(V, "torch"), -0.3, 1.7, lambda rows: put(V, "torch")[rows])
+    assert found.dtype == steady.dtype
+    assert_allclose(found.numpy(), -0.3 * (dense @ V) + 2.7 * V, atol=atol)
+    assert_allclose(affine(steady, put(V, "torch").double()).numpy(), A @ V, atol=atol)
+    assert found.numpy()[3].tolist() == pytest.approx((2.7 * V[3]).tolist(), rel=1e-6)

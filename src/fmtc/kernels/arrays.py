@@ -23,7 +23,7 @@ Array = Any  # a NumPy array or a PyTorch tensor
 
 HOST = "cpu"  # NumPy's arrays
 NARROW = 500_000  # products of two numbers in a block of rows that a small result is summed over
-STRIP, ENTRIES = 8192, 2**22  # rows of a strip: what it gives fits into a core's cache; entries of one on a device
+STRIP = 8192  # rows of a strip: what it gives fits into a core's cache
 _helpers: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("helpers", default=None)
 
 
@@ -162,46 +162,43 @@ def cores(number: int) -> Iterator[None]:
 
 
 class Striped:
-    """A sparse matrix in strips of rows: `affine` multiplies one after the other, or gives each to one of the cores.
+    """A sparse matrix with many rows, in strips of rows: `affine` gives each to one of the cores there are for it.
 
     Parameters
     ----------
-    matrix : csr_array or sparse tensor of shape (n, n)
+    matrix : csr_array of shape (n, n)
         Not kept: strips may be copies of its parts.
     """
 
+    def __init__(self, matrix: sp.csr_array):
+        self.shape, self.dtype = matrix.shape, matrix.dtype
+        self.strips: list[tuple[slice, sp.csr_array]] = []
+        for first in range(0, self.shape[0], STRIP):
+            rows = slice(first, min(first + STRIP, self.shape[0]))
+            begins = matrix.indptr[rows.start : rows.stop + 1]
+            entries = slice(begins[0], begins[-1])
+            part = (matrix.data[entries], matrix.indices[entries], begins - begins[0])
+            self.strips.append((rows, sp.csr_array(part, shape=(rows.stop - rows.start, self.shape[1]))))
+
+
+class Steady:
+    """A sparse tensor whose products are the same in every run: each row is summed in its order.
+
+    PyTorch's own are not on a GPU, where several threads share a row and none waits for the other. They are faster: a
+    step of 100,000 rows with 30 neighbours takes 0.6 ms instead of 0.3, one of a million rows takes as long.
+
+    Parameters
+    ----------
+    matrix : sparse tensor of shape (n, n), by rows
+    """
+
     def __init__(self, matrix: Any):
-        self.shape, self.dtype, n = tuple(matrix.shape), matrix.dtype, matrix.shape[0]
-        self.strips: list[tuple[slice, Any]] = []
-        if is_tensor(matrix):
-            data, columns, begins = matrix.values(), matrix.col_indices(), matrix.crow_indices().long()
-            size = max(1, ENTRIES * n // max(1, len(data)))
-        else:
-            data, columns, begins, size = matrix.data, matrix.indices, matrix.indptr, STRIP
-        for first in range(0, n, size):
-            rows = slice(first, min(first + size, n))
-            begin = begins[rows.start : rows.stop + 1]
-            entries = slice(int(begin[0]), int(begin[-1]))
-            part = (data[entries], columns[entries], begin - begin[0])
-            shape = (rows.stop - rows.start, n)
-            self.strips.append((rows, _Segments(*part) if is_tensor(matrix) else sp.csr_array(part, shape=shape)))
-
-
-class _Segments:
-    """Rows of a sparse tensor whose products are the same in every run; PyTorch's own on a GPU are not."""
-
-    def __init__(self, data: Array, columns: Array, begins: Array):
-        self.data, self.columns, self.begins = data, columns, begins
+        self.matrix, self.shape, self.dtype = matrix, tuple(matrix.shape), matrix.dtype
 
     def __matmul__(self, V: Array) -> Array:
-        part = V.index_select(0, self.columns)
-        part *= self.data[:, None]
-        return row_sums(part, self.begins)
-
-
-def row_sums(data: Array, begins: Array) -> Array:
-    """Sums of a tensor over parts of its first axis, from each of `begins` to the next; in the same order always."""
-    return namespace(data).segment_reduce(data, "sum", offsets=begins, axis=0, unsafe=True)
+        A, bags = self.matrix, sys.modules["torch"].nn.functional.embedding_bag
+        columns, begins, entries = A.col_indices(), A.crow_indices(), A.values()
+        return bags(columns, V, begins, mode="sum", per_sample_weights=entries, include_last_offset=True)
 
 
 def affine(
@@ -224,7 +221,7 @@ def affine(
 
     if not isinstance(A, Striped):
         return finished(cast(A @ narrow, V.dtype), slice(None))
-    image = namespace(V).empty_like(V)
+    image = np.empty_like(V)
     pool, helping = _helpers.get() or (None, 0)
 
     def work(first: int) -> None:
@@ -239,6 +236,6 @@ def affine(
 
 
 __all__ = [
-    "HOST", "Array", "Striped", "affine", "beside", "cast", "check_device", "column_sums", "contiguous", "cores", "csr",
-    "double", "inner", "is_tensor", "like", "namespace", "precision", "put", "row_sums", "to_numpy",
+    "HOST", "Array", "Steady", "Striped", "affine", "beside", "cast", "check_device", "column_sums", "contiguous",
+    "cores", "csr", "double", "inner", "is_tensor", "like", "namespace", "precision", "put", "to_numpy",
 ]  # fmt: skip

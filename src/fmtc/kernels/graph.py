@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from .arrays import Array, Striped, cast, csr, double, is_tensor, namespace, row_sums, to_numpy
+from .arrays import Array, Steady, Striped, cast, csr, double, is_tensor, namespace, to_numpy
 from .neighbors import nearest
 
 # A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
@@ -198,7 +198,9 @@ def degrees(affinity: Any) -> Array:
     """Sum of each row's weights; shape (n,)."""
     if not is_tensor(affinity):
         return affinity.sum(axis=1)
-    return row_sums(affinity.values(), affinity.crow_indices().long())
+    values = affinity.values()
+    one = namespace(values).ones((affinity.shape[0], 1), dtype=values.dtype, device=values.device)
+    return (Steady(affinity) @ one)[:, 0]
 
 
 def _row_numbers(matrix: Any) -> Array:
@@ -219,7 +221,7 @@ def build_graph(
     n = affinity.shape[0]
     if is_tensor(affinity):
         graph = graph_of(affinity)
-        return replace(graph, laplacian=Striped(graph.laplacian))
+        return replace(graph, laplacian=Steady(graph.laplacian))
     if n < ORDER_FROM:
         return graph_of(affinity)
     order = reverse_cuthill_mckee(affinity, symmetric_mode=True)
