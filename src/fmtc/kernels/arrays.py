@@ -196,8 +196,12 @@ class Steady:
         self.matrix, self.shape, self.dtype = matrix, tuple(matrix.shape), matrix.dtype
 
     def __matmul__(self, V: Array) -> Array:
-        A, bags = self.matrix, sys.modules["torch"].nn.functional.embedding_bag
+        torch, A = sys.modules["torch"], self.matrix
         columns, begins, entries = A.col_indices(), A.crow_indices(), A.values()
+        if V.shape[1] == 1:  # three times faster so
+            products = entries * V[:, 0].index_select(0, columns)
+            return torch.segment_reduce(products, "sum", offsets=begins.long(), unsafe=True)[:, None]
+        bags = torch.nn.functional.embedding_bag
         return bags(columns, V, begins, mode="sum", per_sample_weights=entries, include_last_offset=True)
 
 
