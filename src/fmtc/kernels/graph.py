@@ -159,21 +159,22 @@ def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     A sparse row without entries is nobody's neighbour: it is nearer to all documents than they are to each other, and
     would join them all (docs/paper.md#graph). It still has neighbours itself.
     """
+    n, asked = X.shape[0], (X if X_new is None else X_new).shape[0]
+    few = None if is_tensor(X) else sp.get_index_dtype(maxval=(2 * k + 1) * max(n, asked))  # bytes for all entries
     if sp.issparse(X):
         empty = np.diff(X.indptr) == 0
-        full = np.flatnonzero(~empty)
+        full = np.flatnonzero(~empty).astype(few)
         if empty.any() and len(full) > k:
+            others = X[full]
             if X_new is not None:
-                distance, neighbor = nearest(X[full], k, X_new)
+                distance, neighbor = nearest(others, k, X_new)
                 return distance, full[neighbor]
-            distance, neighbor = np.empty((len(empty), k), dtype=X.dtype), np.empty((len(empty), k), dtype=np.int64)
-            distance[full], neighbor[full] = nearest(X[full], k)
-            distance[empty], neighbor[empty] = nearest(X[full], k, X[np.flatnonzero(empty)])
-            return distance, full[neighbor]
+            distance, neighbor = np.empty((n, k), dtype=X.dtype), np.empty((n, k), dtype=few)
+            for rows, found in ((full, nearest(others, k)), (empty, nearest(others, k, X[np.flatnonzero(empty)]))):
+                distance[rows], neighbor[rows] = found[0], full[found[1]]
+            return distance, neighbor
     distance, neighbor = nearest(X, k, X_new)
-    if not is_tensor(neighbor):  # as few bytes as will do for all entries of the graph
-        neighbor = neighbor.astype(sp.get_index_dtype(maxval=2 * neighbor.size + X.shape[0]), copy=False)
-    return distance, neighbor
+    return distance, neighbor if few is None else neighbor.astype(few, copy=False)
 
 
 def normalized_laplacian(affinity: Any) -> Any:
