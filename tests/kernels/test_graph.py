@@ -282,7 +282,9 @@ def test_numbers_of_neighbours_take_four_bytes(rng):
     X, empty = documents_with_empty_ones(rng)
     full = np.setdiff1d(np.arange(X.shape[0]), empty)
     for rows in (X, X[full], X[full].toarray()):
-        assert knn_affinity(rows, 4).indices.dtype == cross_affinity(rows[[0, 3]], rows, 4, 1.0).indices.dtype == np.int32
+        assert (
+            knn_affinity(rows, 4).indices.dtype == cross_affinity(rows[[0, 3]], rows, 4, 1.0).indices.dtype == np.int32
+        )
 
 
 def test_an_empty_sparse_row_is_no_neighbour_of_new_rows(rng):
