@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from fmtc import baselines
 from fmtc.baselines import bregman
-from fmtc.kernels.graph import build_graph, resolve_neighbors
+from fmtc.kernels.graph import knn_affinity, normalized_laplacian, resolve_neighbors
 from readme import BASELINES, RESULTS, replace_part, rivals_part
 from speed import best_of, silos
 
@@ -66,7 +66,7 @@ def coupled_steps(data: Data, counts: Counter[str], kernel: bool = False) -> Non
 def eigenvectors(data: Data, n_times: int) -> None:
     """Bottom eigenvectors of each client's Laplacian, by SciPy's Lanczos on 2I - L; then k-means."""
     for X in data.values():
-        L = build_graph(X).laplacian
+        L = normalized_laplacian(knn_affinity(X))
         flipped = 2 * sp.eye_array(len(X), format="csr") - L
         for _ in range(n_times):
             eigsh(flipped, k=K, which="LA", tol=1e-7)

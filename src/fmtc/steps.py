@@ -872,9 +872,8 @@ def server_step(
     def ahead(b: slice) -> Array:  # docs/paper.md#rounds
         return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
 
-    Y = (
-        server.Y if write_over else np.empty_like(W)
-    )  # by blocks of features, and no more stacks: first T, then the new dual
+    # by blocks of features, and no more stacks: first T, then the new dual
+    Y = server.Y if write_over else np.empty_like(W)
     for b in blocks(W):
         Y[b] = ahead(b) + server.Y[b] / rho
     Z, s, weight = prox_and_values(Y, beta / rho, p, coupling)

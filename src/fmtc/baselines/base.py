@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,7 +38,7 @@ class Model(Protocol):
         ...
 
 
-class Baseline(ClientsMixin, ClusterMixin, BaseEstimator):
+class Baseline(ClientsMixin, ClusterMixin, BaseEstimator, ABC):
     """Face of all rivals: `fit(X, clients=)`, `predict(X, clients=)`, `labels_`, as `fmtc.FMTC` has them.
 
     A subclass stores its parameters, among them `n_clusters` and `random_state`, and has `_fit`. `predict` is the
@@ -83,9 +84,9 @@ class Baseline(ClientsMixin, ClusterMixin, BaseEstimator):
             self.labels_[rows] = labels[cid]
         return self
 
+    @abstractmethod
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, Model], Mapping[str, Array]]:
         """Model and labels of each client."""
-        raise NotImplementedError
 
     def fit_predict(self, X: Any, y: Any = None, *, clients: Any = None) -> Any:
         """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels."""

@@ -1,4 +1,4 @@
-"""Which library an array belongs to, and the way to a device and back: the one door to PyTorch.
+"""Which library an array belongs to, the way to a device and back, and products with many rows: the door to PyTorch.
 
 Kernels are written once, for NumPy arrays and PyTorch tensors alike: they take `namespace(A)` for their functions and
 keep to those that both libraries have under one name. What differs is here. PyTorch is imported only where a tensor, or
@@ -117,7 +117,7 @@ def inner(A: Array, B: Array) -> Array:
     """AᵀB of two tall arrays, the first of which may be sparse; (n, p), (n, q) -> (p, q).
 
     NumPy's ``@`` keeps all other threads waiting where the result is small, however long it takes; ``dot`` does not.
-    Where it is narrow, too, rows go by blocks that stay in a core's cache, which takes half the time.
+    Where it is narrow, too, rows go by blocks that stay in a core's cache.
     """
     if not isinstance(A, np.ndarray):
         return A.T @ B
@@ -151,7 +151,7 @@ def csr(data: Array, indices: Array, indptr: Array, shape: tuple[int, int]) -> A
 
 
 @contextmanager
-def cores(number: int) -> Iterator[None]:
+def on_cores(number: int) -> Iterator[None]:
     """So many cores for each product with a `Striped` matrix, in this thread and while the block runs."""
     with ThreadPoolExecutor(max(1, number - 1)) as pool:  # no thread before there is work for it
         token = _helpers.set((pool, max(0, number - 1)))
@@ -184,8 +184,8 @@ class Striped:
 class Steady:
     """A sparse tensor whose products are the same in every run: each row is summed in its order.
 
-    PyTorch's own are not on a GPU, where several threads share a row and none waits for the other. They are faster: a
-    step of 100,000 rows with 30 neighbours takes 0.6 ms instead of 0.3, one of a million rows takes as long.
+    PyTorch's own are not on a GPU, where several threads share a row and none waits for the other. They are faster,
+    most of all where some rows have very many entries.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ class Steady:
     def __matmul__(self, V: Array) -> Array:
         torch, A = sys.modules["torch"], self.matrix
         columns, begins, entries = A.col_indices(), A.crow_indices(), A.values()
-        if V.shape[1] == 1:  # three times faster so
+        if V.shape[1] == 1:  # for which bags are slow
             products = entries * V[:, 0].index_select(0, columns)
             return torch.segment_reduce(products, "sum", offsets=begins.long(), unsafe=True)[:, None]
         bags = torch.nn.functional.embedding_bag
@@ -241,5 +241,5 @@ def affine(
 
 __all__ = [
     "HOST", "Array", "Steady", "Striped", "affine", "beside", "cast", "check_device", "column_sums", "contiguous",
-    "cores", "csr", "double", "inner", "is_tensor", "like", "namespace", "precision", "put", "to_numpy",
+    "csr", "double", "inner", "is_tensor", "like", "namespace", "on_cores", "precision", "put", "to_numpy",
 ]  # fmt: skip

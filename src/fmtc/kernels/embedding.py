@@ -131,8 +131,12 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
         # spectrum of 2I - L with the known vectors moved from 2 to 0; times `gain`, plus `shift` V, less `before`
         def deflated(V: Array, gain: float = 1.0, shift: float = 0.0, before: Array | None = None) -> Array:
             S = inner(U, V) * (-2 * gain)
-            return affine(L, V, -gain, 2 * gain + shift,
-                          lambda rows: U[rows] @ S if before is None else U[rows] @ S - before[rows])  # fmt: skip
+
+            def plus(rows: slice) -> Array:
+                along = U[rows] @ S
+                return along if before is None else along - before[rows]
+
+            return affine(L, V, -gain, 2 * gain + shift, plus)
 
         V = _largest_eigenvectors(deflated, U, n_clusters - known, precision(graph.degree), rng)
         U = xp.concatenate([U, V], axis=1)

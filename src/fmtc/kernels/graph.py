@@ -160,21 +160,22 @@ def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     would join them all (docs/paper.md#graph). It still has neighbours itself.
     """
     n, asked = X.shape[0], (X if X_new is None else X_new).shape[0]
-    few = None if is_tensor(X) else sp.get_index_dtype(maxval=(2 * k + 1) * max(n, asked))  # bytes for all entries
+    # as few bytes as will do for all entries of the graph
+    index_type = None if is_tensor(X) else sp.get_index_dtype(maxval=(2 * k + 1) * max(n, asked))
     if sp.issparse(X):
         empty = np.diff(X.indptr) == 0
-        full = np.flatnonzero(~empty).astype(few)
+        full = np.flatnonzero(~empty).astype(index_type)
         if empty.any() and len(full) > k:
             others = X[full]
             if X_new is not None:
                 distance, neighbor = nearest(others, k, X_new)
                 return distance, full[neighbor]
-            distance, neighbor = np.empty((n, k), dtype=X.dtype), np.empty((n, k), dtype=few)
+            distance, neighbor = np.empty((n, k), dtype=X.dtype), np.empty((n, k), dtype=index_type)
             for rows, found in ((full, nearest(others, k)), (empty, nearest(others, k, X[np.flatnonzero(empty)]))):
                 distance[rows], neighbor[rows] = found[0], full[found[1]]
             return distance, neighbor
     distance, neighbor = nearest(X, k, X_new)
-    return distance, neighbor if few is None else neighbor.astype(few, copy=False)
+    return distance, neighbor if index_type is None else neighbor.astype(index_type, copy=False)
 
 
 def normalized_laplacian(affinity: Any) -> Any:
@@ -219,17 +220,14 @@ def build_graph(
     needs next is mostly in the cache, and such that the product can take several cores.
     """
     affinity = knn_affinity(X, n_neighbors, bandwidth, one_sided=one_sided)
-    n = affinity.shape[0]
     if is_tensor(affinity):
         graph = graph_of(affinity)
         return replace(graph, laplacian=Steady(graph.laplacian))
-    if n < ORDER_FROM:
+    if affinity.shape[0] < ORDER_FROM:
         return graph_of(affinity)
     order = reverse_cuthill_mckee(affinity, symmetric_mode=True)
-    place = np.empty_like(order)
-    place[order] = np.arange(n, dtype=order.dtype)
-    affinity = affinity[order]
-    affinity.indices = place[affinity.indices].astype(affinity.indices.dtype, copy=False)
+    affinity = affinity[order]  # one after the other: there are never three of them
+    affinity = affinity[:, order]
     affinity.sort_indices()
     graph = graph_of(affinity)
     return replace(graph, laplacian=Striped(graph.laplacian), order=order)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from joblib import effective_n_jobs
 
-from ..kernels.arrays import cores
+from ..kernels.arrays import on_cores
 from ..steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
 from ..survey import ERROR, NOTE, Columns, compare, explain, from_verdict, read_columns, survey, verdicts
 from ..tables import Silo, read_silos
@@ -493,7 +493,7 @@ class FmtcExecutor(Executor):
                 raise RefusedError(f"a message of round {message.round_no} came after one of round {self.round_no}")
             self.round_no = message.round_no
         client = self.client if message.trial is not None else self._at(message, self.client, folder)
-        with one_thread("blas"), cores(effective_n_jobs(-1)), warnings.catch_warnings(record=True) as caught:
+        with one_thread("blas"), on_cores(effective_n_jobs(-1)), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
             if message.phase in ("hello", "prepare"):
                 client, uplink = client_reply(client, message, self.hyper)

@@ -10,7 +10,7 @@ from typing import Any
 
 from joblib import effective_n_jobs
 
-from ..kernels.arrays import HOST, cores
+from ..kernels.arrays import HOST, on_cores
 from ..steps import client_reply, open_client
 from .driver import Replies, one_thread
 from .wire import file_names, nbytes, read_client, write_client
@@ -77,7 +77,7 @@ class LocalTransport:
         replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
 
         def answer(cid: str, message: Any) -> tuple[Any, Any] | Exception:
-            with cores(spare):
+            with on_cores(spare):
                 return self._ask(cid, message)
 
         with one_thread("blas"), _calm() if alone and not searching else nullcontext():
