@@ -439,7 +439,7 @@ def coordinate(
         run_id = _run_to_resume(folder, resume, force)
         order = Order(
             model._hyper(), folder, run_id or secrets.token_hex(8), min_clients, model._weights(), deadline, wait,
-            preflight="no" if no_preflight else "first",
+            preflight="no" if no_preflight else "first", random_state=model.random_state,
         )  # fmt: skip
         ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
         try:

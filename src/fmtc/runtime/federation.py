@@ -52,7 +52,7 @@ from .flare import (
     read_site_result,
 )
 from .locks import held
-from .wire import check_schema, jsonable, new_folder, read_json, tighten, write_json
+from .wire import check_schema, jsonable, new_folder, read_json, write_json
 
 try:
     import psutil
@@ -252,39 +252,39 @@ def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite
         Folder ``authority/`` of an earlier call: the new kits then belong to the same federation.
     """
     salt = secrets.token_hex(32)
-    with new_folder(out, overwrite=overwrite) as folder:
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            state = Path(scratch) / plan.name / "state"
-            if authority is not None:
-                salt = _old_authority(authority, state)
-            made = _flare_kits(plan, Path(scratch))
-            kits = [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]
-            for role, name in kits:
-                kit = folder / name
-                if role == "coordinator":
-                    kit.mkdir()
-                    shutil.move(made / "server", kit / "server")
-                    shutil.move(made / ADMIN, kit / "admin")
-                else:
-                    shutil.move(made / plan.sites[name], kit)
-                    _write_secret(kit / SALT, salt)
-                workspace = kit / "server" if role == "coordinator" else kit
-                _set_policy(workspace, plan, role)
-                _write_readme(kit, workspace, plan, role)
-                certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
-                about = {
-                    "kind": "fmtc kit",
-                    "schema": KIT_FORMAT,
-                    "role": role,
-                    "name": name,
-                    "plan": asdict(plan),
-                    "expires": validity(certificate)[1].isoformat(),
-                }
-                write_json(kit / KIT_FILE, about)
-            shutil.move(state, folder / "authority")
-            _write_secret(folder / "authority" / SALT, salt)
-        tighten(folder)
-    out.chmod(0o700)
+    with (
+        new_folder(out, overwrite=overwrite, private=True) as folder,
+        tempfile.TemporaryDirectory(dir=folder) as scratch,
+    ):
+        state = Path(scratch) / plan.name / "state"
+        if authority is not None:
+            salt = _old_authority(authority, state)
+        made = _flare_kits(plan, Path(scratch))
+        kits = [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]
+        for role, name in kits:
+            kit = folder / name
+            if role == "coordinator":
+                kit.mkdir()
+                shutil.move(made / "server", kit / "server")
+                shutil.move(made / ADMIN, kit / "admin")
+            else:
+                shutil.move(made / plan.sites[name], kit)
+                _write_secret(kit / SALT, salt)
+            workspace = kit / "server" if role == "coordinator" else kit
+            _set_policy(workspace, plan, role)
+            _write_readme(kit, workspace, plan, role)
+            certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
+            about = {
+                "kind": "fmtc kit",
+                "schema": KIT_FORMAT,
+                "role": role,
+                "name": name,
+                "plan": asdict(plan),
+                "expires": validity(certificate)[1].isoformat(),
+            }
+            write_json(kit / KIT_FILE, about)
+        shutil.move(state, folder / "authority")
+        _write_secret(folder / "authority" / SALT, salt)
     return [Kit.read(out / name) for _, name in kits]
 
 
@@ -671,7 +671,8 @@ def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path
             "components": [],
         },
     )
-    executor = {"path": EXECUTOR, "args": {"run_id": order.run_id, "hyper": hyper, "preflight": order.preflight}}
+    told = {"run_id": order.run_id, "hyper": hyper, "preflight": order.preflight, "random_state": order.random_state}
+    executor = {"path": EXECUTOR, "args": told}
     write_json(
         folder / "silo" / "config" / "config_fed_client.json",
         {
@@ -706,6 +707,7 @@ class Order:
     wait: float = 600.0  # for silos that are not there
     preflight: str = "no"  # "first": compare the silos' columns before the first round; "only": and leave it at that
     client_ids: Mapping[str, str] = field(default_factory=dict)  # where a client's id is not its silo's name
+    random_state: int | None = None  # of which the seed was made, for the silos' models to tell
 
 
 Event = Callable[[Mapping[str, Any]], None]

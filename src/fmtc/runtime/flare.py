@@ -501,13 +501,15 @@ class FmtcExecutor(Executor):
         Fields of `Hyper`.
     preflight : {"no", "first", "only"}
         Whether the columns of all silos are compared, and nothing else; only shown.
+    random_state : int, optional
+        The coordinator's, of which the seed in `hyper` was made; for the silo's model to tell.
     """
 
-    def __init__(self, run_id: str, hyper: dict[str, Any], preflight: str = "no"):
+    def __init__(self, run_id: str, hyper: dict[str, Any], preflight: str = "no", random_state: int | None = None):
         super().__init__()
         if not (isinstance(run_id, str) and RUN.fullmatch(run_id)):  # it names a folder here
             raise RefusedError(f"{run_id!r} is no name of a run")
-        self.run_id, self.hyper, self.preflight = run_id, Hyper(**hyper), preflight
+        self.run_id, self.hyper, self.preflight, self.random_state = run_id, Hyper(**hyper), preflight, random_state
         self.client: ClientState | None = None
         self.data = ""  # fingerprint of the client's rows and their identifiers
         self.finished: ClientState | None = None
@@ -572,8 +574,15 @@ class FmtcExecutor(Executor):
                 if old.name not in keep:
                     old.unlink()
         elif message.phase == "number":
-            seconds = time.monotonic() - self.began
-            write_site_result(folder / RESULT, client, self.data, self.run_id, self.hyper, self.notes, seconds)
+            settings = {name: value for name, value in asdict(self.hyper).items() if name != "seed"}
+            about = {
+                "run": self.run_id,
+                "data": self.data,
+                "settings": settings | {"random_state": self.random_state},
+                "notes": self.notes,
+                "seconds": time.monotonic() - self.began,
+            }
+            write_site_result(folder / RESULT, client, about)
         elif message.phase in ("finish", "gather"):
             self.finished = client
         self.client = client
@@ -688,25 +697,13 @@ def read_result(path: Path) -> tuple[Array, dict[str, Any]]:
     return arrays["consensus"], about
 
 
-def write_site_result(
-    path: Path, client: ClientState, data: str, run_id: str, hyper: Hyper, notes: list[str], seconds: float
-) -> None:
-    """Keep a silo's model and labels in its own folder, with the fingerprint of the rows they were computed from."""
+def write_site_result(path: Path, client: ClientState, about: Mapping[str, Any]) -> None:
+    """Keep a silo's model and labels in its own folder; `about` has the other fields of `SiteResult`, and the run."""
     model = client.model
     assert model is not None and client.labels is not None
     arrays = {name: np.asarray(value) for name, value in pack(model).items()}
-    about = {
-        "kind": "fmtc silo result",
-        "schema": RESULT_FORMAT,
-        "run": run_id,
-        "client_id": client.client_id,
-        "notes": notes,
-        "data": data,
-        "round_no": client.round_no,
-        "settings": {"random_state" if name == "seed" else name: value for name, value in asdict(hyper).items()},
-        "seconds": seconds,
-    }
-    write_tensors(path, arrays | {"labels": client.labels}, about)
+    always = {"kind": "fmtc silo result", "schema": RESULT_FORMAT, "client_id": client.client_id}
+    write_tensors(path, arrays | {"labels": client.labels}, {**always, "round_no": client.round_no, **about})
 
 
 def read_site_result(path: Path) -> SiteResult:
