@@ -36,10 +36,16 @@ def during(monkeypatch):
 
     def order(act):
         def process(kit, party):
-            thread = threading.Thread(target=act, args=(kit,))
-            thread.start()
+            left = threading.Event()
+
+            def work():
+                act(kit)
+                if not left.wait(20):
+                    say(kit, serve.MARK + serve.REFUSED)  # so that a test that fails ends
+
+            threading.Thread(target=work).start()
             return SimpleNamespace(
-                alive=True, log=kit.path / "console.log", stop=thread.join, process=SimpleNamespace(pid=2**30)
+                alive=True, log=kit.path / "console.log", stop=left.set, process=SimpleNamespace(pid=2**30)
             )
 
         monkeypatch.setattr(federation, "Process", process)
