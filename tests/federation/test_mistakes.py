@@ -61,6 +61,7 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
         copy = shutil.copytree(kits / "north", tmp_path / "copied" / f"north-{number}")
         copies.append(start("join", "--kit", copy, "--data", study.files[1], "--id-column", "patient",
                             "--out", tmp_path / f"copy-{number}"))  # fmt: skip
+    study.started.extend([coordinator, *copies])
     for number, process in enumerate(copies):
         code, _, said = finish(process, 60)
         assert (code, "somebody else takes part as 'north' already" in said) == (3, True), said
