@@ -31,7 +31,7 @@ EXIT_CODES = """\b
 Exit codes:
   0    done
   1    something failed that should not (FMTC_DEBUG=1 or -v shows where)
-  2    the command was not understood, or would overwrite something
+  2    the command was not understood, or would overwrite or disturb something
   3    data refused: a file or a value that cannot be used
   5    a client is missing
   130  interrupted"""
