@@ -16,6 +16,7 @@ from .graph import Graph
 DENSE_BELOW = 500  # rows; a full decomposition is then the fastest solver as well as the surest
 MAX_FILTERS, MAX_DEGREE = 30, 128  # polynomials applied, and products in each at most
 AIM, RESIDUAL = 1e-7, 1e-5  # ||L v - lambda v|| at which the search for eigenvectors ends, and above which it failed
+LEAST_GAP = 0.1  # 1 - lambda at least, by which a column is divided to continue it
 
 
 def nearest_orthonormal(M: Array) -> Array:
@@ -150,8 +151,11 @@ def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Arra
     """Eigenvectors of the normalised Laplacian continued to new rows.
 
     ``f_j(x) = sum_i a_i(x) F_ij / sqrt(d(x) d_i) / (1 - lambda_j)`` with d(x) the sum of the weights a_i(x): for a row
-    of the graph itself, with its own weights, exactly its row of F. A column with lambda_j = 1 cannot be continued and
-    is zero.
+    of the graph itself, with its own weights, exactly its row of F.
+
+    1 - lambda_j counts as 0.1 where it is less. Many columns of few rows have eigenvalues about 1, and the formula would
+    blow up what little the neighbours tell, or turn it round: beyond 1 a row is unlike its neighbours, but a new one is
+    not unlike the row beside it.
 
     Parameters
     ----------
@@ -167,7 +171,7 @@ def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Arra
     -------
     array of shape (n_new, k)
     """
-    gain = np.divide(1, 1 - eigenvalues, out=np.zeros_like(eigenvalues), where=np.abs(1 - eigenvalues) >= 1e-6)
+    gain = 1 / np.maximum(1 - eigenvalues, LEAST_GAP)
     scale = np.sqrt(np.ravel(affinity.sum(axis=1)))[:, None]
     return (affinity @ (F / np.sqrt(degree)[:, None])) * gain / scale
 
