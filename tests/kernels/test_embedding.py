@@ -231,7 +231,7 @@ def test_start_of_a_connected_graph(rng, n, k):
     assert_allclose(F[:, 0], np.sqrt(graph.degree / graph.degree.sum()), atol=1e-10)
 
 
-@pytest.mark.parametrize("parts", range(2, 7))
+@pytest.mark.parametrize("parts", [2, 3, 6])
 @pytest.mark.parametrize("n", [240, ABOVE])
 def test_start_of_a_graph_in_parts(rng, parts, n):
     sizes = np.full(parts, n // parts) + 3 * np.arange(parts)
