@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test coverage test-torch test-federation test-browser lint docs bench clean
+.PHONY: help demo test test-processors coverage test-torch test-federation test-browser lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -29,6 +29,16 @@ demo: $(VENV)/demo.stamp ## a federation of silos, clustered before your eyes; t
 
 test: $(VENV)/dev.stamp ## all tests but those below
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
+
+# OpenBLAS and NumPy can be told to compute as older processors do; NumPy knows what it can leave out.
+DISPATCHED = $(shell $(BIN)/python -c \
+	"from numpy._core._multiarray_umath import __cpu_dispatch__ as found; print(*found)")
+NUMERICAL = $(BIN)/python -m pytest tests/kernels tests/baselines tests/test_estimator.py -k 'not test_scikit_learn' -q \
+	--numprocesses=auto --dist=worksteal $(ARGS)
+
+test-processors: $(VENV)/dev.stamp ## tests of numbers again, as two older processors would compute
+	OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES='$(filter X86_V4 AVX512%,$(DISPATCHED))' $(NUMERICAL)
+	OPENBLAS_CORETYPE=Nehalem NPY_DISABLE_CPU_FEATURES='$(DISPATCHED)' $(NUMERICAL)
 
 coverage: ARGS += --cov --cov-report=term --cov-fail-under=95
 coverage: test ## the same tests, and how much of the code they run: 95 % at least

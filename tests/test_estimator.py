@@ -279,10 +279,9 @@ def test_answers_have_the_shape_of_the_question(model):
         by_client = getattr(model, call)({"west": DATA["west"], "north": DATA["north"]})
         assert list(by_client) == ["west", "north"]
         for cid, part in by_client.items():
-            assert_array_equal(part, getattr(model, call)(DATA[cid], clients=cid))
-            assert_array_equal(
-                part, answer[np.argsort(MIX)][np.repeat(list(DATA), list(map(len, DATA.values()))) == cid]
-            )
+            mine = np.repeat(list(DATA), list(map(len, DATA.values()))) == cid
+            for other in (getattr(model, call)(DATA[cid], clients=cid), answer[np.argsort(MIX)][mine]):
+                assert_allclose(part, other, rtol=1e-10, atol=1e-12)  # rows stand elsewhere: the last bit may differ
 
 
 def test_fit_predict_and_fit_transform_are_shorthands(model):

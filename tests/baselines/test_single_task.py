@@ -231,10 +231,15 @@ def test_nystroem_by_the_formula():
     assert_allclose(graph.extend(new, F, eigenvalues), expected, rtol=1e-10)
 
 
-def test_nystroem_leaves_out_what_cannot_be_continued():
-    affinity = sp.csr_array(np.ones((2, 3)))
-    F = nystroem(affinity, np.ones(3), np.ones((3, 2)), np.array([0.5, 1 + 1e-9]))
-    assert_allclose(F, [[2 * 3**0.5, 0]] * 2)
+@pytest.mark.parametrize("jitter", [0.0, 1e-3])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_seen_before_keep_their_clusters_where_a_small_client_has_many(seed, jitter):
+    """Eigenvalues near 1, on either side, come with 20 clusters of four rows."""
+    rng = np.random.default_rng(seed)
+    X = 4 * rng.normal(size=(20, 20))[np.arange(80) % 20] + rng.normal(size=(80, 20))
+    model = StSC(20, random_state=0).fit(X)
+    assert np.abs(1 - model._models["all"].eigenvalues).min() < 0.05
+    assert (model.predict(X + jitter * rng.normal(size=X.shape)) == model.labels_).mean() > 0.9
 
 
 # ------------------------------------------------------------------------------------------------------------- uSC

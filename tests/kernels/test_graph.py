@@ -442,3 +442,14 @@ def test_graphs_of_many_rows_are_in_an_order_of_their_own(rng, monkeypatch, spar
 def test_few_rows_stay_as_they_came(rng, monkeypatch):
     monkeypatch.setattr(graphs, "ORDER_FROM", 61)
     assert build_graph(rng.normal(size=(60, 3)), 5).order is None
+
+
+@pytest.mark.parametrize("parts", [2, 5, 10])
+def test_components_have_the_same_numbers_in_any_order_of_the_graph(rng, monkeypatch, parts):
+    """Those of one size stand as the client's rows do, however the graph is sorted."""
+    X = rng.normal(size=(200, 2)) + 100 * (np.arange(200) % parts)[:, None]
+    graph = build_graph(X, 5)
+    assert_array_equal(graph.component, np.arange(200) % parts)
+    monkeypatch.setattr(graphs, "ORDER_FROM", 1)
+    ordered = build_graph(X, 5)
+    assert_array_equal(ordered.component, graph.component[ordered.order])

@@ -84,8 +84,9 @@ def many(monkeypatch):
     return answers  # of the search, None where it gave up
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize(("d", "shift"), [(2, 0.0), (8, 1e4), (40, 0.0)])
+@pytest.mark.parametrize(
+    ("d", "shift", "dtype"), [(2, 0.0, np.float64), (8, 1e4, np.float64), (8, 1e4, np.float32), (40, 0.0, np.float32)]
+)
 def test_a_search_finds_99_of_100_and_their_true_distances(rng, many, d, shift, dtype):
     X = (shift + rng.normal(size=(3_000, d))).astype(dtype)
     distance, neighbor = nearest(X, 12)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from math import ceil
+from math import acosh, ceil
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from scipy.linalg import eigh_tridiagonal
 from sklearn.exceptions import ConvergenceWarning
 
@@ -15,7 +16,9 @@ from .graph import Graph
 
 DENSE_BELOW = 500  # rows; a full decomposition is then the fastest solver as well as the surest
 MAX_FILTERS, MAX_DEGREE = 30, 128  # polynomials applied, and products in each at most
+LEAST_CUT = 0.5  # no wanted eigenvalue is smaller: with a mean of 1 and none above 2, every sixth at least is not
 AIM, RESIDUAL = 1e-7, 1e-5  # ||L v - lambda v|| at which the search for eigenvectors ends, and above which it failed
+LEAST_GAP = 0.1  # 1 - lambda at least, by which a column is divided to continue it
 
 
 def nearest_orthonormal(M: Array) -> Array:
@@ -31,12 +34,24 @@ def nearest_orthonormal(M: Array) -> Array:
     -------
     array of shape (n, k)
     """
-    lam, V = np.linalg.eigh(to_numpy(inner(M, M)))  # k x k: too small for a device
+    lam, V = _eigh(to_numpy(inner(M, M)))  # k x k: too small for a device
     # the Gram route loses eps * cond(M)^2 of orthogonality: accept it up to eps^(3/4)
     if lam[0] > precision(M) ** 0.25 * lam[-1]:
         return M @ like((V / np.sqrt(lam)) @ V.T, M)
-    U, _, Vh = namespace(M).linalg.svd(M, full_matrices=False)
+    xp = namespace(M)
+    try:
+        U, _, Vh = xp.linalg.svd(M, full_matrices=False)
+    except xp.linalg.LinAlgError:  # divide and conquer can fail where the plain method does not
+        U, _, Vh = (like(part, M) for part in scipy.linalg.svd(to_numpy(M), full_matrices=False, lapack_driver="gesvd"))
     return U @ Vh
+
+
+def _eigh(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix; the plain method where the fast one fails."""
+    try:
+        return np.linalg.eigh(A)
+    except np.linalg.LinAlgError:
+        return scipy.linalg.eigh(A, driver="ev")
 
 
 def update_embedding(
@@ -150,8 +165,10 @@ def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Arra
     """Eigenvectors of the normalised Laplacian continued to new rows.
 
     ``f_j(x) = sum_i a_i(x) F_ij / sqrt(d(x) d_i) / (1 - lambda_j)`` with d(x) the sum of the weights a_i(x): for a row
-    of the graph itself, with its own weights, exactly its row of F. A column with lambda_j = 1 cannot be continued and
-    is zero.
+    of the graph itself, with its own weights, exactly its row of F.
+
+    1 - lambda_j counts as 0.1 where it is less. With many columns for few rows eigenvalues come close to 1 and pass it:
+    there the formula would magnify what little the neighbours tell, or turn it round.
 
     Parameters
     ----------
@@ -167,7 +184,7 @@ def nystroem(affinity: Any, degree: Array, F: Array, eigenvalues: Array) -> Arra
     -------
     array of shape (n_new, k)
     """
-    gain = np.divide(1, 1 - eigenvalues, out=np.zeros_like(eigenvalues), where=np.abs(1 - eigenvalues) >= 1e-6)
+    gain = 1 / np.maximum(1 - eigenvalues, LEAST_GAP)
     scale = np.sqrt(np.ravel(affinity.sum(axis=1)))[:, None]
     return (affinity @ (F / np.sqrt(degree)[:, None])) * gain / scale
 
@@ -181,8 +198,8 @@ def _largest_eigenvectors(apply: Any, U: Array, k: int, eps: float, rng: np.rand
     n = U.shape[0]
     columns = min(k + max(4, k // 2), n)  # some more than asked for
     if n <= DENSE_BELOW or columns > n // 5:
-        return like(np.linalg.eigh(to_numpy(apply(like(np.eye(n), U))))[1][:, : -k - 1 : -1].copy(), U)
-    V, residual = _filtered_subspace(apply, _noise(rng, (n, columns), U), k, max(AIM, 8 * eps))
+        return like(_eigh(to_numpy(apply(like(np.eye(n), U))))[1][:, : -k - 1 : -1].copy(), U)
+    V, residual = _filtered_subspace(apply, _noise(rng, (n, columns), U), k, eps)
     if residual > RESIDUAL:
         warnings.warn(
             f"the eigen-solver did not reach a residual of {RESIDUAL:g} on a graph of {n} rows (best: {residual:.1e}); "
@@ -200,25 +217,30 @@ def _noise(rng: np.random.Generator, shape: tuple[int, int], other: Array) -> Ar
 
 def _ritz(apply: Any, V: Array) -> tuple[Array, Array]:
     """Rayleigh-Ritz: the best eigenvectors in the span of orthonormal columns, largest eigenvalue first."""
-    lam, Q = np.linalg.eigh(to_numpy(inner(V, apply(V))))
+    lam, Q = _eigh(to_numpy(inner(V, apply(V))))
     return V @ like(Q[:, ::-1].copy(), V), like(lam[::-1].copy(), V)
 
 
-def _filtered_subspace(apply: Any, start: Array, k: int, aim: float) -> tuple[Array, float]:
+def _filtered_subspace(apply: Any, start: Array, k: int, eps: float) -> tuple[Array, float]:
     """Eigenvectors of the k largest eigenvalues by filtered block iteration, and their largest residual.
 
     The filter is a Chebyshev polynomial that is small on the unwanted part of the spectrum, from 0 to the smallest
     Ritz value of the block (Zhou, Saad, Tiago and Chelikowsky 2006). Where that does not soon do, it takes more and
-    more products at a time.
+    more products at a time, but no more than the block bears: a filter that magnifies the largest eigenvalue 1/eps
+    times leaves nothing of the others but rounding.
     """
-    xp = namespace(start)
+    xp, aim = namespace(start), max(AIM, 8 * eps)
     V, lam = _ritz(apply, nearest_orthonormal(start))
     del start  # what is not needed any more goes, here and below: these blocks are the most that a fit has at a time
     for turn in range(MAX_FILTERS):
-        centre = 0.5 * float(lam[-1])  # [0, 2 centre] goes to [-1, 1]
+        centre = 0.5 * max(float(lam[-1]), LEAST_CUT)  # [0, 2 centre] goes to [-1, 1]
+        steepness = acosh(max(float(lam[0]) / centre - 1, 1.0))  # degree m magnifies lam[0] cosh(m steepness) times
+        degree = min(8 * 2 ** (turn // 2), MAX_DEGREE)
+        if degree * steepness > (most := acosh(eps**-0.75)):
+            degree = max(2, int(most / steepness))
         before, now = V, apply(V, 1 / centre, -1.0)
         del V
-        for _ in range(min(8 * 2 ** (turn // 2), MAX_DEGREE) - 1):
+        for _ in range(degree - 1):
             before, now = now, apply(now, 2 / centre, -2.0, before)
         del before
         now /= xp.einsum("ij,ij->j", now, now) ** 0.5

@@ -225,27 +225,33 @@ def build_graph(
         return replace(graph, laplacian=Steady(graph.laplacian))
     if affinity.shape[0] < ORDER_FROM:
         return graph_of(affinity)
+    component = _components(affinity)  # in the order of the client's rows, which is the same on every machine
     order = reverse_cuthill_mckee(affinity, symmetric_mode=True)
     affinity = affinity[order]  # one after the other: there are never three of them
     affinity = affinity[:, order]
     affinity.sort_indices()
-    graph = graph_of(affinity)
+    graph = graph_of(affinity, component[order])
     return replace(graph, laplacian=Striped(graph.laplacian), order=order)
 
 
-def graph_of(affinity: Any) -> Graph:
-    """Laplacian and connected components of a graph given by its weights (Eq. 2)."""
-    if is_tensor(affinity):
-        component = _components_on_device(affinity)
-    else:
-        component = connected_components(affinity, directed=False)[1]
+def graph_of(affinity: Any, component: Array | None = None) -> Graph:
+    """Laplacian and connected components of a graph given by its weights (Eq. 2), and by its components if known."""
+    if component is None:
+        component = _components(affinity)
     xp = namespace(component)
     by_size = xp.argsort(-xp.bincount(component), stable=True)  # ties: the component seen first
     return Graph(normalized_laplacian(affinity), degrees(affinity), xp.argsort(by_size)[component])
 
 
+def _components(affinity: Any) -> Array:
+    """Number of each row's connected component, in the order in which they are first seen; shape (n,)."""
+    if is_tensor(affinity):
+        return _components_on_device(affinity)
+    return connected_components(affinity, directed=False)[1]
+
+
 def _components_on_device(affinity: Any) -> Array:
-    """Number of each row's connected component, in the order in which they are first seen; shape (n,).
+    """`_components` of a tensor.
 
     Every row takes the smallest number among itself and its neighbours, then that row's number, until nothing changes.
     """
