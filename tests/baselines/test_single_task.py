@@ -303,3 +303,10 @@ def test_new_rows_take_the_vote_of_their_neighbours():
     assert np.mean(again == model.labels_) > 0.95
     few = SklearnSpectral(4, random_state=0).fit({"a": np.eye(4), "b": np.arange(12.0).reshape(6, 2).repeat(2, axis=1)})
     assert sorted(few.labels_[:4]) == [0, 1, 2, 3]
+
+
+def test_neighbours_of_the_union_grow_with_its_rows():
+    """The limit of 30 is for clients; the union of 20News does 20 points worse with it."""
+    X = np.random.default_rng(0).normal(size=(4000, 2))
+    model = USC(2, n_init=1, random_state=0).fit(X, clients=np.arange(4000) % 2)
+    assert model._models["0"].graph.n_neighbors == 32

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -118,26 +119,29 @@ class StSC(Baseline):
         self.n_init = n_init
         self.random_state = random_state
 
-    def _spectral(self, X: Any, seed: int, name: str) -> tuple[SpectralModel, Array]:
+    def _spectral(self, X: Any, n_neighbors: int | str, seed: int, name: str) -> tuple[SpectralModel, Array]:
         return spectral_clustering(
-            X, self.n_clusters, n_neighbors=self.n_neighbors, bandwidth_scale=self.bandwidth_scale,
+            X, self.n_clusters, n_neighbors=n_neighbors, bandwidth_scale=self.bandwidth_scale,
             one_sided=self.one_sided, n_init=self.n_init, seed=seed, name=name,
         )  # fmt: skip
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, SpectralModel], Mapping[str, Array]]:
-        found = {cid: self._spectral(X, seed, cid) for cid, X in data.items()}
+        found = {cid: self._spectral(X, self.n_neighbors, seed, cid) for cid, X in data.items()}
         return {cid: model for cid, (model, _) in found.items()}, {cid: labels for cid, (_, labels) in found.items()}
 
 
 class USC(StSC):
     """Spectral clustering of the rows of all clients together, the paper's uSC: needs the rows in one place.
 
-    As `StSC`, with one graph and one k-means. With one client it is `StSC`.
+    As `StSC`, with one graph and one k-means. With one client of up to 3,600 rows it is `StSC`.
 
     Parameters
     ----------
-    n_clusters, n_neighbors, bandwidth_scale, one_sided, n_init, random_state
+    n_clusters, bandwidth_scale, one_sided, n_init, random_state
         As in `StSC`.
+    n_neighbors : int or "auto"
+        As in `StSC`, but "auto" goes on as sqrt(n)/2 beyond 30: on the union of 20News the limit, which spares large
+        clients time, would cost it 20 points of accuracy.
 
     Examples
     --------
@@ -151,7 +155,9 @@ class USC(StSC):
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, SpectralModel], Mapping[str, Array]]:
         name = next(iter(data)) if len(data) == 1 else UNION
-        model, labels = self._spectral(union(data), seed, name)
+        rows = union(data)
+        n_neighbors = max(10, ceil(sqrt(rows.shape[0]) / 2)) if self.n_neighbors == "auto" else self.n_neighbors
+        model, labels = self._spectral(rows, n_neighbors, seed, name)
         return dict.fromkeys(data, model), apart(labels, data)
 
 
