@@ -340,7 +340,7 @@ HEAD, FIRST, SECOND = GOOD.splitlines(keepends=True)
         ("rows.csv", HEAD.encode() + b"\xff" + FIRST.encode(), "damaged: 'utf-8' codec"),
         ("cells.jsonl", "", "cells.jsonl has no cells"),
         ("cells.jsonl", "no cell\n{}\n", "line 1"),
-        ("cells.jsonl", '{"key": 1}\n', "damaged: KeyError"),
+        ("cells.jsonl", '{"key": 1}\n', "line 1 of .* is damaged: it lacks dataset, method"),
         ("else.csv", GOOD, "neither rows.csv nor cells.jsonl"),
         ("about.json", "[", "about.json is damaged"),
         ("about.json", "[1]", "about.json is damaged"),

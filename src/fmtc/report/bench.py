@@ -210,11 +210,8 @@ def _read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
 
 def _read_cells(path: Path) -> tuple[list[dict[str, Any]], str]:
     """Stored cells that still mean what they meant, and how they read as ``rows.csv``."""
-    try:
-        cells = Store(path).current()
-        return cells, compact(cells)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    cells = Store(path).current()
+    return cells, compact(cells)
 
 
 def _about(folder: Path, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str, Any]:
