@@ -184,6 +184,8 @@ def replaced(document: Any, place: tuple[Any, ...], value: Any) -> Any:
         ),
         ("report.json", ("silos", 0, "cluster_sizes"), [30], "report.json is damaged: its cluster sizes do not fit"),
         ("report.json", ("projection", "n", "row"), [1], "report.json is damaged: its points do not fit"),
+        ("report.json", ("details", "points", "n", "map_y"), "drop", "report.json is damaged: its points do not fit"),
+        ("report.json", ("settings", "beta"), "drop", "report.json is damaged: it lacks settings.beta"),
         ("report.json", ("settings", "align"), "x", "report.json is damaged: align must be one of"),
     ],
 )

@@ -28,7 +28,7 @@ PROJECTED_ROWS = 500  # of each silo, in report.json; more where a page is wante
 # coordinator's. Under "details" is what `fmtc.report.study` found.
 ANY_REPORT = {
     "versions": {"fmtc": str, "extras?": {str: (str, None)}},
-    "settings": {"n_clusters": COUNT, "tol": float, "scale": str, "as_published": bool},
+    "settings": {"n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool},
     "n_iter": COUNT,
     "converged": bool,
     "stopped_because": str,

@@ -74,12 +74,28 @@ def _entry(lines: Sequence[Mapping[str, Any]], score: str, average: str) -> dict
     return entry
 
 
+def score_of(entry: Mapping[str, Any], part: str) -> float:
+    """What an entry counts in a comparison: its mean, or NaN where a row of it failed."""
+    return float("nan") if entry["failed"] else float(entry[part])
+
+
+def best_of(entries: Iterable[Mapping[str, Any]], part: str) -> float | None:
+    """The best mean of some entries; None where none has one without a failure."""
+    return max((score for entry in entries if not np.isnan(score := score_of(entry, part))), default=None)
+
+
 def mean_ranks(entries: Iterable[Mapping[str, Any]], part: str = "out", mode: str = "default") -> dict[str, float]:
-    """Place of each method among all, averaged over data sets: 1 is best, ties share, a failed one is last."""
+    """Place of each method among all, averaged over data sets: 1 is best, ties share.
+
+    A method with a failed row on a data set is last there: the mean of the others may be that of the easy ones. One
+    that never succeeded has no rank, and a data set on which nobody did does not count.
+    """
+    mine = [entry for entry in entries if entry["mode"] == mode]
+    alive = {name: {entry[name] for entry in mine if entry["n"]} for name in ("dataset", "method")}
     values: dict[str, dict[str, float]] = {}
-    for entry in entries:
-        if entry["mode"] == mode:
-            values.setdefault(entry["dataset"], {})[entry["method"]] = entry[part]
+    for entry in mine:
+        if entry["dataset"] in alive["dataset"] and entry["method"] in alive["method"]:
+            values.setdefault(entry["dataset"], {})[entry["method"]] = score_of(entry, part)
     seen = dict.fromkeys(name for line in values.values() for name in line)
     methods = [name for name in METHODS if name in seen] + [name for name in seen if name not in METHODS]
     table = np.array([[line.get(name, np.nan) for name in methods] for line in values.values()])

@@ -208,6 +208,8 @@ def judge(error: Exception) -> tuple[int, str]:
         return 5, str(error)
     if isinstance(error, ValueError) and not isinstance(error, np.linalg.LinAlgError):
         return 3, str(error)
+    if isinstance(error, MemoryError):
+        return 3, f"there is not enough memory: {error or 'it ran out'}; leave out rows or columns"
     if isinstance(error, ImportError | FederationError):
         return 1, str(error)
     if isinstance(error, OSError) and error.strerror:

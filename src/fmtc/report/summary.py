@@ -185,6 +185,7 @@ def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, d: int) -> 
         and all(
             len({len(column) for column in (*part.values(), *more.get(name, {}).values())}) == 1
             and part["row"] != [] and max(part["cluster"]) < k
+            and ("map_x" in more.get(name, {})) == ("map_y" in more.get(name, {}))
             for name, part in shown.items()
         ),
         "probabilities do not fit": all(0 <= p <= 1 for part in more.values() for p in part["probability"]),
