@@ -5,6 +5,7 @@ import io
 import json
 import random
 import re
+import shutil
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +115,7 @@ def test_any_damage_ends_in_a_sentence(file, home, monkeypatch):
         for what, content in rng.sample(found, min(TRIES, len(found))):
             path.write_bytes(content)
             for words in KINDS[file]:
+                shutil.rmtree("kits", ignore_errors=True)
                 before = sorted(home.rglob("*"))
                 done = fmtc(*words)
                 assert done.exit_code in (0, 2, 3), f"{what}: {words}: {done.output}"

@@ -26,7 +26,7 @@ Array = np.ndarray
 
 
 class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Federated multi-task clustering: one model per silo, each better for what the others learnt.
+    """Federated multi-task clustering: one model per silo, learnt together.
 
     Every client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F of its rows and a
     projection W of its features; the projections of all clients are drawn towards a common low-rank structure by

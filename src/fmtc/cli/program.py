@@ -224,9 +224,9 @@ def _complain(prefix: str, sentence: str) -> None:
 @click.group(cls=Program, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="fmtc %(version)s")
 def main_group() -> None:
-    """Federated multi-task clustering: one model per silo, each better for what the others learnt.
+    """Federated multi-task clustering: one model per silo, learnt together.
 
-    Begin with `fmtc demo`, then `fmtc fit --help`.
+    Begin with `fmtc demo`, then `fmtc example` and `fmtc fit --help`.
     """
 
 
