@@ -6,10 +6,7 @@ from fmtc.bench.summary import mean_ranks, summarise
 
 
 def row(method="kmeans", acc=0.5, *, dataset="d", trial="default", split=0, seed=0, status="ok", ri=0.9):
-    part = {
-        "mean": {"acc": acc, "nmi": acc / 2, "ri": ri, "ari": 0.0, "ri_one_cluster": 0.3},
-        "weighted": {"acc": acc / 10, "nmi": 0, "ri": 0, "ari": 0},
-    }
+    part = {"mean": {"acc": acc, "nmi": acc / 2, "ri": ri, "ari": 0.0, "ri_one_cluster": 0.3}}
     about = {"dataset": dataset, "method": method, "trial": trial, "split": split, "seed": seed, "status": status}
     return about | ({"train": part, "test": part, "vote": part, "seconds_fit": 2.0} if status == "ok" else {})
 
@@ -23,7 +20,6 @@ def test_mean_over_seeds_then_deviation_over_splits():
     (single,) = summarise([row()])
     assert math.isnan(single["in_sd"])
     assert summarise([row(acc=0.5)], score="nmi")[0]["out"] == 0.25
-    assert summarise([row(acc=0.5)], average="weighted")[0]["out"] == 0.05
 
 
 def test_the_oracle_is_the_best_trial_on_training_rows_and_says_so():
