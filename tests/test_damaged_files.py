@@ -214,6 +214,8 @@ def test_json_that_no_parser_finishes(home, tmp_path):
     for text, words in (("[" * 100_000, "nested too deeply"), ("9" * 5000, "Exceeds the limit")):
         (tmp_path / "model.json").write_text(text)
         assert words in refused("inspect", tmp_path)
+    (tmp_path / "study.toml").write_text("a = " + "[" * 100_000)
+    assert "study.toml is not TOML" in " ".join(fmtc("inspect", "--config", tmp_path / "study.toml").stderr.split())
 
 
 # --------------------------------------------------------------------------------------- arrays that claim too much

@@ -116,7 +116,7 @@ def printed(dataset: str, method: str, score: str, part: str = "in") -> float | 
 
 
 def _fits(inside: Any, outside: Any) -> Any:
-    """Whether one number, rounded to two decimals, is the other times a factor of two decimals: 49.43 = 0.78 x 63.37."""
+    """Whether one number, rounded to two decimals, is the other times a factor of two: 49.43 = 0.78 x 63.37."""
     return np.abs(inside * np.rint(100 * np.asarray(outside) / inside) - 100 * np.asarray(outside)) <= 50
 
 

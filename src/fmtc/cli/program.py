@@ -123,7 +123,7 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise click.BadParameter(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{path} is not TOML: {error}") from None
     program = ctx.find_root().command
     assert isinstance(program, click.Group)

@@ -123,7 +123,6 @@ __all__ = [
     "import_archive",
     "label_skew",
     "load",
-    "locate",
     "source_of",
     "synthetic",
 ]
