@@ -294,6 +294,17 @@ def test_an_archive_that_inflates(tmp_path, monkeypatch):
         assert tables.read_silos([tmp_path / name])[0].X.shape == zeros.shape
 
 
+@pytest.mark.parametrize("told", [200, 5_000_000])
+def test_an_archive_whose_directory_is_not_true(told, tmp_path):
+    """Its table of contents says that 5 MB are there, or that hardly anything is; the array is of 500 bytes."""
+    path = archive(tmp_path / "rows.npz", {"X": array("(50000, 10)", n_bytes=500)})
+    content = bytearray(path.read_bytes())
+    place = content.index(b"PK\x01\x02") + 24  # uncompressed size
+    content[place : place + 4] = told.to_bytes(4, "little")
+    path.write_bytes(content)
+    assert "rows.npz cannot be read, it is damaged or not a .npz file" in refused(*FIT, path)
+
+
 @pytest.mark.parametrize("name", ["rows.npy", "rows.npz", "sparse.npz", "rows.parquet"])
 def test_what_memory_does_not_hold_is_not_read(name, home, tmp_path, monkeypatch):
     monkeypatch.setattr(tables, "_memory", lambda: 1000)

@@ -50,7 +50,7 @@ MODEL = {
     "clients": {str: {"file": str, "sha256": str}},
     "beta?": NUMBER,
     "n_iter": COUNT,
-    "converged": bool,
+    "converged": (bool, None),  # None where a silo of a federation was not told
     "stopped_because": str,
     "history": [ROUND],
 }

@@ -30,7 +30,7 @@ ANY_REPORT = {
     "versions": {"fmtc": str, "extras?": {str: (str, None)}},
     "settings": {"n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool},
     "n_iter": COUNT,
-    "converged": bool,
+    "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
     "notes": [str],
