@@ -85,8 +85,9 @@ def test_notes_alone_do_not_stop(home):
     patients(1).with_columns(pl.col("height") * 100).write_csv(home / "south.csv")
     done = preflight(*files(home), *ID)
     assert done.exit_code == 0
-    assert "south (60 rows, 3 columns): agrees, 1 note" in done.stderr
-    assert done.stderr.endswith("3 silos agree: nothing stops a run; the notes are worth a look\n")
+    assert "south (60 rows, 3 columns): 1 note" in done.stderr
+    assert done.stderr.endswith("nothing stops a run, but read the notes about south first\n")
+    assert "south (60 rows, 3 columns): agrees" not in done.stderr
 
 
 def test_an_order_that_fit_puts_right_is_a_note(home):
@@ -130,7 +131,7 @@ def test_one_file_of_all_silos(home):
     )
     done = preflight(home / "all.parquet", "--client-column", "site", *ID)
     assert done.exit_code == 0
-    assert "west (60 rows, 3 columns): agrees, 1 note" in done.stderr
+    assert "west (60 rows, 3 columns): 1 note" in done.stderr
     assert "has one value in all rows of this silo in 'weight'" in done.stderr
 
 
@@ -181,7 +182,7 @@ def test_findings_without_columns_at_hand(capsys):
     findings = [Finding("b", "missing", "error", 4, number=2.0), Finding("a", "constant", "note", 1)]
     show_findings(Words(), ["a", "b", "c"], findings)
     said = capsys.readouterr().err.splitlines()
-    assert said[0] == "a: agrees, 1 note"
+    assert said[0] == "a: 1 note"
     assert said[2:5] == [
         "b: 1 error",
         "  error: has missing values in column 4 (2): fill them, or leave out those rows or columns",

@@ -172,7 +172,7 @@ def report(
 
 
 def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> None:
-    """The folder of a run, whole or not at all; the model takes the column names of the silos.
+    """The folder of a run, whole or not at all, for its owner alone; the model takes the column names of the silos.
 
     report.json holds 2-D projections of the shown training rows of each silo, for a picture: unlike model/, it is made
     of the silo's rows and is meant to stay where they are.
@@ -180,7 +180,7 @@ def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult]
     if results[0].silo.feature_names is not None:
         model.feature_names_in_ = np.array(results[0].silo.feature_names, dtype=object)
     history = [asdict(record) for record in model.history_]
-    with new_folder(out, overwrite=force) as folder:
+    with new_folder(out, overwrite=force, private=True) as folder:
         (folder / "labels").mkdir()
         names = file_names(result.silo.name for result in results)
         for result in results:

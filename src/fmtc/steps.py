@@ -239,6 +239,7 @@ class Downlink:
     centers: Array | None = None  # gather, number: k x k, common centres; left out where every client keeps its own
     order: Array | None = None  # number: the client's cluster that takes each common number, k
     findings: Array | None = None  # verdict: f x 5, how this client's columns differ from the others'
+    converged: bool | None = None  # end: whether the residuals fell below the tolerance
 
 
 # ------------------------------------------------------------------------------------------------------ client

@@ -247,7 +247,7 @@ def study(tmp_path):
         started.append(process)
         return process
 
-    join.folder, join.files = tmp_path, files
+    join.folder, join.files, join.started = tmp_path, files, started
     join.coordinator = ("coordinate", "--kit", tmp_path / "kits" / "coordinator", *SETTINGS, "--out", tmp_path / "run")
     yield join
     for process in started:

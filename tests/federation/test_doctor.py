@@ -75,17 +75,18 @@ def test_without_a_kit_only_this_machine_is_looked_at():
 
 
 def test_a_healthy_silo_and_a_healthy_coordinator(home, north, coordinator, tmp_path):
-    (tmp_path / "ours.csv").write_text("a,b\n1,2\n3,x\n")
+    (tmp_path / "ours.csv").write_text("patient,a,b\nx,1,2\ny,3,4\n")
     with listening(https(home / "kits/coordinator/server/startup")) as port:
         dial(north, port)
-        done = doctor_says("--kit", north.path, "--data", tmp_path / "ours.csv", "--out", tmp_path / "new", "--json")
+        done = doctor_says("--kit", north.path, "--data", tmp_path / "ours.csv", "--out", tmp_path / "new",
+                           "--id-column", "patient", "--json")  # fmt: skip
     assert done.exit_code == 0, done.output
     names = [check["name"] for check in json.loads(done.stdout)]
     assert names == [
-        "versions", "extras", "kit", "expiry", "permissions", "policy", "proxy", "address", "port", "trust", "clock",
-        "disk of the kit", "disk for the output", "data",
+        "versions", "extras", "kit", "expiry", "permissions", "policy", "salt", "proxy", "address", "port", "trust",
+        "clock", "disk of the kit", "disk for the output", "data",
     ]  # fmt: skip
-    assert "✓ data: ours.csv: 2 rows, 2 columns" in done.stderr
+    assert "✓ data: ours.csv: 2 rows, 2 columns that are clustered" in done.stderr
     assert f"✓ trust: localhost:{port} is the coordinator, and takes our certificate" in done.stderr
     assert "at the coordinator" in next(line for line in done.stderr.splitlines() if "clock" in line)
     done = doctor_says("--kit", coordinator.path, "--json")
@@ -101,7 +102,7 @@ def test_a_failed_check_has_advice_and_exit_code_1(north):
     lines = done.stderr.splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("✗ port: nobody listens at localhost:"))
     assert lines[place + 1].startswith("  the coordinator may not have started yet")
-    assert lines[-1] == "12 checks: 1 failed"
+    assert lines[-1] == "13 checks: 1 failed"
     assert not any(line.startswith("✓ trust") for line in lines)
 
 
@@ -167,12 +168,39 @@ def test_disk(monkeypatch, tmp_path, free, ok, advised):
 
 
 def test_data_that_cannot_be_read(tmp_path):
-    assert "does not exist" in doctor.data_file(tmp_path / "no.csv").found
+    assert "does not exist" in doctor.data_file(tmp_path / "no.csv", None, {}).found
     (tmp_path / "damaged.parquet").write_bytes(b"PAR1 nothing")
-    check = doctor.data_file(tmp_path / "damaged.parquet")
+    check = doctor.data_file(tmp_path / "damaged.parquet", None, {})
     assert not check.ok and "cannot be read" in check.found
     checks = list(examine(data=tmp_path / "damaged.parquet"))
     assert failed(checks) == ["data"]
+
+
+def test_data_that_join_would_complain_about(tmp_path, north):
+    """The doctor reads rows as `fmtc join` does: with its flags, and with all its checks."""
+    file = tmp_path / "ours.csv"
+    file.write_text("patient,a,b,note\nx,1,2,hot\ny,3,2,cold\n")
+    check = doctor.data_file(file, north, {"id_column": "patient"})
+    assert not check.ok and "only numbers can be clustered" in check.found
+    check = doctor.data_file(file, north, {"id_column": "patient", "drop": ("note",)})
+    assert check.ok and check.advice == "1 have one value in all rows, such as 'b'"
+    check = doctor.data_file(file, north, {"text_column": "note", "drop": ("patient", "a", "b")})
+    assert check.ok and not check.advice
+    file.write_text("a,b\n1,\n3,4\n")
+    assert "missing" in doctor.data_file(file, north, {}).found
+    done = doctor_says("--data", file, "--client-column", "a")
+    assert done.exit_code == 2
+
+
+def test_the_salt(north, home):
+    words = [doctor.salt(kit).found for kit in (north, Kit.read(home / "kits/south"))]
+    assert words[0] == words[1]
+    assert "check word" in words[0] and north.salt not in words[0]
+    for content in ("", "short", 64 * "x"):
+        (north.path / "salt").write_text(content)
+        assert "damaged" in doctor.salt(north).found
+    (north.path / "salt").unlink()
+    assert failed([doctor.salt(north)]) == ["salt"]
 
 
 def test_clock_against_the_coordinator(home, north):

@@ -25,7 +25,10 @@ def test_a_silo_whose_code_raises_stops_the_run_at_once(healthy, undisturbed, mi
     misbehave("raise@3")
     healthy.restart("b")
     trouble = Trouble(None)
-    with pytest.raises(ClientError, match="client 'b' failed in round 3: OwnError: ran into OSError"):
+    with pytest.raises(
+        ClientError,
+        match=r"client 'b' failed in round 3: OwnError: ran into OSError.*Silo 'b': the disk of this test is full",
+    ):
         healthy.run(HYPER, listen=trouble)
     assert trouble.kinds.count("submitted") == 1
     assert not any("disk of this test" in str(event) for event in trouble.events)  # the sentence stays in the silo

@@ -29,7 +29,7 @@ from cryptography import x509
 
 from fmtc import Hyper
 from fmtc.cli import main_group
-from fmtc.runtime import federation
+from fmtc.runtime import federation, wire
 from fmtc.runtime.federation import (
     ADMIN,
     Coordinator,
@@ -249,17 +249,18 @@ def test_init_says_what_goes_where_and_until_when(tmp_path):
     assert "exists; choose another name" in refused(again, 2)
 
 
-@pytest.mark.parametrize("place", ["_flare_kits", "_set_policy", "write_json", "_tighten", "validity"])
+@pytest.mark.parametrize("place", ["_flare_kits", "_set_policy", "write_json", "tighten", "validity"])
 def test_kits_that_cannot_be_finished_leave_nothing(tmp_path, monkeypatch, place):
-    real, calls = getattr(federation, place), []
+    module = wire if place == "tighten" else federation
+    real, calls = getattr(module, place), []
 
     def fail(*args, **kwargs):
         calls.append(args)
-        if place in ("_flare_kits", "_tighten") or len(calls) > 1:
+        if place in ("_flare_kits", "tighten") or len(calls) > 1:
             raise OSError(28, "No space left on device")
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(federation, place, fail)
+    monkeypatch.setattr(module, place, fail)
     (tmp_path / "plan.toml").write_text(PLAN)
     done = fmtc("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits")
     assert "No space left on device" in refused(done, 1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -17,7 +20,7 @@ from nvflare.apis.shareable import make_reply
 from fmtc import Hyper, LocalTransport, run
 from fmtc.runtime import flare
 from fmtc.runtime.guard import RefusedError
-from fmtc.runtime.wire import FileError
+from fmtc.runtime.wire import FileError, read_json
 from fmtc.steps import Downlink, Uplink
 
 HYPER = Hyper(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
@@ -144,10 +147,10 @@ class Silos:
         pass
 
     def states(self, cid):
-        return sorted(path.name for path in (self.folder / cid / flare.STATES / "r").iterdir())
+        return sorted(path.name for path in (self.folder / cid / flare.STATES / "r").glob("round-*"))
 
     def result(self, cid):
-        return flare.read_site_result(self.folder / cid / flare.STATES / "r" / "result.safetensors")
+        return flare.read_site_result(self.folder / cid / flare.STATES / "r" / flare.RESULT)
 
 
 def assert_as_local(silos, rows, hyper=HYPER):
@@ -173,8 +176,20 @@ def test_a_silo_keeps_the_state_it_may_have_to_go_back_to(rows, tmp_path):
     kept = []
     run(silos, HYPER, callbacks=[lambda record: kept.append(silos.states("a"))])
     assert kept == [[f"round-{r - 1:05d}.safetensors", f"round-{r:05d}.safetensors"] for r in range(1, 5)]
-    silos.tell("a", Downlink("end"))
-    assert silos.states("a") == ["ended", "result.safetensors"]
+    silos.tell("a", Downlink("end", converged=True))
+    assert silos.states("a") == kept[-1]  # until the next run
+    assert read_json(tmp_path / "a" / flare.STATES / "r" / flare.ENDED) == {"converged": True}
+
+
+def test_the_end_is_told_without_rows(rows, tmp_path):
+    """A silo whose file is gone by then still gets to know that its result holds."""
+    silos = Silos(rows, tmp_path)
+    run(silos, HYPER)
+    (tmp_path / "a.npy").unlink()
+    silos.executors["a"] = silos.new("a")
+    assert silos.tell("a", Downlink("end", converged=False)) == Uplink()
+    with pytest.raises(RefusedError, match="neither true nor false"):
+        silos.tell("a", Downlink("end", converged=np.ones(2)))
 
 
 def test_a_message_told_twice_is_answered_alike(rows, tmp_path):
@@ -225,8 +240,112 @@ def test_a_silo_does_not_go_on_with_other_rows(rows, tmp_path):
     np.save(tmp_path / "a.npy", rows["a"] + 1e-9)
     silos.executors["a"] = silos.new("a")
     prepared = next(message for cid, message in silos.seen if cid == "a" and message.phase == "prepare")
-    with pytest.raises(FileError, match="the rows of client 'a' are not those of the checkpoint"):
+    with pytest.raises(flare.ChangedError, match=r"a.npy is not what this run began with"):
         silos.tell("a", prepared)
+
+
+def write_table(path, X, names):
+    pl.DataFrame({"patient": names} | {f"x{j}": X[:, j] for j in range(X.shape[1])}).write_csv(path)
+
+
+@pytest.mark.parametrize("change", ["order", "identifiers", "a cell", "one row less"])
+def test_labels_go_to_the_rows_they_were_computed_from(rows, tmp_path, change):
+    silos = Silos(rows, tmp_path)
+    X, names = rows["a"], [f"p{i}" for i in range(len(rows["a"]))]
+    file = tmp_path / "a.csv"
+    write_table(file, X, names)
+    site = flare.Site("a", str(file), id_column="patient")
+    site.write(tmp_path / "a")
+    run(silos, HYPER)
+    result = silos.result("a")
+    result.check(site.rows(tmp_path / "a"), "a.csv")  # as they were
+    turned = np.arange(len(X))[::-1]
+    if change == "order":
+        write_table(file, X[turned], [names[i] for i in turned])
+    elif change == "identifiers":
+        write_table(file, X, names[::-1])
+    elif change == "a cell":
+        write_table(file, np.where(np.arange(X.size).reshape(X.shape) == 7, X + 1e-12, X), names)
+    else:
+        write_table(file, X[:-1], names[:-1])
+    with pytest.raises(flare.ChangedError, match=r"a.csv is not what these labels were computed from"):
+        result.check(site.rows(tmp_path / "a"), "a.csv")
+    silos.executors["a"] = silos.new("a")  # nor is the run gone on with
+    with pytest.raises(flare.ChangedError, match="is not what this run began with"):
+        silos.tell("a", Downlink("hello"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"max_k": 2}, "the run asks for 3 clusters, and --max-k is 2"),
+        ({"min_rows": 11}, "the run asks for 3 clusters of 30 rows, and --min-rows is 11 rows for each cluster"),
+        ({"max_runs": 2}, "it would be run 3 within 24 hours, and --max-runs is 2"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["survey", "hello"])
+def test_a_silo_has_limits_of_its_own(rows, tmp_path, limits, why, phase):
+    Silos(rows, tmp_path)
+    kit = tmp_path / "a"
+    for run_id in ("r1", "r2"):
+        flare.FmtcExecutor(run_id, asdict(HYPER)).answer(Downlink("hello"), kit)
+    (kit / flare.SALT).write_text("salt")
+    enough = flare.Site("a", str(tmp_path / "a.npy"), max_k=3, min_rows=10, max_runs=9)
+    replace(enough, **limits).write(kit)
+    before = sorted((kit / flare.STATES).rglob("*"))
+    with pytest.raises(flare.LimitError) as caught:
+        flare.FmtcExecutor("r3", asdict(HYPER)).answer(Downlink(phase), kit)
+    assert str(caught.value) == why
+    if "min_rows" not in limits:  # refused before anything of the last run is thrown away
+        assert sorted((kit / flare.STATES).rglob("*")) == before
+    enough.write(kit)
+    flare.FmtcExecutor("r3", asdict(HYPER)).answer(Downlink(phase), kit)
+    assert len((kit / flare.RUNS).read_text().splitlines()) == 3
+
+
+def test_runs_of_yesterday_do_not_count(rows, tmp_path, monkeypatch):
+    Silos(rows, tmp_path)
+    flare.Site("a", str(tmp_path / "a.npy"), max_runs=1).write(tmp_path / "a")
+    ask = lambda run_id: flare.FmtcExecutor(run_id, asdict(HYPER)).answer(Downlink("hello"), tmp_path / "a")  # noqa: E731
+    ask("r1")
+    ask("r1")  # the same run, gone on with
+    with pytest.raises(flare.LimitError):
+        ask("r2")
+    now = flare.time.time()
+    monkeypatch.setattr(flare.time, "time", lambda: now + flare.DAY + 1)
+    ask("r2")
+
+
+def test_settings_are_shown_before_anything_is_answered(rows, tmp_path):
+    Silos(rows, tmp_path)
+    kit = tmp_path / "a"
+    flare.Site("a", str(tmp_path / "a.npy"), shown=True).write(kit)
+    folder = kit / flare.STATES / "r"
+    seen = []
+
+    def show():
+        while not (folder / flare.ASKED).exists():
+            flare.time.sleep(0.01)
+        seen.append(read_json(folder / flare.ASKED))
+        flare.time.sleep(0.3)
+        seen.append(sorted(path.name for path in folder.iterdir()))
+        (folder / flare.SHOWN).touch()
+
+    screen = threading.Thread(target=show)
+    screen.start()
+    flare.FmtcExecutor("r", asdict(HYPER), "first").answer(Downlink("hello"), kit)
+    screen.join()
+    assert seen[0]["settings"]["n_clusters"] == 3
+    assert seen[0]["preflight"] == "first"
+    assert seen[1] == [flare.ASKED]  # rows were not even read
+
+
+def test_a_comparison_leaves_an_interrupted_run_alone(rows, tmp_path):
+    silos = Silos(rows, tmp_path)
+    run(silos, HYPER)
+    (tmp_path / "a" / flare.SALT).write_text("salt")
+    flare.FmtcExecutor("compare", asdict(HYPER), "only").answer(Downlink("survey"), tmp_path / "a")
+    assert len(silos.states("a")) == 2
 
 
 def test_a_new_run_throws_the_states_of_old_ones_away(rows, tmp_path):
@@ -248,5 +367,7 @@ def test_an_error_leaves_the_silo_as_its_kind_alone(rows, tmp_path):
     reply = executor.execute("fmtc", shareable, context, None)
     assert flare._opened(reply, Uplink, "r", "hello", 0) == Uplink(error="DataError")
     assert "a.npy" in said[0]
+    (line,) = [json.loads(line) for line in (tmp_path / "a" / flare.TROUBLE).read_text().splitlines()]
+    assert (line["phase"], "a.npy" in line["why"]) == ("hello", True)  # for the silo's own screen
     stranger = executor.execute("fmtc", flare._envelope("x", Downlink("hello"), "hello", 0), context, None)
     assert flare._opened(stranger, Uplink, "r", "", 0) == Uplink(error="RefusedError")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.padding import Padding
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from ..runs import EXTRAS
 from ..runtime.doctor import Check, examine
-from .program import Option, main_group
+from .program import Option, data_options, main_group, text_option
 from .words import Words, plural, print_json, show
 
 
@@ -20,7 +21,7 @@ from .words import Words, plural, print_json, show
     epilog="""\b
 Examples:
   fmtc doctor
-  fmtc doctor --kit north --data ours.parquet
+  fmtc doctor --kit north --data ours.parquet --id-column patient
   fmtc doctor --kit coordinator --json
 
 \b
@@ -30,19 +31,32 @@ Exit codes:
 )
 @click.option("--kit", "kit_path", type=click.Path(path_type=Path), cls=Option,
               help="Folder that `fmtc federation init` made for you; left out, only this machine.")  # fmt: skip
-@click.option("--data", type=click.Path(path_type=Path), cls=Option, help="Your rows: can they be read?")
+@click.option("--data", type=click.Path(path_type=Path), cls=Option, help="Your rows: can a run use them?")
 @click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
               help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
+@data_options
+@text_option
 @click.pass_context
-def doctor(ctx: click.Context, /, kit_path: Path | None, data: Path | None, out: Path, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context,
+    /,
+    kit_path: Path | None,
+    data: Path | None,
+    out: Path,
+    client_column: str | None,
+    as_json: bool,
+    **columns: Any,
+) -> None:
     """Look for what may keep this machine from a federation, and say what to do about it.
 
     Versions, certificates, permissions, policy, proxies, the way to the coordinator, clock, disk and data. Changes
     nothing and sends nothing of your rows.
     """
     words = Words()
+    if client_column is not None:
+        raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     checks = []
-    for check in examine(kit_path, data=data, out=out, extras=EXTRAS):
+    for check in examine(kit_path, data=data, columns=columns, out=out, extras=EXTRAS):
         checks.append(check)
         _show(words, check)
     failed = sum(not check.ok for check in checks)

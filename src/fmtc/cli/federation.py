@@ -22,8 +22,8 @@ from rich.text import Text
 
 from .. import runs
 from ..estimator import FMTC
-from ..runtime.driver import RoundRecord
-from ..runtime.wire import new_folder, read_json, write_json
+from ..runtime.driver import ClientError, FederationError, RoundRecord
+from ..runtime.wire import FileError, new_folder, read_json, write_json
 from ..survey import Finding
 from ..tables import DataError, Silo, read_silos
 from ..text import TextRecipe
@@ -44,7 +44,6 @@ from .program import (
 from .words import Words, new_table, note_constants, plural, print_json, show_run, size_of
 
 if TYPE_CHECKING:
-    from ..runtime.federation import Order
     from ..runtime.flare import Site, SiteResult
 
 SHOWN_ROUNDS = 8
@@ -99,6 +98,7 @@ class View:
             "submitted": f"starting with {silos}",
             "started": "silos read their rows and build their graphs",
             "done": "finding clusters",
+            "over": "the run is over; looking for silos that do not know it yet",
         }
         notes = {
             "away": f"{self.site(event)} was lost",
@@ -107,6 +107,8 @@ class View:
             "server lost": "the server process was lost; starting it again and going on from the last round",
             "lost": f"{event.get('why')}; trying again from the last round",
             "refused": f"a message of {self.site(event)} was refused: {event.get('why')}",
+            "second party": f"somebody else tried to join as {event.get('silo')!r}, with a copy of its kit, and was "
+            "refused: ask that silo whether it knows of it",
         }
         if kind in sentences:
             self.status = sentences[kind]
@@ -239,6 +241,8 @@ def federate_local(
         for result in outcome.silos.values():
             for note in result.notes:
                 words.note(note)
+        for silo in silos:
+            outcome.silos[silo.name].check(silo, str(places[silo.name]))
         fitted(model, outcome.silos, outcome.about, silos, recipe)
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
@@ -415,8 +419,9 @@ def coordinate(
     A silo that is lost, or a process that dies, does not end the run: when enough silos are back it goes on from the
     last round. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
     """
-    from ..runtime.federation import Coordinator, DifferError, Kit, supervise
-    from ..runtime.flare import read_result
+    from ..runtime.federation import Coordinator, DifferError, Kit, Order, supervise
+    from ..runtime.flare import RESULT, finished
+    from ..runtime.locks import held
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -427,39 +432,37 @@ def coordinate(
     _check_count("--min-clients", min_clients, len(plan.silos))
     out = free_path(out, force, _is_consensus)
     folder = out.parent.resolve() / f".{out.name}.checkpoint"
-    order = replace(
-        _order(folder, model, resume, force, words), min_clients=min_clients, deadline=deadline, wait=wait,
-        preflight="no" if no_preflight else "first",
-    )  # fmt: skip
-    ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+    folder.parent.mkdir(parents=True, exist_ok=True)
     names = {silo: silo for silo in plan.silos}
     before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
-    try:
-        with View(words, model.max_iter, names, before) as view, Coordinator(kit) as coordinator:
-            supervise(coordinator, order, view)
-    except DifferError:
-        shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
-        raise
-    _, about = read_result(folder / "result.safetensors")
-    for silo in about["missing"]:
-        words.note(f"silo {silo!r} was lost and has no model of this run")
-    if about["trials"]:
-        words.note(about["trials"])
-    report = {
-        "kind": "fmtc consensus report",
-        "schema": runs.REPORT_FORMAT,
-        "versions": runs.versions(),
-        "federation": plan.name,
-        "settings": model.get_params() | {"as_published": as_published},
-        "seconds": time.perf_counter() - started,
-        "notes": words.notes,
-        **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
-    }
-    with new_folder(out, overwrite=force) as part:
-        shutil.copyfile(folder / "result.safetensors", part / "consensus.safetensors")
-        write_json(part / "history.json", about["history"])
-        write_json(part / "report.json", report)
-    shutil.rmtree(folder, ignore_errors=True)
+    with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
+        run_id = _run_to_resume(folder, resume, force)
+        order = Order(
+            model._hyper(), folder, run_id or secrets.token_hex(8), min_clients, model._weights(), deadline, wait,
+            preflight="no" if no_preflight else "first", random_state=model.random_state,
+        )  # fmt: skip
+        ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+        try:
+            with View(words, model.max_iter, names, before) as view:
+                coordinator.open()
+                if run_id is None:  # not before the server is up: until then nothing of an earlier run is touched
+                    if resume:
+                        words.note("there is no interrupted run to resume; starting afresh")
+                    shutil.rmtree(folder, ignore_errors=True)
+                    folder.mkdir(parents=True, mode=0o700)
+                    write_json(folder / ORDER, {"run": order.run_id})
+                supervise(coordinator, order, view)
+        except DifferError:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
+            raise
+        except (ClientError, FederationError) as error:
+            if finished(folder, order.run_id, order.hyper) is None:
+                raise
+            words.note(f"the run is over, but a silo may not know it: {error}")
+        about = finished(folder, order.run_id, order.hyper)
+        assert about is not None
+        report = _write_consensus(words, out, force, model, as_published, plan.name, about, folder / RESULT, started)
+        shutil.rmtree(folder, ignore_errors=True)
     words.say(
         f"{'converged' if about['converged'] else 'stopped'}: {about['stopped_because']}, {report['seconds']:.1f} s",
         "green" if about["converged"] else "yellow",
@@ -469,28 +472,58 @@ def coordinate(
         print_json({"out": str(out), **report, "history": about["history"]})
 
 
+ORDER = "order.json"  # in the coordinator's folder of a run: its name
+
+
+def _run_to_resume(folder: Path, resume: bool, force: bool) -> str | None:
+    """Name of the interrupted run to go on with; None to start afresh, which takes --force where there is one."""
+    if folder.exists() and not (resume or force):
+        raise click.UsageError(
+            f"{folder} holds an interrupted run; go on with it with --resume, or start afresh with --force"
+        )
+    if not resume or not (folder / ORDER).exists():
+        return None
+    document = read_json(folder / ORDER)
+    if not isinstance(document, dict) or not isinstance(document.get("run"), str):
+        raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start afresh with --force")
+    return str(document["run"])
+
+
+def _write_consensus(
+    words: Words,
+    out: Path,
+    force: bool,
+    model: FMTC,
+    as_published: bool,
+    federation: str,
+    about: Mapping[str, Any],
+    result: Path,
+    started: float,
+) -> dict[str, Any]:
+    """The folder of a run at the coordinator: consensus, history and report."""
+    for silo in about["missing"]:
+        words.note(f"silo {silo!r} was lost and has no model of this run")
+    if about["trials"]:
+        words.note(about["trials"])
+    report = {
+        "kind": "fmtc consensus report",
+        "schema": runs.REPORT_FORMAT,
+        "versions": runs.versions(),
+        "federation": federation,
+        "settings": model.get_params() | {"as_published": as_published},
+        "seconds": time.perf_counter() - started,
+        "notes": words.notes,
+        **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
+    }
+    with new_folder(out, overwrite=force, private=True) as part:
+        shutil.copyfile(result, part / "consensus.safetensors")
+        write_json(part / "history.json", about["history"])
+        write_json(part / "report.json", report)
+    return report
+
+
 def _is_consensus(folder: Path) -> bool:
     return (folder / "report.json").is_file() and (folder / "consensus.safetensors").is_file()
-
-
-def _order(folder: Path, model: FMTC, resume: bool, force: bool, words: Words) -> Order:
-    """What is to be run; an interrupted run is gone on with under its old name or, only when told so, thrown away."""
-    from ..runtime.federation import Order
-
-    if folder.exists() and not resume:
-        if not force:
-            raise click.UsageError(
-                f"{folder} holds an interrupted run; go on with it with --resume, or start afresh with --force"
-            )
-        shutil.rmtree(folder)
-    run_id = secrets.token_hex(8)
-    if folder.exists():
-        run_id = read_json(folder / "order.json")["run"]
-    elif resume:
-        words.note("there is no interrupted run to resume; starting afresh")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "order.json", {"run": run_id})
-    return Order(model._hyper(), folder, run_id, weights=model._weights())
 
 
 @main_group.command(
@@ -498,25 +531,35 @@ def _order(folder: Path, model: FMTC, resume: bool, force: bool, words: Words) -
     epilog="""\b
 Examples:
   fmtc join --kit north --data ours.parquet --id-column patient --out ours
-  fmtc join --kit north --data ours.parquet --out ours --stay""",
+  fmtc join --kit north --data ours.parquet --out ours --max-k 10 --min-rows 20
+  fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2""",
 )
 @kit_option
 @click.option("--data", type=click.Path(path_type=Path), required=True, cls=Option, help="Your rows.")
 @out_option
 @click.option("--stay", is_flag=True, cls=Option, help="Wait for the next run after one has ended.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+@click.option("--discard", is_flag=True, cls=Option,
+              help="Give up labels of an earlier run that could not be written.")  # fmt: skip
+@click.option("--max-k", type=click.IntRange(1), cls=Option, section="Limits",
+              help="Most clusters a run may ask for; left out, any number.")  # fmt: skip
+@click.option("--min-rows", type=click.IntRange(1), default=5, show_default=True, cls=Option, section="Limits",
+              help="Fewest rows for each cluster a run may ask for, on average.")  # fmt: skip
+@click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
+              help="Most runs within 24 hours, comparisons of columns included.")  # fmt: skip
 @quiet_option
 @data_options
 @text_option
-@click.pass_context
 def join(
-    ctx: click.Context,
-    /,
     kit_path: Path,
     data: Path,
     out: Path,
     stay: bool,
     force: bool,
+    discard: bool,
+    max_k: int | None,
+    min_rows: int,
+    max_runs: int,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -527,11 +570,15 @@ def join(
 ) -> None:
     """Take part in a federation with your rows, which stay here.
 
-    Dials the coordinator and waits for a run. When one has ended, writes to --out what `fmtc fit` would: your labels,
-    your model, a report. Ends then, unless told to --stay.
+    Dials the coordinator, waits for a run, and shows what it asks for before it answers. When the run has ended, writes
+    to --out what `fmtc fit` would: your labels, your model, a report. Ends then, unless told to --stay.
+
+    Labels go to the rows they were computed from and to no others: where --data has changed since the run began,
+    nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
+    join again to have them.
     """
     from ..runtime.federation import Kit, Membership
-    from ..runtime.flare import Site
+    from ..runtime.flare import ChangedError, Site
 
     words = Words(quiet)
     if client_column is not None:
@@ -539,13 +586,18 @@ def join(
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
-    site = Site(kit.name, str(data.resolve()), drop, id_column, label_column, text_column)
+    site = Site(
+        kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
+        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True,
+    )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, site, kit.path)
     plan = kit.plan
     words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
-    written, finished = [], False
+    written: list[dict[str, Any]] = []
     with words.console.status("") as status, Membership(kit, site) as member:
+        if discard:
+            member.discard()
         for event in member.watch():
             kind = event["event"]
             if kind == "connected":
@@ -555,26 +607,56 @@ def join(
                 words.note((event["why"] or "the coordinator does not take us in yet") + "; trying on")
             elif kind == "refused":
                 raise DataError(event["why"])
+            elif kind == "second party":
+                words.note(
+                    f"somebody else tried to join as {kit.name!r}, with a copy of this kit, and was refused; if that "
+                    "was none of yours, have new kits made"
+                )
             elif kind == "restarted":
                 words.note(f"our process ended and is started again; {event['log']} may say why")
+            elif kind == "asked":
+                words.say(_in_words(event["settings"], event["preflight"]))
+            elif kind == "error":
+                words.note(f"we could not answer: {event['why']}")
             elif kind == "preflight":
                 for sentence in (*event["error"], *event["note"]):
                     words.note(f"compared with the other silos, ours {sentence}")
-                if not event["error"]:
+                if not (event["error"] or event["note"]):
                     words.say("our columns go with those of the other silos", "green")
             elif kind == "round":
                 status.update(f"round {event['round']}")
             elif kind == "ended":
-                with words.warnings_as_notes():
-                    report = _write_silo(words, site, kit.path, event["result"], out, force or stay)
+                try:
+                    with words.warnings_as_notes():
+                        report = _write_silo(words, site, kit.path, event, out, force or stay)
+                except ChangedError as error:
+                    why = f"{error} The labels stay in the kit until the next run"
+                    if not stay:
+                        raise ChangedError(
+                            f"{why}: bring the file back and join again, or give them up with --discard."
+                        ) from None
+                    words.note(f"{why}.")
+                    continue
+                member.deliver(event["run"])
                 written.append(report)
                 show_run(words, report, out)
                 if not stay:
-                    finished = True
-            if finished and kind == "idle":  # the result is marked as delivered by now
-                break
+                    break
     if as_json:
         print_json({"out": str(out), **written[-1]})
+
+
+def _in_words(settings: Mapping[str, Any], preflight: str) -> str:
+    """What a coordinator asks for, in a sentence."""
+    if preflight == "only":
+        return "the coordinator compares the silos' columns, and asks for nothing else"
+    first = "" if preflight == "no" else " after a comparison of columns"
+    units = "" if settings["rho"] is None else ", in the paper's absolute units"
+    return (
+        f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')} in at most "
+        f"{plural(settings['max_iter'], 'round')}{first}: coupling {settings['coupling']}, centres "
+        f"{settings['centers']}, scale {settings['scale']}{units}"
+    )
 
 
 def _look(words: Words, site: Site, kit: Path) -> str:
@@ -590,15 +672,17 @@ def _look(words: Words, site: Site, kit: Path) -> str:
     return size_of([silo]).partition(", ")[2]
 
 
-def _write_silo(words: Words, site: Site, kit: Path, result: SiteResult, out: Path, force: bool) -> dict[str, Any]:
+def _write_silo(
+    words: Words, site: Site, kit: Path, event: Mapping[str, Any], out: Path, force: bool
+) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
+    result: SiteResult = event["result"]
     silo = replace(site.rows(kit), name=site.client_id)
+    result.check(silo, site.data)
     model = FMTC(**result.settings)
-    about = {
-        "n_iter": result.round_no,
-        "converged": False,
-        "stopped_because": f"{plural(result.round_no, 'round')} done",
-    }
+    rounds = plural(result.round_no, "round")
+    why = f"residuals below tol={model.tol:g} after {rounds}" if event["converged"] else f"{rounds} done"
+    about = {"n_iter": result.round_no, "converged": event["converged"], "stopped_because": why}
     fitted(model, {silo.name: result}, about, [silo], site.recipe(kit))
     for note in result.notes:
         words.note(note)

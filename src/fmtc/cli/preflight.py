@@ -112,8 +112,9 @@ def show_findings(
     columns = columns or {}
     for silo in silos:
         errors, notes = (explain(findings, silo, columns, severity) for severity in (ERROR, NOTE))
-        states = [(plural(len(errors), "error"), "bold red")] if errors else [("agrees", "green")]
-        states += [(", ", ""), (plural(len(notes), "note"), "yellow")] if notes else []
+        counts = [(errors, "error", "bold red"), (notes, "note", "yellow")]
+        states = [(plural(len(said), noun), style) for said, noun, style in counts if said]
+        states = [part for state in states for part in ((", ", ""), state)][1:] or [("agrees", "green")]
         size = ""
         if silo in columns:
             size = f" ({plural(columns[silo].n_rows, 'row')}, {plural(columns[silo].width, 'column')})"
@@ -138,8 +139,10 @@ def _summary(silos: Sequence[str], findings: Sequence[Finding]) -> Text:
         return Text(f"{len(stopped)} of {plural(len(silos), 'silo')} would stop a run, or spoil it", "bold red")
     if len(silos) == 1:
         return Text("1 silo: nothing stops a run, and there is nothing to compare it with", "yellow")
-    noted = "; the notes are worth a look" if findings else ""
-    return Text(f"{plural(len(silos), 'silo')} agree: nothing stops a run{noted}", "yellow" if noted else "green")
+    if findings:
+        noted = ", ".join(silo for silo in silos if any(finding.silo == silo for finding in findings))
+        return Text(f"nothing stops a run, but read the notes about {noted} first", "yellow")
+    return Text(f"{plural(len(silos), 'silo')} agree: nothing stops a run", "green")
 
 
 def as_document(

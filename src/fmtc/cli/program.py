@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import tempfile
 import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -21,6 +22,7 @@ from ..estimator import FMTC
 from ..kernels.arrays import check_device
 from ..kernels.consensus import COUPLINGS
 from ..runtime.driver import ClientError, FederationError
+from ..runtime.locks import InUseError
 from ..steps import ALIGNMENTS, CENTERS, LABEL_SOURCES, SCALES, Hyper
 from ..tables import nearest_names
 from .words import show
@@ -206,6 +208,8 @@ def judge(error: Exception) -> tuple[int, str]:
     """Exit code and sentence for an exception."""
     if isinstance(error, ClientError):
         return 5, str(error)
+    if isinstance(error, InUseError):
+        return 2, str(error)
     if isinstance(error, ValueError) and not isinstance(error, np.linalg.LinAlgError):
         return 3, str(error)
     if isinstance(error, MemoryError):
@@ -383,7 +387,7 @@ def _weight(text: str) -> tuple[str, float]:
 
 
 def free_path(path: Path, force: bool, ours: Callable[[Path], bool] | None = None) -> Path:
-    """Refuse to overwrite without --force, and to replace a folder that is not empty and not one of ours."""
+    """Refuse to overwrite without --force, to replace a folder that is not ours, and what cannot be written at all."""
     if path.name in ("", ".."):
         path = path.resolve()
     if path.exists() and not force:
@@ -394,4 +398,9 @@ def free_path(path: Path, force: bool, ours: Callable[[Path], bool] | None = Non
         raise click.UsageError(
             f"{path} was not written by this command, so --force does not replace it; choose another name"
         )
+    parent = next(folder for folder in path.resolve().parents if folder.exists())
+    try:
+        tempfile.TemporaryDirectory(dir=parent, prefix=".fmtc-").cleanup()
+    except OSError as error:
+        raise click.UsageError(f"{path} cannot be written ({error.strerror}: {parent}); choose another place") from None
     return path

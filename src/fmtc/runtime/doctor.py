@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import platform
+import re
 import shutil
 import socket
 import ssl
@@ -70,6 +72,7 @@ def examine(
     kit_path: Path | None = None,
     *,
     data: Path | None = None,
+    columns: Mapping[str, Any] | None = None,
     out: Path = Path(),
     extras: Mapping[str, str] | None = None,
 ) -> Iterator[Check]:
@@ -81,6 +84,8 @@ def examine(
         A silo's kit or the coordinator's.
     data : path, optional
         The file of rows that a silo is going to join with.
+    columns : mapping, optional
+        How it is going to be read: keyword arguments of `fmtc.tables.read_silos`.
     out : path
         The folder that is going to be written.
     extras : mapping of extra to package, optional
@@ -99,6 +104,8 @@ def examine(
         yield expiry(kit)
         yield permissions(kit)
         yield policy(kit)
+        if kit.role == "silo":
+            yield salt(kit)
         greeting = greet(kit) if kit.role == "silo" else None
         yield proxy(kit)
         yield from (own_name(kit), own_port(kit), store(kit)) if greeting is None else greeting.checks
@@ -106,7 +113,7 @@ def examine(
         yield disk("disk of the kit", kit.path)
     yield disk("disk for the output", out)
     if data is not None:
-        yield data_file(data)
+        yield data_file(data, kit, columns or {})
 
 
 # ------------------------------------------------------------------------------------------------- this machine
@@ -153,16 +160,20 @@ def disk(name: str, folder: Path) -> Check:
     return Check(name, True, found)
 
 
-def data_file(path: Path) -> Check:
-    """Whether the rows can be read; which columns suit the federation is for `fmtc preflight` to say."""
-    from ..survey import read_columns
-    from ..tables import DataError
+def data_file(path: Path, kit: Kit | None, columns: Mapping[str, Any]) -> Check:
+    """Whether a run can use the rows, as `fmtc join` reads them; `fmtc preflight` says what suits the federation."""
+    from ..tables import DataError, constant_columns, read_silos
 
+    if columns.get("text_column") is not None and kit is not None:
+        columns = {**columns, "salt": kit.salt}
     try:
-        (columns,) = read_columns([path]).values()
+        (silo,) = read_silos([path], **columns)
     except DataError as error:
-        return Check("data", False, str(error), "give the file that `fmtc join --data` is going to have")
-    return Check("data", True, f"{path.name}: {columns.n_rows:,} rows, {columns.width:,} columns")
+        return Check("data", False, str(error), "give the file and the flags that `fmtc join` is going to have")
+    found = f"{path.name}: {silo.X.shape[0]:,} rows, {silo.X.shape[1]:,} columns that are clustered"
+    constant = [] if columns.get("text_column") is not None else [*constant_columns([silo])]
+    return Check("data", True, found, f"{len(constant)} have one value in all rows, such as {constant[0]!r}"
+                 if constant else "")  # fmt: skip
 
 
 def clock(kit: Kit | None = None, there: datetime | None = None) -> Check:
@@ -314,6 +325,19 @@ def permissions(kit: Kit) -> Check:
     if wrong:
         return Check("permissions", False, "; ".join(wrong), f"chmod -R go= {kit.path}, as its owner")
     return Check("permissions", True, f"{len(secrets)} secret file{'s' * (len(secrets) != 1)}, for this user alone")
+
+
+def salt(kit: Kit) -> Check:
+    """Whether the silos' common secret is there and whole; a check word lets silos compare theirs by telephone."""
+    ask = "ask the person who made the kits for a new one"
+    try:
+        secret = kit.salt
+    except (OSError, ValueError) as error:
+        return Check("salt", False, f"the silos' common secret cannot be read: {error}", ask)
+    if not re.fullmatch("[0-9a-f]{64}", secret):
+        return Check("salt", False, f"the silos' common secret in {kit.path / 'salt'} is damaged", ask)
+    word = hashlib.sha256(f"fmtc check word {secret}".encode()).hexdigest()[:8]
+    return Check("salt", True, f"the silos' common secret is there; its check word {word} is the same at every silo")
 
 
 # ------------------------------------------------------------------------------------------------------ the policy

@@ -34,7 +34,24 @@ from ..steps import Hyper
 from . import serve
 from .doctor import mixed_up, reachable, refusal
 from .driver import ClientError, FederationError, RoundRecord
-from .flare import ENDED, EVENTS, PREFLIGHT, SALT, STATES, TASK, Site, SiteResult, read_result, read_site_result
+from .flare import (
+    ASKED,
+    ENDED,
+    EVENTS,
+    PREFLIGHT,
+    RESULT,
+    SALT,
+    SHOWN,
+    STATES,
+    TASK,
+    TROUBLE,
+    Site,
+    SiteResult,
+    finished,
+    read_result,
+    read_site_result,
+)
+from .locks import held
 from .wire import check_schema, jsonable, new_folder, read_json, write_json
 
 try:
@@ -53,6 +70,7 @@ KIT_FORMAT = 1
 KIT_FILE = "kit.json"
 CONSOLE = "console.log"
 DELIVERED = "delivered"  # file in a silo's folder of a run: its result has been written where it was wanted
+LOCK = "in-use.lock"  # file in a kit that the command holds which works with it
 ADMIN = "coordinator@fmtc.local"
 AUTHORITY_DAYS = 3650
 CONTROLLER = "fmtc.runtime.flare.FmtcController"
@@ -182,6 +200,10 @@ class Kit:
             raise KitError(f"{path} is the kit of a {kit.role}, for {wanted[kit.role]}, not for {wanted[role]}")
         return kit
 
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Keep the kit to this process while a block runs."""
+        return held(self.path / LOCK, f"the kit {self.path}")
+
     def check(self) -> None:
         """Refuse to start with a certificate that is missing, not this kit's, or out of date."""
         name = "server" if self.role == "coordinator" else "client"
@@ -230,39 +252,39 @@ def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite
         Folder ``authority/`` of an earlier call: the new kits then belong to the same federation.
     """
     salt = secrets.token_hex(32)
-    with new_folder(out, overwrite=overwrite) as folder:
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            state = Path(scratch) / plan.name / "state"
-            if authority is not None:
-                salt = _old_authority(authority, state)
-            made = _flare_kits(plan, Path(scratch))
-            kits = [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]
-            for role, name in kits:
-                kit = folder / name
-                if role == "coordinator":
-                    kit.mkdir()
-                    shutil.move(made / "server", kit / "server")
-                    shutil.move(made / ADMIN, kit / "admin")
-                else:
-                    shutil.move(made / plan.sites[name], kit)
-                    _write_secret(kit / SALT, salt)
-                workspace = kit / "server" if role == "coordinator" else kit
-                _set_policy(workspace, plan, role)
-                _write_readme(kit, workspace, plan, role)
-                certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
-                about = {
-                    "kind": "fmtc kit",
-                    "schema": KIT_FORMAT,
-                    "role": role,
-                    "name": name,
-                    "plan": asdict(plan),
-                    "expires": validity(certificate)[1].isoformat(),
-                }
-                write_json(kit / KIT_FILE, about)
-            shutil.move(state, folder / "authority")
-            _write_secret(folder / "authority" / SALT, salt)
-        _tighten(folder)
-    out.chmod(0o700)
+    with (
+        new_folder(out, overwrite=overwrite, private=True) as folder,
+        tempfile.TemporaryDirectory(dir=folder) as scratch,
+    ):
+        state = Path(scratch) / plan.name / "state"
+        if authority is not None:
+            salt = _old_authority(authority, state)
+        made = _flare_kits(plan, Path(scratch))
+        kits = [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]
+        for role, name in kits:
+            kit = folder / name
+            if role == "coordinator":
+                kit.mkdir()
+                shutil.move(made / "server", kit / "server")
+                shutil.move(made / ADMIN, kit / "admin")
+            else:
+                shutil.move(made / plan.sites[name], kit)
+                _write_secret(kit / SALT, salt)
+            workspace = kit / "server" if role == "coordinator" else kit
+            _set_policy(workspace, plan, role)
+            _write_readme(kit, workspace, plan, role)
+            certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
+            about = {
+                "kind": "fmtc kit",
+                "schema": KIT_FORMAT,
+                "role": role,
+                "name": name,
+                "plan": asdict(plan),
+                "expires": validity(certificate)[1].isoformat(),
+            }
+            write_json(kit / KIT_FILE, about)
+        shutil.move(state, folder / "authority")
+        _write_secret(folder / "authority" / SALT, salt)
     return [Kit.read(out / name) for _, name in kits]
 
 
@@ -386,12 +408,6 @@ def _write_secret(path: Path, text: str) -> None:
         stream.write(text + "\n")
 
 
-def _tighten(folder: Path) -> None:
-    """Kits are for their owner alone."""
-    for path in folder.rglob("*"):
-        path.chmod(0o700 if path.is_dir() else 0o600)
-
-
 # -------------------------------------------------------------------------------------------------------- processes
 
 
@@ -412,16 +428,22 @@ class Process:
     """FLARE's server or a silo's client, in a process of its own that ends with this one.
 
     Its words go to ``console.log`` in the kit.
+
+    Parameters
+    ----------
+    kit : Kit
+    party : str
+        Under which a silo dials: the server refuses another one while this one is there.
     """
 
-    def __init__(self, kit: Kit):
+    def __init__(self, kit: Kit, party: str = ""):
         self.kit = kit
         self.log = kit.path / CONSOLE
         _tidy(kit)
         handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(handle, "ab") as stream:
             self.process = subprocess.Popen(
-                _command(kit),
+                _command(kit, party),
                 stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, cwd=kit.path,
                 start_new_session=True,  # Ctrl-C is for us; we tell the others
             )  # fmt: skip
@@ -454,24 +476,24 @@ def stop_all(processes: Iterable[Process], patience: float = 5.0) -> None:
         process.process.wait()
 
 
-def _command(kit: Kit) -> list[str]:
+def _command(kit: Kit, party: str) -> list[str]:
     """How to start FLARE's server or client for a kit."""
     if kit.role == "coordinator":
-        module, config, words = "server.server_train", "fed_server.json", ["org=fmtc"]
+        module, config, words = serve.SERVER, "fed_server.json", ["org=fmtc"]
     else:
-        module, config = "client.client_train", "fed_client.json"
+        module, config = serve.SILO, "fed_client.json"
         beat = max(2, 2 * int(kit.plan.lost_after / 10))  # FLARE sleeps in steps of 2 seconds, and not at all below
         words = [f"uid={kit.site}", f"org={_org(kit.name)}", f"heart_beat_interval={beat}"]
     flags = ["-m", str(kit.workspace), "-s", config, "--set", "secure_train=true", *words, "config_folder=config"]
-    script = [str(Path(serve.__file__)), str(os.getpid())]
-    return [sys.executable, "-u", "-P", *script, f"nvflare.private.fed.app.{module}", *flags]
+    name = str(kit.plan.lost_after) if kit.role == "coordinator" else party
+    return [sys.executable, "-u", "-P", str(Path(serve.__file__)), str(os.getpid()), name, module, *flags]
 
 
 # ------------------------------------------------------------------------------------------------------ coordinator
 
 
 class Coordinator:
-    """FLARE's server and our session with it; a context that leaves no process behind.
+    """FLARE's server and our session with it; a context that keeps the kit to itself and leaves no process behind.
 
     Parameters
     ----------
@@ -484,12 +506,16 @@ class Coordinator:
         self.server: Process | None = None
         self.session: Any = None
         self.store: Path | None = None
+        self._heard = _Follower(kit.path / CONSOLE)
+        self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
+        self._kept.enter_context(self.kit.held())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        with self._kept:
+            self.close()
 
     def open(self, patience: float = 120.0) -> None:
         """Start the server, unless it runs, and log in."""
@@ -534,6 +560,12 @@ class Coordinator:
             shutil.rmtree(self.store, ignore_errors=True)
             self.store = None
 
+    def second_parties(self) -> list[str]:
+        """Silos under whose name a second party has dialled, and was refused, since the last call."""
+        said = [line.decode(errors="replace") for line in self._heard.lines()]
+        names = {line.rpartition(" ")[2] for line in said if line.startswith(serve.MARK + serve.SECOND)}
+        return [silo for silo, site in self.kit.plan.sites.items() if site in names]
+
     def present(self) -> set[str]:
         """Silos that gave a sign of life lately."""
         now = time.time()
@@ -572,16 +604,22 @@ class Coordinator:
                 time.sleep(1.0)
 
 
-def _check_port(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError:
-            raise FederationError(
-                f"port {port} of this machine is taken by another program, or may not be used; is a coordinator "
-                "running already?"
-            ) from None
+def _check_port(port: int, patience: float = 3.0) -> None:
+    """Refuse to start where the port is taken; processes of a coordinator that was killed need a second to end."""
+    end = time.monotonic() + patience
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("", port))
+                return
+            except OSError:
+                if time.monotonic() > end:
+                    raise FederationError(
+                        f"port {port} of this machine is taken by another program, or may not be used; is a "
+                        "coordinator running already?"
+                    ) from None
+        time.sleep(0.2)
 
 
 class ServerLostError(FederationError):
@@ -633,7 +671,8 @@ def write_job(folder: Path, order: Order, plan: Plan, present: set[str]) -> Path
             "components": [],
         },
     )
-    executor = {"path": EXECUTOR, "args": {"run_id": order.run_id, "hyper": hyper}}
+    told = {"run_id": order.run_id, "hyper": hyper, "preflight": order.preflight, "random_state": order.random_state}
+    executor = {"path": EXECUTOR, "args": told}
     write_json(
         folder / "silo" / "config" / "config_fed_client.json",
         {
@@ -668,6 +707,7 @@ class Order:
     wait: float = 600.0  # for silos that are not there
     preflight: str = "no"  # "first": compare the silos' columns before the first round; "only": and leave it at that
     client_ids: Mapping[str, str] = field(default_factory=dict)  # where a client's id is not its silo's name
+    random_state: int | None = None  # of which the seed was made, for the silos' models to tell
 
 
 Event = Callable[[Mapping[str, Any]], None]
@@ -692,19 +732,31 @@ def supervise(
     ClientError
         When fewer silos than needed are there for `order.wait` seconds, or fail for another reason than being lost.
     """
-    silos = coordinator.kit.plan.silos
-    needed = len(silos) if order.min_clients is None else order.min_clients
+    plan = coordinator.kit.plan
+    needed = len(plan.silos) if order.min_clients is None else order.min_clients
     follow = _Follower(order.folder / EVENTS)
     barren, begun = 0, False  # jobs in a row that brought no round; whether one has brought any
+
+    def look() -> None:
+        tend()
+        for silo in coordinator.second_parties():
+            listen({"event": "second party", "time": time.time(), "silo": silo})
+
     while True:
+        over = finished(order.folder, order.run_id, order.hyper) is not None
         try:
             coordinator.open()
-            patience = min(order.wait, coordinator.kit.plan.lost_after) if begun else order.wait
-            present = _gather(coordinator, order, needed, patience, listen, tend)
+            if over:  # silos that do not know it yet are told; whoever knows it may have left
+                listen({"event": "over", "time": time.time()})
+                needed = 0
+            patience = min(order.wait, plan.lost_after) if begun or over else order.wait
+            present = _gather(coordinator, order, needed, patience, listen, look)
+            if not present:
+                return
             with tempfile.TemporaryDirectory(prefix="fmtc-job-") as scratch:
-                job = coordinator.submit(write_job(Path(scratch) / "job", order, coordinator.kit.plan, present))
+                job = coordinator.submit(write_job(Path(scratch) / "job", order, plan, present))
             listen({"event": "submitted", "time": time.time(), "silos": sorted(present)})
-            ended, rounds, why = _attend(coordinator, job, follow, present, listen, tend)
+            ended, rounds, why = _attend(coordinator, job, follow, present, listen, look)
             if ended == "gone":
                 listen({"event": "job gone", "time": time.time(), "why": why})
         except ServerLostError as error:
@@ -744,6 +796,8 @@ class _Follower:
         if not self.path.exists():
             return []
         with self.path.open("rb") as stream:
+            if self.path.stat().st_size < self.place:  # another file by now
+                self.place = 0
             stream.seek(self.place)
             whole = stream.read().rpartition(b"\n")[0]
         self.place += len(whole) + 1 if whole else 0
@@ -815,6 +869,12 @@ def _attend(
 # ------------------------------------------------------------------------------------------------------------ silos
 
 
+_TWICE = (
+    "somebody else takes part as {0!r} already, with a copy of this kit: a silo joins once. End the other `fmtc join`; "
+    "if it was on a machine that has failed, try again after {1:g} seconds"
+)
+
+
 class Membership:
     """A silo's part in a federation: its process, kept alive, and what it comes to; a context.
 
@@ -828,35 +888,55 @@ class Membership:
 
     def __init__(self, kit: Kit, site: Site):
         self.kit, self.site = kit, site
+        self.party = secrets.token_hex(8)
         self.process: Process | None = None
+        self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self.kit.check()
-        self.site.write(self.kit.path)
-        self._start()
+        with self._kept:
+            self._kept.enter_context(self.kit.held())
+            self.kit.check()
+            self.site.write(self.kit.path)
+            self._start()
+            self._kept = self._kept.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.process is not None:
-            self.process.stop()
+        with self._kept:
+            if self.process is not None:
+                self.process.stop()
 
     def _start(self) -> None:
         log = self.kit.path / CONSOLE
         self._read = _Follower(log)
-        self.process = Process(self.kit)
+        self.process = Process(self.kit, self.party)
         self.connected = False
 
     def watch(self) -> Iterator[dict[str, Any]]:
-        """What happens, as it happens: connected, trouble, restarted, round, ended. Goes on until it is left."""
-        delivered = {path.parent.name for path in (self.kit.path / STATES).glob(f"*/{DELIVERED}")}
-        compared = {path.parent.name for path in (self.kit.path / STATES).glob(f"*/{PREFLIGHT}")}
+        """What happens, as it happens, until it is left.
+
+        Events are connected, restarted, trouble (nobody answers), refused (the coordinator does not take us),
+        second party (somebody dialled under our name), asked (the settings of a run), preflight, error (of our own),
+        round and ended.
+        """
+        states = self.kit.path / STATES
+        delivered = {path.parent.name for path in states.glob(f"*/{DELIVERED}")}
+        compared = {path.parent.name for path in states.glob(f"*/{PREFLIGHT}")}
         newest: dict[str, int] = {}
+        errors = _Follower(self.kit.path / TROUBLE)
         began, warned, crashes = time.monotonic(), False, 0
         while True:
             assert self.process is not None
-            if not self.connected and any(b"Successfully registered client" in line for line in self._read.lines()):
-                self.connected, warned, crashes = True, False, 0
-                yield {"event": "connected"}
+            for line in self._read.lines():
+                if b"Successfully registered client" in line and not self.connected:
+                    self.connected, warned, crashes = True, False, 0
+                    yield {"event": "connected"}
+                if line.startswith((serve.MARK + serve.REFUSED).encode()):
+                    yield {"event": "refused", "why": _TWICE.format(self.kit.name, self.kit.plan.lost_after)}
+                if line.startswith((serve.MARK + serve.SECOND).encode()):
+                    yield {"event": "second party"}
+            for event in errors.events():
+                yield event | {"event": "error"}
             if not self.process.alive:
                 crashes += 1
                 yield {"event": "restarted", "log": str(self.process.log), "attempt": crashes}
@@ -867,9 +947,12 @@ class Membership:
                 warned = True
                 why = refusal(self.kit)
                 yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
-            for path in sorted((self.kit.path / STATES).glob("*/*")):
+            for path in sorted(states.glob("*/*")):
                 run_id = path.parent.name
-                if path.name.startswith("round-"):
+                if path.name == ASKED and not path.with_name(SHOWN).exists():
+                    yield {"event": "asked", "run": run_id, **read_json(path)}
+                    path.with_name(SHOWN).touch()
+                if path.name.startswith("round-") and run_id not in delivered:
                     round_no = int(path.stem.partition("-")[2])
                     if round_no > newest.get(run_id, 0):
                         newest[run_id] = round_no
@@ -878,13 +961,21 @@ class Membership:
                     compared.add(run_id)
                     yield {"event": "preflight", **read_json(path)}
                 if path.name == ENDED and run_id not in delivered:
-                    result = read_site_result(path.with_name("result.safetensors"))
+                    result = read_site_result(path.with_name(RESULT))
                     self._let_go()
-                    yield {"event": "ended", "run": run_id, "result": result}
-                    path.with_name(DELIVERED).touch()
-                    delivered.add(run_id)
+                    delivered.add(run_id)  # once, also where it could not be written
+                    yield {"event": "ended", "run": run_id, "result": result, **read_json(path)}
             yield {"event": "idle"}
             time.sleep(0.2)
+
+    def deliver(self, run_id: str) -> None:
+        """Note that the result of a run has been written where it was wanted."""
+        (self.kit.path / STATES / run_id / DELIVERED).touch()
+
+    def discard(self) -> None:
+        """Give up results that could not be written."""
+        for path in (self.kit.path / STATES).glob(f"*/{ENDED}"):
+            self.deliver(path.parent.name)
 
     def _let_go(self, patience: float = 5.0) -> None:
         """Let the process of the job end before ours does, so that its last answer goes out."""
@@ -932,6 +1023,7 @@ class LocalFederation:
         self.port, self.lost_after, self.tends = port, lost_after, tend
         self.processes: dict[str, Process] = {}  # by client id
         self.kits: dict[str, Kit] = {}
+        self.party = secrets.token_hex(8)
 
     def __enter__(self) -> Self:
         self._folder = tempfile.TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True)
@@ -961,7 +1053,7 @@ class LocalFederation:
 
     def start(self, cid: str) -> None:
         """Start the process of a silo."""
-        self.processes[cid] = Process(self.kits[cid])
+        self.processes[cid] = Process(self.kits[cid], self.party)
 
     def _tend(self) -> None:
         for cid, process in self.processes.items():
@@ -989,10 +1081,17 @@ class LocalFederation:
     def resume(self, listen: Event = lambda event: None) -> Outcome:
         """Go on with the last run, from its last round."""
         order = self.order
-        supervise(self.coordinator, order, listen, tend=self._tend)
-        consensus, about = read_result(order.folder / "result.safetensors")
+        errors = {cid: _Follower(kit.path / TROUBLE) for cid, kit in self.kits.items()}
+        try:
+            supervise(self.coordinator, order, listen, tend=self._tend)
+        except ClientError as error:  # the silos are ours: their own words may be told
+            why = [f"{cid!r}: {event['why']}" for cid, follower in errors.items() for event in follower.events()[-1:]]
+            if not why:
+                raise
+            raise ClientError(f"{error}. Silo {'; '.join(why)}") from error
+        consensus, about = read_result(order.folder / RESULT)
         results = {
-            cid: read_site_result(kit.path / STATES / order.run_id / "result.safetensors")
+            cid: read_site_result(kit.path / STATES / order.run_id / RESULT)
             for cid, kit in self.kits.items()
             if cid not in about["missing"]
         }

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import re
 import shutil
 import threading
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from joblib import effective_n_jobs
 from ..kernels.arrays import on_cores
 from ..steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
 from ..survey import ERROR, NOTE, Columns, compare, explain, from_verdict, read_columns, survey, verdicts
-from ..tables import Silo, read_silos
+from ..tables import DataError, Silo, read_silos
 from ..text import TextRecipe
 from .driver import ClientError, Replies, Result, RoundRecord, one_thread, run
 from .guard import RefusedError, check_downlink, check_uplink
@@ -65,8 +66,15 @@ SALT = "salt"  # file of a silo's kit: the silos' common secret, which the coord
 STATES = "fmtc"  # folder of a silo's kit with one folder per run
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
 EVENTS = "events.jsonl"  # in the coordinator's folder of a run: what happened, a line each
+RESULT = "result.safetensors"  # in the coordinator's folder of a run, and in a silo's: what it came to
+ASKED = "asked.json"  # in a silo's folder of a run: its settings, as the coordinator has sent them
+SHOWN = "shown"  # beside it: `fmtc join` has shown them
+ROWS = "rows.json"  # in a silo's folder of a run: fingerprint of the rows, and their identifiers, that it began with
 PREFLIGHT = "preflight.json"  # in a silo's folder of a run: how its columns differ from the others'
-ENDED = "ended"  # file in a silo's folder of a run: all have their numbers
+ENDED = "ended.json"  # in a silo's folder of a run: all have their numbers, and how it ended
+RUNS = "runs.jsonl"  # in a silo's kit: the runs it has taken part in
+TROUBLE = "trouble.jsonl"  # in a silo's kit: what kept it from answering, in the sentences that do not leave it
+DAY = 24 * 3600.0
 RESULT_FORMAT = 1
 
 
@@ -76,6 +84,14 @@ class AbortedError(RuntimeError):
 
 class SiteError(RuntimeError):
     """A silo that is not there or does not answer."""
+
+
+class LimitError(ValueError):
+    """A run that a silo's own person does not want to take part in."""
+
+
+class ChangedError(DataError):
+    """Rows, or identifiers, that are not those of before: labels would land on the wrong ones."""
 
 
 class OwnError(SiteError):
@@ -316,6 +332,9 @@ class FmtcController(Controller):
         here = sorted(client.name for client in fl_ctx.get_engine().get_clients())
         self.note("started", sites=here)
         begun = (self.folder / CHECKPOINT).exists()
+        over = finished(self.folder, self.run_id, self.hyper)
+        if over is not None:  # an earlier job wrote the result, and was lost before all silos knew
+            return self._end(transport, over["client_ids"], over["missing"], over["converged"])
         try:
             if (self.preflight == "only" or (self.preflight == "first" and not begun)) and self._survey(transport):
                 return
@@ -338,11 +357,17 @@ class FmtcController(Controller):
             self.note("failed", why=f"{type(error).__name__}: {error}")
             raise
         else:
-            write_result(self.folder / "result.safetensors", result, self.run_id)
-            self.note("done", missing=result.missing)
-            transport.deadline = min(transport.deadline, 30.0)
-            transport.exchange({cid: Downlink("end") for cid in result.server.client_ids})
-            self.note("ended")
+            write_result(self.folder / RESULT, result, self.run_id, self.hyper)
+            self._end(transport, result.server.client_ids, result.missing, result.converged)
+
+    def _end(
+        self, transport: FlareTransport, client_ids: Iterable[str], missing: Iterable[str], converged: bool
+    ) -> None:
+        """Tell the silos that all have their numbers, and how it ended."""
+        self.note("done", missing=list(missing))
+        transport.deadline = min(transport.deadline, 30.0)
+        transport.exchange({cid: Downlink("end", converged=converged) for cid in client_ids})
+        self.note("ended")
 
     def _survey(self, transport: FlareTransport) -> bool:
         """Compare the silos' columns and tell each what is odd about its own; whether the job ends with that."""
@@ -363,12 +388,13 @@ class FmtcController(Controller):
         self.note("round", record=asdict(record))
 
 
-def write_result(path: Path, result: Result, run_id: str) -> None:
+def write_result(path: Path, result: Result, run_id: str, hyper: Hyper) -> None:
     """What the coordinator keeps of a run: the consensus and the history, and nothing of a row."""
     about = {
         "kind": "fmtc consensus",
         "schema": RESULT_FORMAT,
         "run": run_id,
+        "hyper": asdict(hyper),
         "client_ids": result.server.client_ids,
         "converged": result.converged,
         "stopped_because": result.stopped_because,
@@ -379,6 +405,19 @@ def write_result(path: Path, result: Result, run_id: str) -> None:
         "history": [asdict(record) for record in result.history],
     }
     write_tensors(path, {"consensus": result.server.Z}, about)
+
+
+def finished(folder: Path, run_id: str, hyper: Hyper) -> dict[str, Any] | None:
+    """What the coordinator's folder says of a run that is over; None where it is not over yet."""
+    if not (folder / RESULT).exists():
+        return None
+    _, about = read_result(folder / RESULT)
+    if (about.get("run"), about.get("hyper")) != (run_id, jsonable(asdict(hyper))):
+        raise FileError(
+            f"{folder} holds the result of a run with other settings: give the settings of then to write it down, or "
+            "start afresh with --force"
+        )
+    return about
 
 
 # --------------------------------------------------------------------------------------------------------- a silo
@@ -396,6 +435,10 @@ class Site:
     text_column: str | None = None
     features: tuple[str, ...] | None = None  # columns and their order, where one machine sees all silos
     salt: str | None = None  # for the hashes of words; left out, that of the kit
+    max_k: int | None = None  # clusters that a run may ask for
+    min_rows: int = 0  # rows for each cluster, on average, that a run must leave
+    max_runs: int | None = None  # runs within 24 hours
+    shown: bool = False  # whether somebody shows the settings of a run, and is to be waited for
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes that FLARE starts."""
@@ -407,6 +450,21 @@ class Site:
         about: dict[str, Any] = read_json(kit / "local" / SITE_FILE)
         fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in about.items()}
         return cls(**fields)
+
+    def check_run(self, hyper: Hyper, lately: int) -> None:
+        """Refuse what the person who joined does not want to answer; `lately` runs came within the last 24 hours."""
+        if self.max_k is not None and hyper.n_clusters > self.max_k:
+            raise LimitError(f"the run asks for {hyper.n_clusters} clusters, and --max-k is {self.max_k}")
+        if self.max_runs is not None and lately >= self.max_runs:
+            raise LimitError(f"it would be run {lately + 1} within 24 hours, and --max-runs is {self.max_runs}")
+
+    def check_rows(self, n_rows: int, hyper: Hyper) -> None:
+        """Refuse clusters of so few rows that their centres tell of single ones."""
+        if n_rows < self.min_rows * hyper.n_clusters:
+            raise LimitError(
+                f"the run asks for {hyper.n_clusters} clusters of {n_rows} rows, and --min-rows is {self.min_rows} "
+                "rows for each cluster"
+            )
 
     def recipe(self, kit: Path) -> TextRecipe | None:
         """How texts are read, where rows are texts."""
@@ -441,14 +499,19 @@ class FmtcExecutor(Executor):
     run_id : str
     hyper : dict
         Fields of `Hyper`.
+    preflight : {"no", "first", "only"}
+        Whether the columns of all silos are compared, and nothing else; only shown.
+    random_state : int, optional
+        The coordinator's, of which the seed in `hyper` was made; for the silo's model to tell.
     """
 
-    def __init__(self, run_id: str, hyper: dict[str, Any]):
+    def __init__(self, run_id: str, hyper: dict[str, Any], preflight: str = "no", random_state: int | None = None):
         super().__init__()
         if not (isinstance(run_id, str) and RUN.fullmatch(run_id)):  # it names a folder here
             raise RefusedError(f"{run_id!r} is no name of a run")
-        self.run_id, self.hyper = run_id, Hyper(**hyper)
+        self.run_id, self.hyper, self.preflight, self.random_state = run_id, Hyper(**hyper), preflight, random_state
         self.client: ClientState | None = None
+        self.data = ""  # fingerprint of the client's rows and their identifiers
         self.finished: ClientState | None = None
         self.notes: list[str] = []
         self.began = time.monotonic()
@@ -469,25 +532,24 @@ class FmtcExecutor(Executor):
             uplink = self.answer(message, kit)
         except Exception as error:
             self.log_exception(fl_ctx, f"{type(error).__name__}: {error}")
+            _append(kit / TROUBLE, {"run": self.run_id, "phase": phase, "round": round_no, "why": str(error)})
             uplink = Uplink(error=type(error).__name__)
         return _envelope(self.run_id, uplink, phase, round_no)
 
     def answer(self, message: Downlink, kit: Path) -> Uplink:
         """Check a message, take the step it asks for, and write the new state down before answering."""
-        folder = kit / STATES / self.run_id
-        _only_run(folder)
+        folder, site = kit / STATES / self.run_id, Site.read(kit)
+        self._admit(site, kit, folder)
         if message.phase in ("survey", "verdict"):
-            return self._compare_columns(message, kit, folder)
+            return self._compare_columns(message, site, kit, folder)
+        if message.phase == "end":
+            check_downlink(message, 0, self.hyper.n_clusters)
+            write_json(folder / ENDED, {"converged": message.converged})
+            return Uplink()
         if self.client is None:
-            site = Site.read(kit)
-            self.client = open_client(site.client_id, site.rows(kit).X, self.hyper)
+            self.client = self._open(site, kit, folder)
         width = (self.client.X if message.phase == "rescale" else self.client.rows).shape[1]
         check_downlink(message, width, self.hyper.n_clusters)
-        if message.phase == "end":
-            (folder / ENDED).touch()
-            for old in folder.glob("round-*"):
-                old.unlink()
-            return Uplink()
         if message.phase == "round" and message.trial is None:
             if message.round_no < self.round_no:
                 raise RefusedError(f"a message of round {message.round_no} came after one of round {self.round_no}")
@@ -512,17 +574,54 @@ class FmtcExecutor(Executor):
                 if old.name not in keep:
                     old.unlink()
         elif message.phase == "number":
-            seconds = time.monotonic() - self.began
-            write_site_result(folder / "result.safetensors", client, self.run_id, self.hyper, self.notes, seconds)
+            settings = {name: value for name, value in asdict(self.hyper).items() if name != "seed"}
+            about = {
+                "run": self.run_id,
+                "data": self.data,
+                "settings": settings | {"random_state": self.random_state},
+                "notes": self.notes,
+                "seconds": time.monotonic() - self.began,
+            }
+            write_site_result(folder / RESULT, client, about)
         elif message.phase in ("finish", "gather"):
             self.finished = client
         self.client = client
         return uplink
 
-    def _compare_columns(self, message: Downlink, kit: Path, folder: Path) -> Uplink:
+    def _admit(self, site: Site, kit: Path, folder: Path) -> None:
+        """Take a run in, if the limits of this silo allow it, before anything of it is answered."""
+        new, now = not folder.is_dir(), time.time()
+        lately = sum(run["time"] > now - DAY for run in _lines(kit / RUNS)) if new else 0
+        site.check_run(self.hyper, lately)
+        if not new:
+            return
+        if self.preflight != "only":  # a run takes the place of the last one; a comparison leaves it to be resumed
+            for old in folder.parent.glob("*"):
+                shutil.rmtree(old, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+        _append(kit / RUNS, {"run": self.run_id})
+        write_json(folder / ASKED, {"settings": asdict(self.hyper), "preflight": self.preflight})
+        while site.shown and not (folder / SHOWN).exists() and time.time() < now + 10:
+            time.sleep(0.05)
+
+    def _open(self, site: Site, kit: Path, folder: Path) -> ClientState:
+        """The silo's client: rows and identifiers are read together, and are the same in every job of a run."""
+        silo = site.rows(kit)
+        site.check_rows(silo.X.shape[0], self.hyper)
+        self.data = fingerprint(silo.X, silo.ids)
+        if not (folder / ROWS).exists():
+            write_json(folder / ROWS, {"data": self.data})
+        elif read_json(folder / ROWS) != {"data": self.data}:
+            raise ChangedError(
+                f"{site.data} is not what this run began with: its rows, their order or their identifiers have "
+                "changed. Bring the old file back, or have the coordinator start afresh."
+            )
+        return open_client(site.client_id, silo.X, self.hyper)
+
+    def _compare_columns(self, message: Downlink, site: Site, kit: Path, folder: Path) -> Uplink:
         """Tell what the columns are like, before the rows are checked; keep what the others have to say about them."""
-        site = Site.read(kit)
         columns = site.columns()
+        site.check_rows(columns.n_rows, self.hyper)
         check_downlink(message, columns.width, self.hyper.n_clusters)
         if message.phase == "survey":
             salt = (kit / SALT).read_text(encoding="ascii").strip()
@@ -553,13 +652,21 @@ def _state_name(round_no: int) -> str:
     return f"round-{round_no:05d}.safetensors"
 
 
-def _only_run(folder: Path) -> None:
-    """Make the folder of this run, and throw away what earlier runs left."""
-    if folder.is_dir():
-        return
-    for old in folder.parent.glob("*"):
-        shutil.rmtree(old, ignore_errors=True)
-    folder.mkdir(parents=True)
+def _append(path: Path, line: Mapping[str, Any]) -> None:
+    """Add a line to a file of JSON lines, with the time."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"time": time.time(), **line}) + "\n")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Undo `_append`."""
+    if not path.exists():
+        return []
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except ValueError as error:
+        raise FileError(f"{path} is damaged: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -569,10 +676,18 @@ class SiteResult:
     model: ClientModel
     labels: Array
     notes: tuple[str, ...]
-    data: str  # fingerprint of the rows
+    data: str  # fingerprint of the rows and their identifiers
     round_no: int
-    settings: dict[str, Any]  # of the run: fields of Hyper
+    settings: dict[str, Any]  # of the run: parameters of FMTC
     seconds: float
+
+    def check(self, silo: Silo, file: str) -> None:
+        """Refuse rows that the labels were not computed from: other rows, identifiers, or another order of them."""
+        if fingerprint(silo.X, silo.ids) != self.data:
+            raise ChangedError(
+                f"{file} is not what these labels were computed from: its rows, their order or their identifiers have "
+                "changed since. Nothing is written."
+            )
 
 
 def read_result(path: Path) -> tuple[Array, dict[str, Any]]:
@@ -582,25 +697,13 @@ def read_result(path: Path) -> tuple[Array, dict[str, Any]]:
     return arrays["consensus"], about
 
 
-def write_site_result(
-    path: Path, client: ClientState, run_id: str, hyper: Hyper, notes: list[str], seconds: float
-) -> None:
-    """Keep a silo's model and labels in its own folder."""
+def write_site_result(path: Path, client: ClientState, about: Mapping[str, Any]) -> None:
+    """Keep a silo's model and labels in its own folder; `about` has the other fields of `SiteResult`, and the run."""
     model = client.model
     assert model is not None and client.labels is not None
     arrays = {name: np.asarray(value) for name, value in pack(model).items()}
-    about = {
-        "kind": "fmtc silo result",
-        "schema": RESULT_FORMAT,
-        "run": run_id,
-        "client_id": client.client_id,
-        "notes": notes,
-        "data": fingerprint(client.X),
-        "round_no": client.round_no,
-        "settings": {name: value for name, value in asdict(hyper).items() if name != "seed"},
-        "seconds": seconds,
-    }
-    write_tensors(path, arrays | {"labels": client.labels}, about)
+    always = {"kind": "fmtc silo result", "schema": RESULT_FORMAT, "client_id": client.client_id}
+    write_tensors(path, arrays | {"labels": client.labels}, {**always, "round_no": client.round_no, **about})
 
 
 def read_site_result(path: Path) -> SiteResult:

@@ -38,7 +38,7 @@ DOWNLINKS = {
     "gather": ("centers",),
     "number": ("order", "[centers]"),
     "score": (),
-    "end": (),
+    "end": ("converged",),
 }
 TRIED = ("hello", "prepare", "round", "finish", "gather", "number", "score")  # phases of a trial
 
@@ -96,6 +96,8 @@ def check_downlink(message: Downlink, d: int, k: int) -> None:
             raise RefusedError(f"keep does not name columns out of {d}, in order")
     if message.findings is not None:
         _check_findings(message.findings, d)
+    if message.converged is not None and not isinstance(message.converged, bool):
+        raise RefusedError("converged is neither true nor false")
 
 
 def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:

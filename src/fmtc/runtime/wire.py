@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -93,9 +93,19 @@ def _umask() -> int:
     return mask
 
 
+def tighten(folder: Path) -> None:
+    """Let nobody but their owner read a folder and what is in it."""
+    folder.chmod(0o700)
+    for path in folder.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+
+
 @contextmanager
-def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """A temporary folder that takes the name `path` when the block ends well, and vanishes when it does not."""
+def new_folder(path: Path, *, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
+    """A temporary folder that takes the name `path` when the block ends well, and vanishes when it does not.
+
+    With `private`, nobody but its owner can read it.
+    """
     path = Path(path)
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another name or allow overwriting")
@@ -103,7 +113,7 @@ def new_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-"))
     try:
         yield temporary
-        os.chmod(temporary, 0o777 & ~_umask())
+        tighten(temporary) if private else os.chmod(temporary, 0o777 & ~_umask())
         if path.exists():
             old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-old-"))
             os.replace(path, old / "was")
@@ -311,10 +321,12 @@ def read_client(path: Path, client: ClientState) -> ClientState:
     return replace(client, F=F, W=W, round_no=about["round_no"])
 
 
-def fingerprint(X: Any) -> str:
-    """Tells whether two matrices are the same to the last bit."""
+def fingerprint(X: Any, ids: Sequence[str | None] | None = None) -> str:
+    """Tells whether two matrices are the same to the last bit, and the identifiers of their rows, if they have any."""
     parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     digest = hashlib.blake2b(repr((X.shape, str(X.dtype))).encode(), digest_size=16)
     for part in parts:
         digest.update(np.ascontiguousarray(part).data)
+    if ids is not None:
+        digest.update(json.dumps(list(ids)).encode())
     return digest.hexdigest()

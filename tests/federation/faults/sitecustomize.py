@@ -1,7 +1,8 @@
 """Makes a silo's process misbehave on request: put this folder on PYTHONPATH and say how in FMTC_TEST_FAULT.
 
 ``KIND@ROUND`` or ``KIND@ROUND:SECONDS``, several with commas between; each happens once, and leaves a file in the kit
-so that the silo behaves after a restart. ``slow@0:SECONDS`` delays every round.
+so that the silo behaves after a restart. ``slow@0:SECONDS`` delays every round, ``hold@ROUND`` waits for a file "go" in
+the kit. ``exit@end`` ends the coordinator's process of a job before it tells the silos that the run is over.
 
 With FMTC_TEST_RECORD, the name of a file, each process writes there what it asks of the network: a line of JSON for
 every name it looks up, and every address it binds, dials or sends to.
@@ -24,6 +25,9 @@ def _patch(flare):
     faults = {}
     for fault in os.environ["FMTC_TEST_FAULT"].split(","):
         kind, _, rest = fault.partition("@")
+        if rest == "end":
+            _leave_before_the_end(flare.FmtcController)
+            continue
         at, _, seconds = rest.partition(":")
         faults[int(at)] = (kind, float(seconds or 0))
     answer, envelope = flare.FmtcExecutor.answer, flare._envelope
@@ -36,7 +40,9 @@ def _patch(flare):
         done = Path(kit) / f"fault-{kind}-{message.round_no}"
         if kind == "slow":
             time.sleep(seconds)
-        if kind in ("", "slow") or done.exists():
+        while kind == "hold" and not (Path(kit) / "go").exists():
+            time.sleep(0.05)
+        if kind in ("", "slow", "hold") or done.exists():
             return answer(self, message, kit)
         done.touch()
         if kind == "raise":
@@ -68,6 +74,19 @@ def _patch(flare):
         return Shareable({"garbage": b"\x00\xff" * 100})
 
     flare.FmtcExecutor.answer, flare._envelope = faulty, spoilt
+
+
+def _leave_before_the_end(controller):
+    end = controller._end
+
+    def leave(self, *facts):
+        mark = self.folder / "left"
+        if mark.exists():
+            return end(self, *facts)
+        mark.touch()
+        os._exit(9)
+
+    controller._end = leave
 
 
 RECORD = os.environ.get("FMTC_TEST_RECORD")

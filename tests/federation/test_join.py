@@ -1,0 +1,236 @@
+"""`fmtc join` from end to end, with a run in this process in place of FLARE's: what it shows, refuses and writes."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fmtc import FMTC, load, run
+from fmtc.runtime import federation, flare, serve
+from fmtc.runtime.federation import DELIVERED, Plan, free_port, provision
+from fmtc.runtime.flare import FmtcExecutor, Replies, Site
+from fmtc.runtime.wire import read_json
+from fmtc.steps import Downlink
+
+from .commands import in_process, write_tables
+from .conftest import silo_rows
+
+MODEL = FMTC(4, max_iter=4, tol=0.0, n_neighbors=15, random_state=3)
+
+
+@pytest.fixture
+def home(tmp_path):
+    write_tables(tmp_path, silo_rows())
+    provision(Plan("study", "localhost", free_port(), ("north", "south"), 8.0), tmp_path / "kits")
+    return tmp_path
+
+
+@pytest.fixture
+def during(monkeypatch):
+    """Say what FLARE's process of a silo is to do: a function of its kit, run in a thread."""
+
+    def order(act):
+        def process(kit, party):
+            left = threading.Event()
+
+            def work():
+                act(kit)
+                if not left.wait(20):
+                    say(kit, serve.MARK + serve.REFUSED)  # so that a test that fails ends
+
+            threading.Thread(target=work).start()
+            return SimpleNamespace(
+                alive=True, log=kit.path / "console.log", stop=left.set, process=SimpleNamespace(pid=2**30)
+            )
+
+        monkeypatch.setattr(federation, "Process", process)
+
+    return order
+
+
+def join(home, *flags):
+    return in_process("join", "--kit", home / "kits/north", "--data", home / "north.csv", "--id-column", "patient",
+                      "--out", home / "ours", *flags)  # fmt: skip
+
+
+def say(kit, line):
+    with (kit.path / "console.log").open("a") as stream:
+        stream.write(line + "\n")
+
+
+class Silos:
+    """North with its kit, and south beside it, without FLARE."""
+
+    client_ids = ("north", "south")
+
+    def __init__(self, kit, hyper=None, run_id="r"):
+        south = kit.path.parent / "south"
+        Site("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
+        self.kits = {"north": kit.path, "south": south}
+        hyper = MODEL._hyper() if hyper is None else hyper
+        self.executors = {cid: FmtcExecutor(run_id, asdict(hyper), "first", 3) for cid in self.kits}
+
+    def exchange(self, messages):
+        return Replies({cid: self.executors[cid].answer(m, self.kits[cid]) for cid, m in messages.items()})
+
+    def save_clients(self, folder):
+        pass
+
+    def load_clients(self, folder, client_ids):
+        pass
+
+
+def whole_run(kit, before_the_end=lambda: None, converged=True):
+    say(kit, "Successfully registered client: silo-north")
+    silos = Silos(kit)
+    run(silos, MODEL._hyper())
+    before_the_end()
+    silos.executors["north"].answer(Downlink("end", converged=converged), kit.path)
+
+
+def fitted(home):
+    silos = {name: pl.read_csv(home / f"{name}.csv") for name in ("north", "south")}
+    rows = {name: frame.drop("patient").to_numpy() for name, frame in silos.items()}
+    return dict(zip(silos["north"]["patient"], FMTC(**MODEL.get_params()).fit_predict(rows)["north"], strict=True))
+
+
+def labels(home):
+    return dict(pl.read_csv(home / "ours/labels/north.csv").select("id", "cluster").iter_rows())
+
+
+def re_export(home):
+    file = home / "north.csv"
+    pl.read_csv(file).reverse().write_csv(file)
+
+
+@pytest.mark.parametrize("converged", [True, False])
+def test_a_run_to_its_end(home, during, converged):
+    during(lambda kit: whole_run(kit, converged=converged))
+    done = join(home)
+    assert done.exit_code == 0, done.output
+    assert labels(home) == fitted(home)
+    assert (
+        "the coordinator asks for 4 clusters in at most 4 rounds after a comparison of columns: coupling" in done.stderr
+    )
+    report = read_json(home / "ours/report.json")
+    assert report["converged"] is converged
+    assert report["stopped_because"] == ("residuals below tol=0 after 4 rounds" if converged else "4 rounds done")
+    model = load(home / "ours/model")
+    assert (model.random_state, model.n_clusters, model.converged_) == (3, 4, converged)
+    modes = {path.stat().st_mode & 0o777 for path in (home / "ours", *(home / "ours").rglob("*"))}
+    assert modes == {0o700, 0o600}
+    assert not (home / "kits/north/in-use.lock").exists()
+
+
+def test_a_file_that_changes_during_the_run(home, during):
+    before = (home / "north.csv").read_bytes()
+    during(lambda kit: whole_run(kit, before_the_end=lambda: re_export(home)))
+    done = join(home)
+    assert done.exit_code == 3, done.output
+    assert "north.csv is not what these labels were computed from" in done.stderr
+    assert not (home / "ours").exists()
+    during(lambda kit: None)  # joined again: nobody but the silo is needed
+    again = join(home)
+    assert (again.exit_code, "--discard" in again.stderr) == (3, True), again.output
+    assert not (home / "ours").exists()
+    (home / "north.csv").write_bytes(before)
+    done = join(home)
+    assert done.exit_code == 0, done.output
+    assert labels(home) == fitted(home)
+    assert (home / "kits/north/fmtc/r" / DELIVERED).exists()
+
+
+def test_labels_that_are_given_up(home, during):
+    during(lambda kit: whole_run(kit, before_the_end=lambda: re_export(home)))
+    assert join(home).exit_code == 3
+
+    def refuse(kit):
+        say(kit, serve.MARK + serve.REFUSED)
+
+    during(refuse)
+    done = join(home, "--discard")  # and on to the next run, which does not come
+    assert (done.exit_code, "labels were computed" in done.stderr) == (3, False), done.output
+
+
+def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during):
+    def two_runs(kit):
+        before = (home / "north.csv").read_bytes()
+        whole_run(kit, before_the_end=lambda: re_export(home))
+        while (kit.path / "fmtc/r/ended.json").exists() and not said:
+            flare.time.sleep(0.05)
+        (home / "north.csv").write_bytes(before)
+        silos = Silos(kit, run_id="s")
+        run(silos, MODEL._hyper())
+        silos.executors["north"].answer(Downlink("end", converged=True), kit.path)
+        while not (kit.path / "fmtc/s" / DELIVERED).exists():
+            flare.time.sleep(0.05)
+        say(kit, serve.MARK + serve.REFUSED)  # lets it end
+
+    said = []
+    check = flare.SiteResult.check
+
+    def checked(self, silo, file):
+        said.append(file)
+        check(self, silo, file)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flare.SiteResult, "check", checked)
+        during(two_runs)
+        done = join(home, "--stay")
+    assert "The labels stay in the kit until the next run." in done.stderr
+    assert len(said) == 2
+    assert labels(home) == fitted(home)
+
+
+def test_what_a_silo_says_on_its_own_screen(home, during):
+    def events(kit):
+        say(kit, "Successfully registered client: silo-north")
+        say(kit, serve.MARK + serve.SECOND)
+        executor = FmtcExecutor("r", asdict(replace(MODEL._hyper(), n_clusters=9)))
+        executor.log_exception = lambda *_: None
+        workspace = SimpleNamespace(get_root_dir=lambda: str(kit.path))
+        context = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
+        executor.execute("fmtc", flare._envelope("r", Downlink("hello"), "hello", 0), context, None)
+        flare.time.sleep(1.0)
+        say(kit, serve.MARK + serve.REFUSED)
+
+    during(events)
+    done = join(home, "--max-k", "8")
+    assert done.exit_code == 3
+    assert "note: somebody else tried to join as 'north', with a copy of this kit, and was refused" in done.stderr
+    assert "note: we could not answer: the run asks for 9 clusters, and --max-k is 8" in done.stderr
+    assert "Error: somebody else takes part as 'north' already" in done.stderr
+    assert "try again after 8 seconds" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "green"),
+    [({"error": [], "note": []}, True), ({"error": [], "note": ["has values about 1,000 times the others'"]}, False)],
+)
+def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, said, green):
+    def compare(kit):
+        folder = kit.path / "fmtc" / "r"
+        folder.mkdir(parents=True)
+        flare.write_json(folder / flare.PREFLIGHT, said)
+        flare.time.sleep(0.5)
+        say(kit, serve.MARK + serve.REFUSED)
+
+    during(compare)
+    done = join(home)
+    assert ("our columns go with those" in done.stderr) is green
+    assert ("1,000 times" in done.stderr) is not green
+
+
+def test_out_is_tried_before_anything_else(home, during):
+    (home / "file").write_text("")
+    during(lambda kit: pytest.fail("it was started"))
+    done = in_process(
+        "join", "--kit", home / "kits/north", "--data", home / "north.csv", "--out", home / "file" / "ours"
+    )
+    assert (done.exit_code, "cannot be written" in done.stderr) == (2, True), done.output
+    assert np.array_equal(sorted(p.name for p in home.glob(".fmtc-*")), [])

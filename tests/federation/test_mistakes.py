@@ -1,0 +1,124 @@
+"""What people do to a federation by mistake, with real processes: files that change, commands given twice."""
+
+from __future__ import annotations
+
+import shutil
+
+import polars as pl
+import pytest
+
+from fmtc.runtime.flare import STATES
+from fmtc.runtime.wire import read_json
+
+from .commands import NAMES, SETTINGS, finish, in_process, start, wait_until
+from .conftest import HYPER, Trouble, assert_same, none_left
+
+
+def re_export(file, seed=0):
+    """The same rows, in another order."""
+    pl.read_csv(file).sample(fraction=1.0, shuffle=True, seed=seed).write_csv(file)
+
+
+def clusters(file):
+    return dict(pl.read_csv(file).select("id", "cluster").iter_rows())
+
+
+def modes(folder):
+    return {path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*"))}
+
+
+@pytest.mark.federation
+def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
+    misbehave("hold@4")
+    assert (
+        in_process("fit", *study.files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "fit").exit_code == 0
+    )
+    kits, checkpoint = tmp_path / "kits", tmp_path / ".run.checkpoint"
+    silos = {name: study(name, "--max-k", "4") for name in NAMES}
+    coordinator = start(*study.coordinator)
+    events = checkpoint / "events.jsonl"
+    wait_until(lambda: events.exists() and '"round"' in events.read_text())
+
+    # a second coordinator, plain, forced, and with another kit of the same federation and the same --out
+    order = (checkpoint / "order.json").read_bytes()
+    for flags in ((), ("--force",), ("--resume",)):
+        refused = in_process(*study.coordinator, *flags)
+        assert refused.exit_code == 2, refused.output
+        assert f"is in use by process {coordinator.pid} of " in refused.stderr
+    copied = shutil.copytree(kits / "coordinator", tmp_path / "copied" / "coordinator")
+    refused = in_process("coordinate", "--kit", copied, *SETTINGS, "--out", tmp_path / "run", "--force")
+    assert (refused.exit_code, "the run that goes to" in refused.stderr) == (2, True), refused.output
+    refused = in_process("coordinate", "--kit", copied, *SETTINGS, "--out", tmp_path / "other")
+    assert (refused.exit_code, "is taken by another program" in refused.stderr) == (1, True), refused.output
+    assert not (tmp_path / ".other.checkpoint").exists()
+    assert (checkpoint / "order.json").read_bytes() == order
+
+    # a second join: with the same kit and another file, and with copies of the kit
+    refused = in_process("join", "--kit", kits / "north", "--data", study.files[1], "--out", tmp_path / "twice")
+    assert (refused.exit_code, f"process {silos['north'].pid} of" in refused.stderr) == (2, True), refused.output
+    copies = []
+    for number in range(3):
+        copy = shutil.copytree(kits / "north", tmp_path / "copied" / f"north-{number}")
+        copies.append(start("join", "--kit", copy, "--data", study.files[1], "--id-column", "patient",
+                            "--out", tmp_path / f"copy-{number}"))  # fmt: skip
+    study.started.extend([coordinator, *copies])
+    for number, process in enumerate(copies):
+        code, _, said = finish(process, 60)
+        assert (code, "somebody else takes part as 'north' already" in said) == (3, True), said
+        assert not (tmp_path / f"copy-{number}").exists()
+
+    # a file that is exported anew, in another order
+    before = (tmp_path / "north.csv").read_bytes()
+    re_export(tmp_path / "north.csv")
+
+    # a coordinator that is killed when all is done, but for writing it down
+    for name in NAMES:
+        (kits / name / "go").touch()
+    wait_until(lambda: '"done"' in events.read_text())
+    coordinator.kill()
+    _, _, said = finish(coordinator)
+    assert "somebody else tried to join as 'north'" in said
+    code, _, said = finish(start(*study.coordinator, "--resume"), 60)
+    assert code == 0, said
+    assert not checkpoint.exists() and not checkpoint.with_suffix(".lock").exists()
+    assert len(read_json(tmp_path / "run" / "history.json")) == 5
+    assert modes(tmp_path / "run") == {0o700, 0o600}
+
+    screens = {name: finish(process, 30) for name, process in silos.items()}
+    for name in ("south", "west"):
+        code, _, said = screens[name]
+        assert code == 0, said
+        assert "the coordinator asks for 4 clusters in at most 5 rounds after a comparison of columns" in said
+        ours = tmp_path / f"of-{name}"
+        assert (ours / "labels" / f"{name}.csv").read_bytes() == (tmp_path / f"fit/labels/{name}.csv").read_bytes()
+        assert modes(ours) == {0o700, 0o600}
+    code, _, said = screens["north"]
+    assert (code, "north.csv is not what these labels were computed from" in said) == (3, True), said
+    assert "somebody else tried to join as 'north'" in said
+    assert not (tmp_path / "of-north").exists()
+
+    # the labels are not lost: they wait for the file, and for nobody else
+    code, _, said = finish(study("north"), 30)
+    assert (code, "bring the file back" in said) == (3, True), said
+    (tmp_path / "north.csv").write_bytes(before)
+    code, _, said = finish(study("north"), 30)
+    assert code == 0, said
+    assert clusters(tmp_path / "of-north/labels/north.csv") == clusters(tmp_path / "fit/labels/north.csv")
+    report = read_json(tmp_path / "of-north" / "report.json")
+    assert (report["converged"], report["settings"]["random_state"], report["n_iter"]) == (False, 3, 5)
+    for name in NAMES:
+        assert none_left(kits / name)
+        assert not (kits / name / "in-use.lock").exists()
+
+
+@pytest.mark.federation
+def test_a_job_that_is_lost_between_the_result_and_the_last_word(healthy, undisturbed, misbehave):
+    misbehave("exit@end")
+    healthy.coordinator.close()  # its server is started anew, and its job process misbehaves
+    trouble = Trouble(None)
+    outcome = healthy.run(HYPER, listen=trouble)
+    assert trouble.kinds.count("submitted") == 2
+    assert trouble.kinds.count("over") == 1
+    assert_same(outcome, *undisturbed)
+    for kit in healthy.kits.values():
+        assert (kit.path / STATES / healthy.order.run_id / "ended.json").exists()
