@@ -206,3 +206,16 @@ def test_files_of_results(all_rows, tmp_path):
     )
     few = results.write_results([all_rows[0] | {"dataset": "digits?order=1"}], tmp_path / "few", "")
     assert {path.name for path in few} == {"rows.csv", "about.json"}
+
+
+def test_files_of_results_where_a_method_never_succeeded(row, tmp_path):
+    """It has no rank in the tables, is last in the tests, and breaks no figure."""
+    names = ("fmtc", "stsc", "usc", "kmeans")
+    rows = [row(data, name, 0.5 + 0.1 * i, split=split) for data in ("digits", "yale") for i, name in enumerate(names)
+            for split in range(2)]  # fmt: skip
+    rows += [row(data, "mbc", status="failed", split=split) for data in ("digits", "yale") for split in range(2)]
+    results.write_results(rows, tmp_path, "fmtc bench paper")
+    table = (tmp_path / "table2.md").read_text().splitlines()
+    assert {line.rsplit(" | ", 1)[1] for line in table if line.startswith("| MBC")} == {"– |"}
+    assert all(list(entry["friedman"]["ranks"])[-1] == "mbc" for entry in tables.statistics(rows))
+    assert [path for path in results.draw_results(rows, tmp_path) if path.stem.startswith("inside_outside")]
