@@ -288,11 +288,12 @@ def _read_array(path: Path) -> Any:
             return _as_numbers(path, np.load(stream, allow_pickle=False))
     with zipfile.ZipFile(path) as archive:
         keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        is_sparse = {"format", "shape", "data"} <= set(keys)
         headers = {}
-        for key in ["X"] if "X" in keys else keys:
+        for key in ["X"] if "X" in keys and not is_sparse else keys:
             with archive.open(f"{key}.npy") as stream:
                 headers[key] = _Header.read(stream, archive.getinfo(f"{key}.npy").file_size)
-    if {"format", "shape", "data"} <= set(keys):
+    if is_sparse:
         return _as_numbers(path, _read_sparse(path, headers))
     flat = [key for key, header in headers.items() if len(header.shape) == 2 or key == "X"]
     if len(flat) != 1:
