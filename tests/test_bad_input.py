@@ -242,6 +242,20 @@ def test_parameters_say_what_they_want(name, wanted, refused):
         assert str(caught.value).startswith(f"{name} must be {wanted}, got {value!r}")
 
 
+@pytest.mark.parametrize("weights", [[1, 2], (1, 2), np.ones(2), 3.0, "a=1", {"a", "b"}])
+def test_weights_are_by_name(weights):
+    with pytest.raises(
+        TypeError, match=r"client_weights must be None or a mapping of client to number, such as \{'north': 2"
+    ):
+        quick(client_weights=weights).fit({"a": X, "b": OTHER})
+
+
+@pytest.mark.parametrize("weight", ["2", None, [1.0], 0, -1, np.inf, True])
+def test_weights_are_numbers(weight):
+    with pytest.raises(ValueError, match="client_weights must be finite numbers above 0, got"):
+        quick(client_weights={"a": weight, "b": 1.0}).fit({"a": X, "b": OTHER})
+
+
 def test_more_clusters_than_features_and_one_cluster_are_fine():
     assert np.bincount(quick(6).fit({"a": X[:, :2], "b": OTHER[:, :2]}).labels_).min() > 0
     assert (quick(1).fit(X).labels_ == 0).all()

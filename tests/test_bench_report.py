@@ -283,7 +283,9 @@ def test_failed_cells_are_listed_with_what_is_known(tmp_path):
     ]  # fmt: skip
     assert plain["words"] == ["4 cells were run: 3 methods on 1 data set, 2 splits. 2 of them failed."]
     assert (cell_of(plain, "yale", "mbc")["n"], cell_of(plain, "yale", "smkc")["failed"]) == (0, 1)
-    assert plain["table"]["views"]["all default acc in"]["ranks"]["mbc"] == 3
+    view = plain["table"]["views"]["all default acc in"]
+    assert view["ranks"] == {"fmtc": 1, "smkc": 2}  # mbc never succeeded
+    assert view["best"] == {"yale": 0.7}
     assert "not kept" in render_results(plain)
     known = summarise_results(store(tmp_path, rows))
     assert [line["error"] for line in known["failed"]] == [
@@ -340,7 +342,7 @@ HEAD, FIRST, SECOND = GOOD.splitlines(keepends=True)
         ("rows.csv", HEAD.encode() + b"\xff" + FIRST.encode(), "damaged: 'utf-8' codec"),
         ("cells.jsonl", "", "cells.jsonl has no cells"),
         ("cells.jsonl", "no cell\n{}\n", "line 1"),
-        ("cells.jsonl", '{"key": 1}\n', "damaged: KeyError"),
+        ("cells.jsonl", '{"key": 1}\n', "line 1 of .* is damaged: it lacks dataset, method"),
         ("else.csv", GOOD, "neither rows.csv nor cells.jsonl"),
         ("about.json", "[", "about.json is damaged"),
         ("about.json", "[1]", "about.json is damaged"),

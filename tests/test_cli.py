@@ -1010,6 +1010,7 @@ def test_config_files_with_wrong_tables_in_tables(nested, tmp_path, command, tex
         (ImportError("needs onnx: pip install"), 1, "Error: needs onnx: pip install"),
         (PermissionError(13, "Permission denied", "/x"), 1, "Error: Permission denied: /x"),
         (OSError(28, "No space left on device"), 1, "Error: No space left on device"),
+        (MemoryError("8 PiB"), 3, "Error: there is not enough memory: 8 PiB; leave out rows or columns"),
         (
             np.linalg.LinAlgError("SVD"),
             1,
@@ -1090,6 +1091,26 @@ def test_no_color_and_dumb_terminals(home, tmp_path):
     dumb = fmtc_ok(*fit, **TERMINAL | {"TERM": "dumb"})
     assert "\x1b" not in dumb.stderr
     assert "round 1: residuals" in dumb.stderr
+
+
+# ------------------------------------------------------------------------------------------------------- example
+
+
+def test_example_files_are_silos_to_fit(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["new.csv", "north.csv", "south.csv", "west.csv"]
+    done = fmtc_ok("example", "--json")
+    assert names_in(tmp_path) == names
+    assert sorted(json.loads(done.stdout)["files"]) == names
+    assert pl.read_csv("north.csv").columns[-2:] == ["image", "digit"]
+    assert set(pl.read_csv("north.csv").columns) - set(pl.read_csv("new.csv").columns) == {"digit"}
+    Path("north.csv").write_text("mine")
+    Path("new.csv").unlink()
+    assert "north.csv exists; choose another name, or replace it with --force" in words_of(fmtc_run("example"), 2)
+    assert names_in(tmp_path) == names[1:]  # all or nothing
+    fmtc_ok("example", "--force")
+    fmtc_ok("example", "--out", "deep/silos")
+    assert Path("deep/silos/north.csv").read_bytes() == Path("north.csv").read_bytes() != b"mine"
 
 
 # ---------------------------------------------------------------------------------------------------------- demo

@@ -68,17 +68,35 @@ def test_only_some_cells(out):
     assert "no cell has 'nothing like it'" in refused.stderr
 
 
-def test_what_cannot_be_run_is_told(out, tmp_path):
-    done = bench("run", "--dataset", "no-such-set", "--method", "kmeans", "--splits", 1, "--out", out)
-    assert done.exit_code == 0
-    assert "failed" in done.stderr
-    assert "there is no data set 'no-such-set'" in " ".join(done.stderr.split())
+def test_what_cannot_be_run_is_refused_before_anything_is(out, tmp_path):
+    for name, code, words in (
+        ("nope", 2, "there is no data set 'nope'; there is 'webkb4', "),
+        ("digit", 2, "there is no data set 'digit'; did you mean 'digits'?"),
+        ("synthetic-ring", 2, "there is no data set 'synthetic-ring'; did you mean 'synthetic-rings'"),
+        ("digits?n_client=4", 2, "digits has no option n_client; it has n_clients"),
+        ("synthetic-rings?sise=4", 2, "'rings' has no option sise"),
+        ("digits?rows=0", 2, "rows must be a whole number of 1 or more, got 0"),
+        ("yale", 3, "yale is not on this machine: looked in"),
+    ):
+        asked = ("--dataset", name, "--method", "kmeans", "--splits", 1, "--out", out)
+        done = bench("run", "--dataset", "synthetic-offset", *asked, FMTC_DATA=str(tmp_path))
+        assert done.exit_code == code, done.output
+        assert words in " ".join(done.stderr.split())
+        assert not out.exists()
     refused = bench("run", "--dataset", "digits", "--method", "kmean", "--out", out)
     assert refused.exit_code == 2
     assert "kmeans" in refused.stderr
     refused = bench("run", "--dataset", "digits", "--method", "fmtc/bta=1", "--out", out)
     assert refused.exit_code == 2
     assert "did you mean 'beta'" in " ".join(refused.stderr.split())
+
+
+def test_nothing_that_succeeded_is_no_success(out):
+    done = bench("run", "--dataset", "synthetic-offset?n_samples=4", "--method", "fmtc", "--splits", 1, "--out", out)
+    assert done.exit_code == 1
+    (line,) = [line.split() for line in done.stderr.splitlines() if line.startswith("FMTC")]
+    assert line[-3:-1] == ["failed", "–"]  # no rank
+    assert "no cell succeeded" in done.stderr
 
 
 def test_rows_of_other_code_are_pointed_out(out):

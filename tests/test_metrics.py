@@ -155,3 +155,22 @@ def test_the_best_matching_on_the_same_rows_is_the_accuracy(labellings):
 def test_a_client_with_the_name_of_a_summary_is_refused():
     with pytest.raises(ValueError, match="'pooled', the name of a summary"):
         score_clients([0, 1], [0, 1], ["pooled", "a"])
+
+
+@pytest.mark.parametrize("score", [clustering_accuracy, clustering_scores, match_classes])
+def test_labels_that_cannot_be_compared(score):
+    for truth, found, words in (
+        ([], [], "there are no labels to compare: both lists are empty"),
+        ([0, 1], [0], "labels_true has 2 labels and labels_pred has 1: give one of each for every row"),
+        ([[0, 1]], [[0, 1]], r"labels_true has shape \(1, 2\); give one label for each row"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            score(truth, found)
+
+
+def test_clients_that_do_not_fit_the_labels():
+    for truth, found, clients in (([0, 1], [0, 1], ["a"]), ([0, 1], [0, 1], ["a"] * 3), ([0, 1, 1], [0, 1], ["a"] * 2)):
+        with pytest.raises(ValueError, match=r"has \d labels? and .* has \d: give one of each for every row"):
+            score_clients(truth, found, clients)
+    with pytest.raises(ValueError, match="there are no labels to compare"):
+        score_clients([], [], [])

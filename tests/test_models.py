@@ -193,7 +193,7 @@ DAMAGE = {
     "empty json": (cut("model.json", 0), "model.json is damaged"),
     "cut json": (cut("model.json", -5), "model.json is damaged"),
     "not text": (lambda folder: (folder / "model.json").write_bytes(b"\xff\xfe\x00"), "model.json is damaged"),
-    "a list": (lambda folder: (folder / "model.json").write_text("[1]"), "it holds no model"),
+    "a list": (lambda folder: (folder / "model.json").write_text("[1]"), "it holds no fmtc model"),
     "other kind": (edit(kind="recipe"), "holds 'recipe', not 'fmtc model'"),
     "newer": (edit(schema=2), "was written in format 2; this fmtc reads up to format 1. Upgrade fmtc to read it."),
     "no schema": (edit(schema=...), "was written in format None"),

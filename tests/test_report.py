@@ -548,7 +548,11 @@ def test_what_is_no_run_is_refused(home, tmp_path):
     assert "no report.json" in done.stderr
     broken = tmp_path / "run"
     fmtc.load(home / "run" / "model").save(broken / "model")
-    for report, words in (([], "no report"), ({"kind": "fmtc report", "schema": 1}, "damaged"), ({"kind": "x"}, "'x'")):
+    for report, words in (
+        ([], "no fmtc report"),
+        ({"kind": "fmtc report", "schema": 1}, "damaged"),
+        ({"kind": "x"}, "'x'"),
+    ):
         write_json(broken / "report.json", report)
         with pytest.raises(FileError, match=words):
             summarise(broken)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import scipy.sparse as sp
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.datasets import load_digits
@@ -49,6 +50,23 @@ class DemoResult:
     model: FMTC
     silos: Silos
     seconds: float
+
+
+def example_tables() -> dict[str, pl.DataFrame]:
+    """Files to try the command line on: three silos of 300 images, and 100 new ones without their digit.
+
+    Examples
+    --------
+    >>> from fmtc.demo import example_tables
+    >>> {name: table.shape for name, table in example_tables().items()}
+    {'north.csv': (300, 66), 'south.csv': (300, 66), 'west.csv': (300, 66), 'new.csv': (100, 65)}
+    """
+    digits = load_digits()
+    table = pl.DataFrame(digits.data, schema=digits.feature_names).with_columns(
+        pl.Series("image", range(len(digits.data))), pl.Series("digit", digits.target)
+    )
+    silos = {f"{name}.csv": table[300 * i : 300 * (i + 1)] for i, name in enumerate(("north", "south", "west"))}
+    return silos | {"new.csv": table[900:1000].drop("digit")}
 
 
 def digits_silos(random_state: int = 0) -> Silos:

@@ -26,7 +26,7 @@ Array = np.ndarray
 
 
 class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
-    """Federated multi-task clustering: one model per silo, each better for what the others learnt.
+    """Federated multi-task clustering: one model per silo, learnt together.
 
     Every client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F of its rows and a
     projection W of its features; the projections of all clients are drawn towards a common low-rank structure by
@@ -328,7 +328,14 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _weights(self) -> dict[str, float] | None:
         weights = self.client_weights
-        return None if weights is None else {str(cid): w for cid, w in weights.items()}
+        if weights is None:
+            return None
+        if not hasattr(weights, "items"):
+            raise TypeError(
+                "client_weights must be None or a mapping of client to number, such as {'north': 2, 'south': 1}, got "
+                f"{weights!r}"
+            )
+        return {str(cid): w for cid, w in weights.items()}
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels.

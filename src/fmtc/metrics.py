@@ -18,6 +18,20 @@ __all__ = ["AVERAGES", "clustering_accuracy", "clustering_scores", "match_classe
 AVERAGES = ("mean", "weighted", "pooled")
 
 
+def _check_labels(**columns: Any) -> None:
+    """Refuse lists that do not hold one value for each row, of at least one row."""
+    shapes = {name: np.shape(column) for name, column in columns.items()}
+    (first, shape), *others = shapes.items()
+    if len(shape) != 1:
+        raise ValueError(f"{first} has shape {shape}; give one label for each row")
+    for name, other in others:
+        if other != shape:
+            n = other[0] if len(other) == 1 else f"shape {other}"
+            raise ValueError(f"{first} has {shape[0]} labels and {name} has {n}: give one of each for every row")
+    if shape == (0,):
+        raise ValueError("there are no labels to compare: both lists are empty")
+
+
 def match_classes(labels_true: Any, labels_pred: Any) -> dict[Any, Any]:
     """The class that each cluster stands for, under the one-to-one matching with most rows in agreement.
 
@@ -36,6 +50,7 @@ def match_classes(labels_true: Any, labels_pred: Any) -> dict[Any, Any]:
     >>> match_classes(["a", "a", "b", "b"], [1, 1, 0, 1])
     {1: 'a', 0: 'b'}
     """
+    _check_labels(labels_true=labels_true, labels_pred=labels_pred)
     classes, clusters = np.unique(labels_true), np.unique(labels_pred)
     rows, columns = linear_sum_assignment(-contingency_matrix(labels_true, labels_pred))
     return dict(zip(clusters[columns].tolist(), classes[rows].tolist(), strict=True))
@@ -63,6 +78,7 @@ def clustering_accuracy(labels_true: Any, labels_pred: Any, *, matching: Mapping
     >>> clustering_accuracy(["a", "b"], [0, 1], matching={0: "b", 1: "a"})
     0.0
     """
+    _check_labels(labels_true=labels_true, labels_pred=labels_pred)
     table = contingency_matrix(labels_true, labels_pred)
     if matching is None:
         rows, columns = linear_sum_assignment(-table)
@@ -95,6 +111,7 @@ def clustering_scores(labels_true: Any, labels_pred: Any) -> dict[str, float]:
     >>> scores["acc"], scores["ri"], scores["ri_one_cluster"], scores["ari"]
     (0.75, 0.5, 0.5, 0.0)
     """
+    _check_labels(labels_true=labels_true, labels_pred=labels_pred)
     n = len(labels_true)
     sizes = [np.unique(labels, return_counts=True)[1] for labels in (labels_true, labels_pred)]
     P, Q = (float(np.square(count / n).sum()) for count in sizes)
@@ -130,6 +147,7 @@ def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str,
     >>> scores["a"]["acc"], scores["b"]["acc"], scores["mean"]["acc"]
     (1.0, 0.5, 0.75)
     """
+    _check_labels(labels_true=labels_true, labels_pred=labels_pred, clients=clients)
     labels_true, labels_pred, clients = (np.asarray(a) for a in (labels_true, labels_pred, clients))
     ids, sizes = np.unique(clients, return_counts=True)
     taken = sorted(set(AVERAGES) & set(map(str, ids)))

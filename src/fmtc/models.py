@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,10 @@ import numpy as np
 
 from .runtime.driver import RoundRecord
 from .runtime.wire import (
+    COUNT,
+    NUMBER,
     FileError,
+    check_form,
     check_schema,
     file_names,
     jsonable,
@@ -32,6 +36,24 @@ MODEL_FORMAT = 1
 MODEL_FILE = "model.json"
 OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client that not every model has
 PORTABLE = (bool, int, float, str, type(None))
+
+# What a reader relies on in model.json, in the language of `check_form`; the settings of a run check themselves.
+ROUND = {
+    "round_no": COUNT, "objective": NUMBER, "lagrangian": NUMBER, "primal_residual": NUMBER, "dual_residual": NUMBER,
+    "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
+}  # fmt: skip
+MODEL = {
+    "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None)},
+    "n_features_in": COUNT,
+    "feature_names_in": ([str], None),
+    "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
+    "clients": {str: {"file": str, "sha256": str}},
+    "beta?": NUMBER,
+    "n_iter": COUNT,
+    "converged": (bool, None),  # None where a silo of a federation was not told
+    "stopped_because": str,
+    "history": [ROUND],
+}
 
 
 def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
@@ -98,38 +120,44 @@ def load(path: str | Path) -> FMTC:
     >>> model.predict(X).shape
     (60,)
     """
-    from .estimator import FMTC
-
     folder = Path(path)
     file = folder / MODEL_FILE
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder; a saved model is a folder with {MODEL_FILE} in it")
     about = read_json(file)
-    if not isinstance(about, dict):
-        raise FileError(f"{file} is damaged: it holds no model")
     check_schema(file, about, "fmtc model", MODEL_FORMAT)
+    check_form(file, about, MODEL)
+    model = read_settings(file, about["params"])
+    d, names = about["n_features_in"], about["feature_names_in"]
+    if not about["clients"]:
+        raise FileError(f"{file} is damaged: it names no client")
+    if names is not None and len(names) != d:
+        raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
+    model._models = {
+        cid: _read_client(folder, cid, entry, d, model.n_clusters) for cid, entry in about["clients"].items()
+    }
+    model.client_ids_ = list(model._models)
+    model.n_features_in_ = d
+    if names is not None:
+        model.feature_names_in_ = np.array(names, dtype=object)
+    if about.get("text") is not None:
+        model.text_recipe_ = TextRecipe(**about["text"])
+    model.beta_, model.trials_ = about.get("beta"), None
+    model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
+    model.stopped_because_ = about["stopped_because"]
+    model.history_ = [RoundRecord.from_dict(line) for line in about["history"]]
+    return model
+
+
+def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
+    """An estimator with the settings of a file, which are checked as `fit` would check them."""
+    from .estimator import FMTC
+
     try:
-        model = FMTC(**about["params"])
-        d, k = int(about["n_features_in"]), int(about["params"]["n_clusters"])
-        model._models = {cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()}
-        model.client_ids_ = list(model._models)
-        model.n_features_in_ = d
-        if not model._models:
-            raise ValueError("it names no client")
-        if about["feature_names_in"] is not None:
-            if len(about["feature_names_in"]) != d:
-                raise ValueError(f"{len(about['feature_names_in'])} names for {d} features")
-            model.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
-        if about.get("text") is not None:
-            model.text_recipe_ = TextRecipe(**about["text"])
-        model.beta_, model.trials_ = about.get("beta"), None
-        model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
-        model.stopped_because_ = about["stopped_because"]
-        model.history_ = [RoundRecord.from_dict(line) for line in about["history"]]
-    except FileError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise FileError(f"{file} is damaged: {type(error).__name__}: {error}") from None
+        model = FMTC(**settings)
+        model._hyper()
+    except (TypeError, ValueError) as error:
+        raise FileError(f"{file} is damaged: {error}") from None
     return model
 
 
@@ -139,11 +167,14 @@ def _read_client(folder: Path, cid: str, entry: dict[str, str], d: int, k: int) 
     check_schema(path, about, "fmtc client model", MODEL_FORMAT)
     if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
+    lacking = [name for name in ("W", "centers", "spread") if name not in arrays]
+    if lacking:
+        raise FileError(f"{path} is damaged: it lacks {', '.join(lacking)}")
     W, centers, spread = arrays["W"], arrays["centers"], arrays["spread"]
     others = {name: arrays.get(name) for name in OPTIONAL}
     keep = others["keep"]
     if keep is not None:
-        if keep.dtype.kind != "i" or not np.isin(keep, np.arange(d)).all():
+        if keep.dtype.kind != "i" or ((keep < 0) | (keep >= d)).any():
             raise FileError(f"{path} keeps columns that are not among {d} features")
         d = len(keep)
     wide = all(array is None or array.shape == (d,) for array in others.values())

@@ -15,14 +15,52 @@ import polars as pl
 from . import __version__
 from .estimator import FMTC
 from .metrics import clustering_scores
-from .models import MODEL_FILE, load
-from .runtime.wire import FileError, file_names, new_folder, write_file, write_json
+from .models import MODEL_FILE, ROUND, load
+from .runtime.wire import COUNT, NUMBER, FileError, file_names, new_folder, write_file, write_json
 from .tables import Silo
 
 Array = np.ndarray
 
 REPORT_FORMAT = 1
 PROJECTED_ROWS = 500  # of each silo, in report.json; more where a page is wanted
+
+# What a reader relies on in report.json, in the language of `check_form`: of any run, of one with models, of the
+# coordinator's. Under "details" is what `fmtc.report.study` found.
+ANY_REPORT = {
+    "versions": {"fmtc": str, "extras?": {str: (str, None)}},
+    "settings": {"n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool},
+    "n_iter": COUNT,
+    "converged": (bool, None),
+    "stopped_because": str,
+    "seconds": float,
+    "notes": [str],
+    "missing?": [str],
+}
+REPORT = ANY_REPORT | {
+    "files": [str],
+    "n_features": COUNT,
+    "silos": [{"silo": str, "rows": COUNT, "cluster_sizes": [COUNT], "score": NUMBER, "acc?": NUMBER, "nmi?": NUMBER}],
+    "history": [ROUND],
+    "projection": {str: {"row": [range(2**32)], "x": [float], "y": [float], "cluster": [range(2**16)]}},
+    "details?": {
+        "reading": dict,
+        "feature_scale": ([float], None),
+        "silos": {
+            str: {
+                "residual": NUMBER,
+                "silhouette": NUMBER,
+                "held_out": (
+                    {"rows": COUNT, "score": NUMBER, "alone": NUMBER, "error": NUMBER, "acc": NUMBER,
+                     "alone_acc": NUMBER},
+                    None,
+                ),
+            }
+        },
+        "points": {str: {"probability": [float], "map_x?": [float], "map_y?": [float]}},
+    },
+}  # fmt: skip
+CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str]}
+
 EXTRAS = {"plot": "matplotlib", "report": "jinja2", "onnx": "onnx", "federation": "nvflare", "data": "av"}
 
 

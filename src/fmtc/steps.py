@@ -750,9 +750,11 @@ def _client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -
         raise ValueError(
             f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
         )
+    given: list[Any] = list(weights.values())
+    for weight in given:
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < float("inf"):
+            raise ValueError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
-    if not (np.isfinite(omega).all() and (omega > 0).all()):
-        raise ValueError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
     return omega / omega.sum()
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
+import os
 import warnings
 import zipfile
 from collections import Counter
@@ -10,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
+from rich.filesize import decimal
 
 from .text import N_BUCKETS, SALT, hashed_counts
 
@@ -23,6 +26,8 @@ Array = np.ndarray
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 EXTENSIONS = (*SEPARATORS, ".parquet", ".npy", ".npz")
 MISSING_WORDS = ("", ".", "?", "-", "na", "n/a", "null", "none")  # besides nan, which reads as a number
+INFLATED = 2**30  # bytes that any archive may grow to in memory
+INFLATION = 100  # times its own size, to which a larger one may
 SHOWN = 5  # names listed in a message before "and ... more"
 
 
@@ -210,14 +215,14 @@ def _read(path: Path) -> Any:
         if suffix in SEPARATORS:
             content: Any = _read_delimited(path, SEPARATORS[suffix])
         elif suffix == ".parquet":
-            content = pl.read_parquet(path, hive_partitioning=False)
+            content = _read_parquet(path)
         else:
             content = _read_array(path)
     except DataError:
         raise
-    except (pl.exceptions.PolarsError, OSError, ValueError, EOFError, KeyError, csv.Error, zipfile.BadZipFile) as error:
+    except (Exception, pl.exceptions.PanicException) as error:  # whatever NumPy, SciPy, zlib and Polars raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path} cannot be read, it is damaged or not a {suffix} file: {reason}") from None
+        raise DataError(f"{path} cannot be read, it is damaged or not a {suffix} file: {reason}") from error
     if content.shape[0] == 0:
         raise DataError(f"{path} has {content.shape[1]} columns but no rows")
     if content.shape[1] == 0:
@@ -268,26 +273,112 @@ def _numbers(column: pl.Series) -> pl.Series:
     return words
 
 
+def _read_parquet(path: Path) -> pl.DataFrame:
+    table = pl.scan_parquet(path, hive_partitioning=False)
+    _check_memory(path, table.select(pl.len()).collect().item() * len(table.collect_schema()) * 8)
+    return table.collect()
+
+
 def _read_array(path: Path) -> Any:
-    with path.open("rb") as stream:
-        content = np.load(stream, allow_pickle=False)
-        if path.suffix.lower() == ".npy":
-            return _as_numbers(path, content)
-        keys = content.files
-        if {"format", "shape", "data"} <= set(keys):
+    """The matrix of an .npy or .npz file; its size is held against the file and the memory before it is read."""
+    if path.suffix.lower() == ".npy":
+        with path.open("rb") as stream:
+            _check_memory(path, _Header.read(stream, path.stat().st_size).in_memory)
             stream.seek(0)
-            X = sp.csr_array(sp.load_npz(stream))
-            X.check_format(full_check=True)
-            X.sum_duplicates()
-            return _as_numbers(path, X)
-        arrays = {key: content[key] for key in (["X"] if "X" in keys else keys)}
-    flat = [array for array in arrays.values() if array.ndim == 2]
-    if "X" not in arrays and len(flat) != 1:
+            return _as_numbers(path, np.load(stream, allow_pickle=False))
+    with zipfile.ZipFile(path) as archive:
+        keys = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        is_sparse = {"format", "shape", "data"} <= set(keys)
+        headers = {}
+        for key in ["X"] if "X" in keys and not is_sparse else keys:
+            with archive.open(f"{key}.npy") as stream:
+                headers[key] = _Header.read(stream, archive.getinfo(f"{key}.npy").file_size)
+    if is_sparse:
+        return _as_numbers(path, _read_sparse(path, headers))
+    flat = [key for key, header in headers.items() if len(header.shape) == 2 or key == "X"]
+    if len(flat) != 1:
         raise DataError(
             f"{path} holds {len(flat)} 2-D arrays (keys: {_listed(keys)}); give an .npz with exactly one, with one "
             "called 'X', or one written by scipy.sparse.save_npz"
         )
-    return _as_numbers(path, arrays["X"] if "X" in arrays else flat[0])
+    _check_inflated(path, headers[flat[0]].in_memory)
+    with np.load(path, allow_pickle=False) as arrays:
+        return _as_numbers(path, arrays[flat[0]])
+
+
+def _read_sparse(path: Path, headers: Mapping[str, _Header]) -> sp.csr_array:
+    """The matrix that `scipy.sparse.save_npz` wrote; its shape alone asks for a number for each row and column."""
+    _check_inflated(path, sum(header.n_bytes for header in headers.values()))
+    with np.load(path, allow_pickle=False) as arrays:
+        shape = [int(side) for side in arrays["shape"].ravel()]
+    if len(shape) != 2 or min(shape) < 0:
+        raise DataError(f"{path} holds an array of shape {tuple(shape)}; a silo is 2-D, one line per row")
+    _check_inflated(path, 8 * sum(shape))
+    X = sp.csr_array(sp.load_npz(path))
+    X.check_format(full_check=True)
+    X.sum_duplicates()
+    return X
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What an array in a file says of itself."""
+
+    shape: tuple[int, ...]
+    dtype: Any
+
+    @classmethod
+    def read(cls, stream: IO[bytes], size: int) -> _Header:
+        """The header of an array whose file has `size` bytes, if these are as many as it says."""
+        version = np.lib.format.read_magic(stream)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        header, there = cls(shape, dtype), size - stream.tell()
+        if min(shape, default=0) < 0 or (header.n_bytes > there and not dtype.hasobject):
+            raise ValueError(
+                f"its header promises {' x '.join(map(str, shape))} values of type {dtype}, {decimal(header.n_bytes)}, "
+                f"and {decimal(there)} are there"
+            )
+        return header
+
+    @property
+    def n_bytes(self) -> int:
+        """In the file."""
+        return math.prod(self.shape) * int(self.dtype.itemsize)
+
+    @property
+    def in_memory(self) -> int:
+        """Bytes of the numbers it becomes."""
+        return math.prod(self.shape) * (4 if self.dtype == np.float32 else 8)
+
+
+def _check_memory(path: Path, n_bytes: int) -> None:
+    """Refuse what this machine cannot hold."""
+    if n_bytes > _memory():
+        raise DataError(
+            f"{path} needs {decimal(n_bytes)}, and this machine has {decimal(int(_memory()))} of memory: leave out "
+            "rows or columns, or take a larger machine"
+        )
+
+
+def _check_inflated(path: Path, n_bytes: int) -> None:
+    """Refuse an archive that is so much larger in memory that it is hardly an honest one."""
+    _check_memory(path, n_bytes)
+    size = path.stat().st_size
+    if n_bytes > max(INFLATED, INFLATION * size):
+        raise DataError(
+            f"{path} has {decimal(size)} and would take {decimal(n_bytes)} of memory: above {decimal(INFLATED)}, a "
+            f"file may grow {INFLATION} times. If you trust it, save it without compression (numpy.save), or a sparse "
+            "matrix without its empty rows and columns"
+        )
+
+
+def _memory() -> float:
+    """Bytes of memory of this machine; no bound where the system does not tell."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
 
 
 def _as_numbers(path: Path, X: Any) -> Any:

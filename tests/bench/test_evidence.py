@@ -109,11 +109,20 @@ def test_a_table_has_ours_and_the_papers_and_marks_the_best(row):
     assert "**71.0** ± 1.4 / **69.0** ± 1.4<br>*78.11 / 64.67* | 1.0" in lines["| FMTC"]
     assert "| 60.0 / 58.0<br>*63.37 / 49.43* | 3.0" in lines["| stSC"]
     assert lines["| k-means alone"] == "| k-means alone | 65.0 / 63.0 | 2.0 |"
-    assert "failed" in lines["| MBC"]
+    assert lines["| MBC"].startswith("| MBC | failed")
+    assert lines["| MBC"].endswith("| – |")
     assert tables.table(rows, "acc", "oracle") == ""
     few = tables.table(rows, "acc", "default", methods=["kmeans", "stsc"])
     assert "FMTC" not in few
     assert "**65.0**" in few
+
+
+def test_a_split_that_failed_is_told_and_never_best(row):
+    rows = [row("webkb4", "kmeans", 0.99), row("webkb4", "kmeans", split=1, status="failed")]
+    rows += [row("webkb4", "one-cluster", 0.2, split=split) for split in range(2)]
+    lines = tables.table(rows, "acc", "default").splitlines()
+    assert "| k-means alone | 99.0 (1 failed) | 2.0 |" in lines
+    assert "| one cluster | **20.0** ± 0.0 | 1.0 |" in lines
 
 
 def test_default_and_oracle_stand_apart(row):
@@ -197,3 +206,16 @@ def test_files_of_results(all_rows, tmp_path):
     )
     few = results.write_results([all_rows[0] | {"dataset": "digits?order=1"}], tmp_path / "few", "")
     assert {path.name for path in few} == {"rows.csv", "about.json"}
+
+
+def test_files_of_results_where_a_method_never_succeeded(row, tmp_path):
+    """It has no rank in the tables, is last in the tests, and breaks no figure."""
+    names = ("fmtc", "stsc", "usc", "kmeans")
+    rows = [row(data, name, 0.5 + 0.1 * i, split=split) for data in ("digits", "yale") for i, name in enumerate(names)
+            for split in range(2)]  # fmt: skip
+    rows += [row(data, "mbc", status="failed", split=split) for data in ("digits", "yale") for split in range(2)]
+    results.write_results(rows, tmp_path, "fmtc bench paper")
+    table = (tmp_path / "table2.md").read_text().splitlines()
+    assert {line.rsplit(" | ", 1)[1] for line in table if line.startswith("| MBC")} == {"– |"}
+    assert all(list(entry["friedman"]["ranks"])[-1] == "mbc" for entry in tables.statistics(rows))
+    assert [path for path in results.draw_results(rows, tmp_path) if path.stem.startswith("inside_outside")]

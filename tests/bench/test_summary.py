@@ -6,10 +6,7 @@ from fmtc.bench.summary import mean_ranks, summarise
 
 
 def row(method="kmeans", acc=0.5, *, dataset="d", trial="default", split=0, seed=0, status="ok", ri=0.9):
-    part = {
-        "mean": {"acc": acc, "nmi": acc / 2, "ri": ri, "ari": 0.0, "ri_one_cluster": 0.3},
-        "weighted": {"acc": acc / 10, "nmi": 0, "ri": 0, "ari": 0},
-    }
+    part = {"mean": {"acc": acc, "nmi": acc / 2, "ri": ri, "ari": 0.0, "ri_one_cluster": 0.3}}
     about = {"dataset": dataset, "method": method, "trial": trial, "split": split, "seed": seed, "status": status}
     return about | ({"train": part, "test": part, "vote": part, "seconds_fit": 2.0} if status == "ok" else {})
 
@@ -23,7 +20,6 @@ def test_mean_over_seeds_then_deviation_over_splits():
     (single,) = summarise([row()])
     assert math.isnan(single["in_sd"])
     assert summarise([row(acc=0.5)], score="nmi")[0]["out"] == 0.25
-    assert summarise([row(acc=0.5)], average="weighted")[0]["out"] == 0.05
 
 
 def test_the_oracle_is_the_best_trial_on_training_rows_and_says_so():
@@ -51,10 +47,29 @@ def test_one_big_cluster_is_seen():
 
 def test_ranks_share_ties_and_put_failures_last():
     rows = [row("fmtc", 0.9), row("stsc", 0.5), row("usc", 0.5), row("mbc", status="failed")]
-    rows += [row("fmtc", 0.1, dataset="e"), row("stsc", 0.2, dataset="e"), row("usc", 0.3, dataset="e")]
+    rows += [row(name, acc, dataset="e") for name, acc in (("fmtc", 0.1), ("stsc", 0.2), ("usc", 0.3), ("mbc", 0.4))]
     ranks = mean_ranks(summarise(rows))
-    assert ranks == {"fmtc": (1 + 3) / 2, "stsc": (2.5 + 2) / 2, "usc": (2.5 + 1) / 2, "mbc": 4.0}
+    assert ranks == {"fmtc": (1 + 4) / 2, "stsc": (2.5 + 3) / 2, "usc": (2.5 + 2) / 2, "mbc": (4 + 1) / 2}
     assert mean_ranks([]) == {}
+
+
+def test_a_method_that_never_succeeded_has_no_rank():
+    assert mean_ranks(summarise([row("fmtc", status="failed")])) == {}
+    rows = [row("fmtc", status="timeout"), row("stsc", 0.5), row("usc", 0.4)]
+    assert mean_ranks(summarise(rows)) == {"stsc": 1.0, "usc": 2.0}
+
+
+def test_a_data_set_on_which_all_failed_does_not_count():
+    rows = [row("stsc", 0.5), row("usc", 0.4), row("stsc", status="failed", dataset="e")]
+    rows += [row("usc", status="failed", dataset="e")]
+    assert mean_ranks(summarise(rows)) == {"stsc": 1.0, "usc": 2.0}
+
+
+def test_a_failed_split_is_a_failure_in_the_ranks():
+    """The mean of the splits that worked may be the mean of the easy ones."""
+    rows = [row("fmtc", 0.9), row("fmtc", split=1, status="failed")]
+    rows += [row(name, acc, split=split) for split in (0, 1) for name, acc in (("stsc", 0.5), ("usc", 0.4))]
+    assert mean_ranks(summarise(rows)) == {"fmtc": 3.0, "stsc": 1.0, "usc": 2.0}
 
 
 def test_unknown_scores_are_refused():

@@ -139,7 +139,7 @@ def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path):
 def test_unknown_names_and_options():
     with pytest.raises(DatasetError, match="did you mean 'webkb4'"):
         load("webkb")
-    with pytest.raises(DatasetError, match="there are webkb4, 20newsgroups"):
+    with pytest.raises(DatasetError, match="there is 'webkb4', '20newsgroups'"):
         load("zzz")
     with pytest.raises(TypeError, match="digits has no option colour; it has n_clients"):
         load("digits", colour="red")

@@ -193,7 +193,7 @@ def test_rings_are_for_spectral_clustering(k, n, neighbors):
     ("kind", "options", "words"),
     [
         ("subspaces", {}, "there is no kind 'subspaces' of synthetic data; did you mean 'subspace'?"),
-        ("xyz", {}, "there are subspace, rotated, skew, offset, rings"),
+        ("xyz", {}, "there is 'subspace', 'rotated', 'skew', 'offset', 'rings'"),
         ("subspace", {"n_samples": 2}, "n_samples must be at least n_clusters=3 in each client, got 2"),
         ("subspace", {"n_samples": [9, 9]}, "n_samples has 2 numbers for 4 clients"),
         ("subspace", {"noise": -1}, "noise must be a number of 0 or more, got -1"),

@@ -19,10 +19,20 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from ..runs import versions
-from ..runtime.wire import FileError, jsonable
+from ..runtime.wire import COUNT, FileError, check_form, jsonable
 from . import protocol
 from .methods import TRIALS, method_of
 
+# What a reader relies on in a line of cells.jsonl, in the language of `check_form`: of any cell, of one that succeeded.
+STORED = {
+    "key": str, "dataset": str, "method": str, "trial": str, "split": COUNT, "seed": COUNT, "status": str,
+    "error?": (str, None), "seconds": float, "code": str, "versions": {"extras?": {str: (str, None)}}, "machine": str,
+}  # fmt: skip
+SCORED = {"mean": dict.fromkeys(("acc", "nmi", "ri", "ari", "ri_one_cluster"), float)}
+DONE = {
+    "train": SCORED, "test": SCORED | {"acc_frozen": float}, "vote": SCORED, "seconds_fit": float,
+    "peak_memory": float, "bytes_up": float, "bytes_down": float, "rounds": float, "history?": [[(float, None)]],
+}  # fmt: skip
 PROTOCOL = 1  # raise it when a stored cell no longer means what a new one would
 
 
@@ -92,15 +102,17 @@ class Store:
     def _read(self) -> None:
         lines = self.path.read_bytes().splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
+            place = f"line {number} of {self.path}"
             try:
                 row = json.loads(line if line.endswith(b"\n") else b"")
-                self.rows[row["key"]] = row
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, RecursionError):
                 if number < len(lines):
-                    raise FileError(
-                        f"line {number} of {self.path} is no stored cell; mend or remove the file"
-                    ) from None
+                    raise FileError(f"{place} is no stored cell; mend or remove the file") from None
                 return  # cut off in the middle: the next one takes its place
+            check_form(place, row, STORED)
+            if row["status"] == "ok":
+                check_form(place, row, DONE)
+            self.rows[row["key"]] = row
             self.end += len(line)
 
     def add(self, row: dict[str, Any]) -> None:

@@ -115,19 +115,8 @@ def printed(dataset: str, method: str, score: str, part: str = "in") -> float | 
 # ----------------------------------------------------------------------------- held-out scores as multiples
 
 
-def is_multiple(inside: int, outside: int) -> bool:
-    """Whether one number, rounded to two decimals, is the other times a factor of two decimals.
-
-    Examples
-    --------
-    >>> from fmtc.bench.paper import is_multiple
-    >>> is_multiple(6337, 4943), is_multiple(7811, 6467)  # 63.37 x 0.78 = 49.43; nothing gives 64.67 from 78.11
-    (True, False)
-    """
-    return bool(_fits(inside, outside))
-
-
 def _fits(inside: Any, outside: Any) -> Any:
+    """Whether one number, rounded to two decimals, is the other times a factor of two: 49.43 = 0.78 x 63.37."""
     return np.abs(inside * np.rint(100 * np.asarray(outside) / inside) - 100 * np.asarray(outside)) <= 50
 
 
@@ -153,11 +142,6 @@ def multiples(methods: tuple[str, ...]) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------- what a Rand index can be
-
-
-def one_cluster_rand(sizes: tuple[int, ...]) -> float:
-    """Rand index of putting all rows together: the share of pairs of one class."""
-    return sum(comb(c, 2) for c in sizes) / comb(sum(sizes), 2)
 
 
 def least_rand(sizes: tuple[int, ...]) -> float:

@@ -222,21 +222,19 @@ def _band(ax: Any, curves: Array, label: str, dash: str, color: str, marker: str
 # ------------------------------------------------------------------------------------------------- sensitivity
 
 
-def sensitivity(rows: Sequence[Row], datasets: Sequence[str], score: str = "acc", part: str = "out") -> Any:
-    """A score over (alpha, beta): bars, and a heat map with the numbers; a line for each data set.
+def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
+    """ACC on held-out rows over (alpha, beta): bars, and a heat map with the numbers; a line for each data set.
 
     Parameters
     ----------
     rows : sequence of dict
         With FMTC at each of `fmtc.bench.evidence.ALPHAS` and `BETAS`.
     datasets : sequence of str
-    score, part : str
 
     Returns
     -------
     matplotlib Figure
     """
-    where = "training" if part == "in" else "held-out"
     with style():
         import matplotlib as mpl
         import matplotlib.patches
@@ -245,7 +243,7 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str], score: str = "acc"
         axes = figure.subplots(len(datasets), 2, squeeze=False, width_ratios=[1.5, 1])
         shades = mpl.colormaps["viridis"](np.linspace(0.05, 0.92, len(ALPHAS)))
         for name, (bars, heat) in zip(datasets, axes, strict=True):
-            found = [[_scores(rows, name, fmtc_with(alpha=a, beta=b), score, part) for b in BETAS] for a in ALPHAS]
+            found = [[_scores(rows, name, fmtc_with(alpha=a, beta=b), "acc", "out") for b in BETAS] for a in ALPHAS]
             mean = np.array([[v.mean() if len(v) else np.nan for v in line] for line in found])
             spread = np.array([[_spread(v) for v in line] for line in found])
             width = 0.84 / len(ALPHAS)
@@ -254,7 +252,7 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str], score: str = "acc"
                 bars.bar(place, mean[i], 0.92 * width, yerr=spread[i], color=shades[i], label=f"{alpha:g}",
                          error_kw={"elinewidth": 0.8, "ecolor": INK})  # fmt: skip
             bars.set_xticks(range(len(BETAS)), [f"{b:g}" for b in BETAS])
-            bars.set(xlabel="beta", ylabel=f"{score.upper()} on {where} rows, %", ylim=(0, 100), title=_title(name))
+            bars.set(xlabel="beta", ylabel="ACC on held-out rows, %", ylim=(0, 100), title=_title(name))
             bars.legend(title="alpha", ncols=len(ALPHAS), loc="upper center", columnspacing=1, handlelength=1)
             bars.grid(axis="y")
             top = np.nanmax(mean)
@@ -272,14 +270,14 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str], score: str = "acc"
                 heat.set_title("framed: the default", weight="normal", size=10)
             heat.spines[:].set_visible(False)
             heat.tick_params(length=0)
-            figure.colorbar(picture, ax=heat, label=f"{score.upper()}, %").outline.set_visible(False)
+            figure.colorbar(picture, ax=heat, label="ACC, %").outline.set_visible(False)
         return figure
 
 
 # ----------------------------------------------------------------------------------------- training and new rows
 
 
-def inside_outside(rows: Sequence[Row], score: str = "acc", methods: Sequence[str] = RIVALS) -> Any:
+def inside_outside(rows: Sequence[Row], score: str = "acc") -> Any:
     """Bars of every method on training and on held-out rows, a panel for each data set.
 
     Parameters
@@ -287,7 +285,6 @@ def inside_outside(rows: Sequence[Row], score: str = "acc", methods: Sequence[st
     rows : sequence of dict
         Of the tables; only defaults are shown.
     score : str
-    methods : sequence of str
 
     Returns
     -------
@@ -296,10 +293,10 @@ def inside_outside(rows: Sequence[Row], score: str = "acc", methods: Sequence[st
     entries = {
         (e["dataset"], e["method"]): e
         for e in summarise(of_tables(rows), score=score)
-        if e["mode"] == "default" and e["method"] in methods
+        if e["mode"] == "default" and e["method"] in RIVALS
     }
     sets = [name for name in DATASETS if any(name == data for data, _ in entries)]
-    shown = [name for name in methods if any(name == method for _, method in entries)]
+    shown = [name for name in RIVALS if any(name == method for _, method in entries)]
     columns = min(5, max(1, len(sets)))
     lines = -(-len(sets) // columns)
     with style():
@@ -385,25 +382,25 @@ def critical_difference(test: Mapping[str, Any], title: str = "") -> Any:
 # ----------------------------------------------------------------------------------------------------- ablations
 
 
-def ablation_dots(rows: Sequence[Row], score: str = "acc", part: str = "out") -> Any:
-    """What each change of the default brings or costs: a dot for each data set, with one standard deviation.
+def ablation_dots(rows: Sequence[Row]) -> Any:
+    """What each change of the default brings or costs, in ACC on held-out rows.
+
+    A dot for each data set, with one standard deviation.
 
     Parameters
     ----------
     rows : sequence of dict
-    score, part : str
 
     Returns
     -------
     matplotlib Figure
         The black line is the mean over data sets; deviations are over splits.
     """
-    entries = ablation_entries(rows, score, part)
+    entries = ablation_entries(rows)
     panels = list(dict.fromkeys(entry["what"] for entry in entries))
     sets = list(dict.fromkeys(entry["dataset"] for entry in entries))
     columns = min(4, max(1, len(panels)))
     lines = -(-len(panels) // columns)
-    where = "training" if part == "in" else "held-out"
     with style():
         figure = _figure(3.1 * columns, 2.35 * lines + 0.9)
         axes = figure.subplots(lines, columns, squeeze=False, sharex=True)
@@ -440,7 +437,5 @@ def ablation_dots(rows: Sequence[Row], score: str = "acc", part: str = "out") ->
         if len(sets) > 1:
             keys.append(Line2D([], [], color=INK, lw=2.2, label="mean"))
         figure.legend(handles=keys, loc="outside upper center", ncols=len(keys), columnspacing=1.2, handletextpad=0.3)
-        figure.supxlabel(
-            f"change of {score.upper()} on {where} rows against the default (in bold), percent points", size=10
-        )
+        figure.supxlabel("change of ACC on held-out rows against the default (in bold), percent points", size=10)
         return figure

@@ -18,12 +18,15 @@ from typing import Any
 import numpy as np
 
 from ..baselines.single_task import Voters
-from ..datasets import FederatedDataset, load, synthetic
+from ..datasets import SOURCES, FederatedDataset, load, locate, synthetic
+from ..datasets.simulated import KINDS
 from ..metrics import clustering_accuracy, match_classes, score_clients
 from ..steps import stream
+from ..tables import nearest_names
 from .methods import method_of, settings_of
 
 Array = np.ndarray
+SYNTHETIC = "synthetic-"
 
 
 def dataset(name: str) -> FederatedDataset:
@@ -47,12 +50,10 @@ def dataset(name: str) -> FederatedDataset:
     >>> dataset("digits?n_clients=4,rows=50")
     <digits-skew10-seed0: 200 rows x 64 columns, 4 clients, 10 classes>
     """
-    base, mark, text = name.partition("?")
-    options = settings_of(text, name) if mark else {}
-    rows, order = (_count(name, options, key, least) for key, least in (("rows", 1), ("order", 0)))
+    base, options, rows, order = _parsed(name)
     try:
-        if base.startswith("synthetic-"):
-            data = synthetic(base.removeprefix("synthetic-"), **options)
+        if base.startswith(SYNTHETIC):
+            data = synthetic(base.removeprefix(SYNTHETIC), **options)
         else:
             data = load(base, **options)
     except TypeError as error:
@@ -60,6 +61,37 @@ def dataset(name: str) -> FederatedDataset:
     if rows is not None:
         data = data.take(_first_rows(data, rows))
     return data if order is None else _renamed(data, order)
+
+
+def check_dataset(name: str) -> None:
+    """Refuse the name of a data set that `dataset` could not give, before anything is run; real ones are not read.
+
+    Raises
+    ------
+    DatasetError
+        Where it is known but not on this machine.
+    ValueError
+        Where there is no such data set or option.
+    """
+    base, options, *_ = _parsed(name)
+    known = [*SOURCES, *(SYNTHETIC + kind for kind in KINDS)]
+    if base not in known:
+        raise ValueError(f"there is no data set {base!r}; {nearest_names(base, known)}")
+    if base.startswith(SYNTHETIC):
+        dataset(name)
+    else:
+        try:
+            locate(base, options)
+        except TypeError as error:
+            raise ValueError(f"{name!r}: {error}") from error
+
+
+def _parsed(name: str) -> tuple[str, dict[str, Any], int | None, int | None]:
+    """Name, options, rows and order of a data set."""
+    base, mark, text = name.partition("?")
+    options = settings_of(text, name) if mark else {}
+    rows, order = (_count(name, options, key, least) for key, least in (("rows", 1), ("order", 0)))
+    return base, options, rows, order
 
 
 def _count(name: str, options: dict[str, Any], key: str, least: int) -> int | None:

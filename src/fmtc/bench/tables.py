@@ -11,7 +11,7 @@ from . import paper
 from .evidence import DATASETS, RIVALS, TEN, TRIED, Row, ablations
 from .methods import METHODS
 from .statistics import friedman_nemenyi, wilcoxon_holm
-from .summary import PARTS, mean_ranks, summarise
+from .summary import PARTS, best_of, mean_ranks, score_of, summarise
 
 # -------------------------------------------------------------------------------------------------------- tables
 
@@ -44,8 +44,9 @@ def table(
     -------
     str
         The last column is the mean rank by the last of the parts over the data sets that all of these methods were run
-        on, 1 is best. The best of each column is in bold; ° stands before a cell where all rows seem to be in one
-        cluster. Empty where no row belongs in it.
+        on, 1 is best, as `mean_ranks` counts them; a method that never succeeded comes last and has none. The best of
+        each column is in bold; ° stands before a cell where all rows seem to be in one cluster. Empty where no row
+        belongs in it.
     """
     mine = [row for row in of_tables(rows) if row["method"] in methods]
     found = [entry for entry in summarise(mine, score=score) if entry["mode"] == mode]
@@ -53,19 +54,16 @@ def table(
     full = {name for name in DATASETS if all((name, method) in entries for _, method in entries)}
     ranks = mean_ranks(found, parts[-1], mode) | mean_ranks([e for e in found if e["dataset"] in full], parts[-1], mode)
     sets = [name for name in DATASETS if any(name == data for data, _ in entries)]
-    best = {
-        (name, part): max((e[part] for e in found if e["dataset"] == name and e["n"]), default=0.0)
-        for name in sets
-        for part in parts
-    }
+    best = {(name, part): best_of([e for e in found if e["dataset"] == name], part) for name in sets for part in parts}
     lines = ["| | " + " | ".join([*sets, "rank"]) + " |", "|---" * (len(sets) + 2) + "|"]
-    for method, rank in ranks.items():
+    for method in (*ranks, *dict.fromkeys(method for _, method in entries if method not in ranks)):
         shown = [_cell(entries.get((name, method)), score, parts, best) for name in sets]
-        lines.append(f"| {METHODS[method].title} | " + " | ".join([*shown, f"{rank:.1f}"]) + " |")
+        rank = f"{ranks[method]:.1f}" if method in ranks else "–"
+        lines.append(f"| {METHODS[method].title} | " + " | ".join([*shown, rank]) + " |")
     return "\n".join(lines) if sets else ""
 
 
-def _cell(entry: Row | None, score: str, parts: Sequence[str], best: Mapping[tuple[str, str], float]) -> str:
+def _cell(entry: Row | None, score: str, parts: Sequence[str], best: Mapping[tuple[str, str], float | None]) -> str:
     if entry is None:
         return ""
     if not entry["n"]:
@@ -73,11 +71,12 @@ def _cell(entry: Row | None, score: str, parts: Sequence[str], best: Mapping[tup
     ours = []
     for part in parts:
         spread = "" if np.isnan(entry[part + "_sd"]) else f" ± {100 * entry[part + '_sd']:.1f}"
-        bold = "**" if entry[part] >= best[entry["dataset"], part] else ""
+        bold = "**" if score_of(entry, part) == best[entry["dataset"], part] else ""
         ours.append(f"{bold}{100 * entry[part]:.1f}{bold}{spread}")
     told = [paper.printed(entry["dataset"], entry["method"], score, part) for part in parts]
     theirs = " / ".join("–" if value is None else f"{100 * value:.2f}" for value in told)
-    return ("°" if entry["collapsed"] else "") + " / ".join(ours) + (f"<br>*{theirs}*" if any(told) else "")
+    failed = f" ({entry['failed']} failed)" if entry["failed"] else ""
+    return ("°" if entry["collapsed"] else "") + " / ".join(ours) + failed + (f"<br>*{theirs}*" if any(told) else "")
 
 
 def page(rows: Sequence[Row], number: int) -> str:

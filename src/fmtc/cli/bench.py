@@ -115,12 +115,17 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -
     everyone, the best of which by labels makes the column oracle.
     """
     from ..bench.methods import METHODS, method_of
+    from ..bench.protocol import check_dataset
+    from ..datasets import DatasetError
 
-    for name in methods:
-        try:
-            method_of(name)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from None
+    for names, check in ((methods, method_of), (datasets, check_dataset)):
+        for name in names:
+            try:
+                check(name)
+            except DatasetError:  # known, and not on this machine
+                raise
+            except ValueError as error:
+                raise click.UsageError(str(error)) from None
     _compare(Words(settings["quiet"]), list(datasets), list(methods or METHODS), **settings)
 
 
@@ -292,11 +297,12 @@ def _compare(
     entries = summarise(rows, score=score)
     if as_json:
         print_json({"rows": rows, "summary": entries, "mean_ranks": mean_ranks(entries)})
-        return
     for mode in ("default", "oracle"):
         shown = [entry for entry in entries if entry["mode"] == mode]
-        if shown:
+        if shown and not as_json:
             words.console.print(_table(shown, mode, score, wide=words.console.width >= 100))
+    if not any(row["status"] == "ok" for row in rows):
+        raise click.ClickException("no cell succeeded; the notes above say why")
 
 
 class _Bar:
@@ -332,13 +338,13 @@ class _Bar:
 def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide: bool) -> Table:
     """Methods down, data sets across: training and new rows, in percent; where there is room, what leaves a client."""
     from ..bench.methods import method_of
-    from ..bench.summary import mean_ranks
+    from ..bench.summary import best_of, mean_ranks
 
     datasets = list(dict.fromkeys(entry["dataset"] for entry in entries))
     by_cell = {(entry["method"], entry["dataset"]): entry for entry in entries}
     ranks = mean_ranks(entries, mode=mode)
     best = {
-        (name, part): max((e[part] for e in entries if e["dataset"] == name and e[part] == e[part]), default=None)
+        (name, part): best_of([e for e in entries if e["dataset"] == name], part)
         for name in datasets
         for part in ("in", "out")
     }
@@ -355,7 +361,7 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide:
     table.add_column("rank", justify="right")
     table.add_column("s", justify="right")
     group = ""
-    for name, rank in ranks.items():
+    for name in (*ranks, *dict.fromkeys(entry["method"] for entry in entries if entry["method"] not in ranks)):
         method = method_of(name)
         if method.group == "control" and group not in ("", "control"):
             table.add_section()
@@ -363,8 +369,8 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide:
         found = [by_cell.get((name, data)) for data in datasets]
         seconds = sum(e["seconds"] for e in found if e is not None and e["n"])
         table.add_row(
-            method.title, *([method.shares] if wide else []), *(_pair(e, best) for e in found), f"{rank:.1f}",
-            f"{seconds:.1f}", style="bold" if group == "ours" else "",
+            method.title, *([method.shares] if wide else []), *(_pair(e, best) for e in found),
+            f"{ranks[name]:.1f}" if name in ranks else "–", f"{seconds:.1f}", style="bold" if group == "ours" else "",
         )  # fmt: skip
     return table
 
@@ -378,6 +384,6 @@ def _pair(entry: Mapping[str, Any] | None, best: Mapping[tuple[str, str], float 
     text = Text("°" if entry["collapsed"] else "")
     for part, between in (("in", "|"), ("out", "")):
         spread = "" if entry[part + "_sd"] != entry[part + "_sd"] else f"±{100 * entry[part + '_sd']:.0f}"
-        style = "green" if entry[part] == best[entry["dataset"], part] else ""
+        style = "green" if not entry["failed"] and entry[part] == best[entry["dataset"], part] else ""
         text.append(f"{100 * entry[part]:.1f}{spread}", style).append(between)
-    return text
+    return text.append(f" {entry['failed']} failed", "red") if entry["failed"] else text

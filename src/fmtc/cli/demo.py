@@ -1,4 +1,4 @@
-"""Commands to begin with: demo and version."""
+"""Commands to begin with: demo, example and version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ..estimator import FMTC
 from ..runs import EXTRAS, versions
-from ..runtime.wire import new_folder, write_json
+from ..runtime.wire import new_folder, write_file, write_json
 from .program import Option, free_path, main_group
 from .words import Rounds, Words, new_table, print_json
 
@@ -90,6 +90,37 @@ def _demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         style = "bold" if row["silo"] == "mean" else ""
         table.add_row(row["silo"], f"{row['n_train']}+{row['n_test']}", *cells, style=style)
     return table
+
+
+@main_group.command(
+    short_help="Write files to try the other commands on.",
+    epilog="""\b
+Examples:
+  fmtc example
+  fmtc example --out silos --force""",
+)
+@click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
+              help="Folder to write to.  [default: the one you are in]")  # fmt: skip
+@click.option("--force", is_flag=True, cls=Option, help="Replace files of the same names.")
+def example(out: Path, force: bool, as_json: bool) -> None:
+    """Write files to try the other commands on: images of handwritten digits, one per row.
+
+    north.csv, south.csv and west.csv are silos of 300 rows; `image` names a row and `digit` is what it shows, so both
+    are no features. new.csv has 100 more rows, without `digit`. Nothing is downloaded.
+    """
+    from ..demo import example_tables
+
+    words = Words()
+    tables = {out / name: table for name, table in example_tables().items()}
+    for path in tables:
+        free_path(path, force)
+    out.mkdir(parents=True, exist_ok=True)
+    for path, table in tables.items():
+        write_file(path, table.write_csv().encode())
+    words.say(f"wrote {', '.join(map(str, tables))}: 64 pixels, image (the name of a row) and digit (its class)")
+    words.say("try: fmtc fit north.csv south.csv west.csv -k 10 --id-column image --label-column digit --out run")
+    if as_json:
+        print_json({"files": [str(path) for path in tables], "rows": [table.height for table in tables.values()]})
 
 
 @main_group.command(

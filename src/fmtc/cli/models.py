@@ -164,8 +164,8 @@ def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> 
     short_help="Cluster new rows with a model.",
     epilog="""\b
 Examples:
-  fmtc predict run new.csv --client north > labels.csv
-  fmtc predict run new.csv --client north --id-column patient --proba --out labels.csv
+  fmtc predict run new.csv --client north --out labels.csv
+  fmtc predict run new.csv --client north --id-column patient --proba
   fmtc predict run all.parquet --client-column site --json""",
 )
 @click.argument("run", type=click.Path(path_type=Path))

@@ -125,7 +125,7 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise click.BadParameter(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"{path} is not TOML: {error}") from None
     program = ctx.find_root().command
     assert isinstance(program, click.Group)
@@ -212,6 +212,8 @@ def judge(error: Exception) -> tuple[int, str]:
         return 2, str(error)
     if isinstance(error, ValueError) and not isinstance(error, np.linalg.LinAlgError):
         return 3, str(error)
+    if isinstance(error, MemoryError):
+        return 3, f"there is not enough memory: {error or 'it ran out'}; leave out rows or columns"
     if isinstance(error, ImportError | FederationError):
         return 1, str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -226,9 +228,9 @@ def _complain(prefix: str, sentence: str) -> None:
 @click.group(cls=Program, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="fmtc %(version)s")
 def main_group() -> None:
-    """Federated multi-task clustering: one model per silo, each better for what the others learnt.
+    """Federated multi-task clustering: one model per silo, learnt together.
 
-    Begin with `fmtc demo`, then `fmtc fit --help`.
+    Begin with `fmtc demo`, then `fmtc example` and `fmtc fit --help`.
     """
 
 

@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
-import difflib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from ..tables import nearest_names
 from . import images, text
 from .base import DatasetError, FederatedDataset, Source, data_homes, find, label_skew
 from .download import fetch_archives, import_archives
@@ -24,9 +25,7 @@ def source_of(name: str) -> Source:
     try:
         return SOURCES[name]
     except KeyError:
-        near = difflib.get_close_matches(name, SOURCES, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(SOURCES)}"
-        raise DatasetError(f"there is no data set {name!r}; {hint}") from None
+        raise DatasetError(f"there is no data set {name!r}; {nearest_names(name, SOURCES)}") from None
 
 
 def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> FederatedDataset:
@@ -52,6 +51,12 @@ def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> F
     >>> load("digits", n_clients=4, seed=1)
     <digits-skew10-seed1: 1797 rows x 64 columns, 4 clients, 10 classes>
     """
+    source, folder = locate(name, options, data_home=data_home)
+    return source.read(source, folder, **options)
+
+
+def locate(name: str, options: Iterable[str] = (), *, data_home: str | Path | None = None) -> tuple[Source, Path]:
+    """What `load` would read and the folder it is in, with the errors of `load`; nothing is read yet."""
     source = source_of(name)
     unknown = sorted(set(options) - set(source.options))
     if unknown:
@@ -66,7 +71,7 @@ def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> F
             else f"There is nothing to fetch: {source.title}."
         )
         raise DatasetError(f"{name} is not on this machine: looked in {looked}. {how}")
-    return source.read(source, folder, **options)
+    return source, folder
 
 
 def fetch(name: str, *, data_home: str | Path | None = None, force: bool = False, **how: Any) -> Path:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..tables import nearest_names
 from .base import FederatedDataset
 
 Array = np.ndarray
@@ -78,9 +78,7 @@ def synthetic(
     <synthetic-offset-seed0: 180 rows x 20 columns, 3 clients, 3 classes>
     """
     if kind not in KINDS:
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KINDS)}"
-        raise ValueError(f"there is no kind {kind!r} of synthetic data; {hint}")
+        raise ValueError(f"there is no kind {kind!r} of synthetic data; {nearest_names(kind, KINDS)}")
     draw, formula = KINDS[kind]
     known = list(inspect.signature(draw).parameters)[4:]
     unknown = sorted(set(options) - set(known))

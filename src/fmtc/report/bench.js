@@ -35,7 +35,7 @@
     const said = printed === null ? [] : [make("i", { class: "paper" }, hidden(", in the paper "), percent(printed, 2))];
     if (!c.n) return make("td", { class: "num", ...label }, make("span", { class: "failed" }, "failed"), ...said);
     if (mean === null) return make("td", { class: "num nothing", ...label }, make("span", { "aria-label": "not known" }, "–"), ...said);
-    const best = mean >= view().best[dataset.name], value = make("b", {}, percent(mean));
+    const best = !c.failed && mean >= view().best[dataset.name], value = make("b", {}, percent(mean));
     if (c.collapsed) value.prepend(make("span", { title: "all rows in one cluster, or nearly" }, "°"));
     const one = make("td", { class: best ? "num best" : "num", "data-value": mean, ...label }, make("span", { class: "ours" }, value));
     if (best) value.append(hidden(", best"));
@@ -113,7 +113,7 @@
     const rows = $$("tbody tr", table).filter((row) => !row.hidden).map((row) => by.get(row.dataset.method));
     const entry = (c, d) => {
       const [mean, sd, paper] = c[state.score][state.part];
-      return { mean, sd, paper, best: mean !== null && mean >= best[d.name], trial: c.trial, runs: c.n, failed: c.failed, collapsed: c.collapsed, seconds: c.seconds };
+      return { mean, sd, paper, best: mean !== null && !c.failed && mean >= best[d.name], trial: c.trial, runs: c.n, failed: c.failed, collapsed: c.collapsed, seconds: c.seconds };
     };
     return {
       score: state.score, rows: parts[state.part], setting: modes[state.mode],

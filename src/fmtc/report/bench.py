@@ -20,7 +20,7 @@ from ..bench.grid import Store
 from ..bench.methods import METHODS, method_of
 from ..bench.plots import TITLES, WHAT
 from ..bench.results import about as told_by
-from ..bench.summary import SCORES, mean_ranks, summarise
+from ..bench.summary import SCORES, best_of, mean_ranks, summarise
 from ..runtime.wire import FileError, jsonable, read_json
 from .page import compose
 from .summary import _and, _count, _versions, verdict
@@ -210,11 +210,8 @@ def _read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
 
 def _read_cells(path: Path) -> tuple[list[dict[str, Any]], str]:
     """Stored cells that still mean what they meant, and how they read as ``rows.csv``."""
-    try:
-        cells = Store(path).current()
-        return cells, compact(cells)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+    cells = Store(path).current()
+    return cells, compact(cells)
 
 
 def _about(folder: Path, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str, Any]:
@@ -306,10 +303,10 @@ def _view(entries: Sequence[Mapping[str, Any]], scope: str, mode: str, part: str
     for entry in mine:
         by_set.setdefault(entry["dataset"], {})[entry["method"]] = entry
     methods = {entry["method"] for entry in mine}
-    done = {name: [e[part] for e in line.values() if not np.isnan(e[part])] for name, line in by_set.items()}
-    full = {name for name, line in by_set.items() if set(line) == methods and done[name]}
+    best = {name: best_of(line.values(), part) for name, line in by_set.items()}
+    full = {name for name, line in by_set.items() if set(line) == methods and any(e["n"] for e in line.values())}
     return {
-        "best": {name: round(max(values), 5) for name, values in done.items() if values},
+        "best": {name: round(value, 5) for name, value in best.items() if value is not None},
         "ranks": mean_ranks([entry for entry in mine if entry["dataset"] in full], part, mode),
         "n": len(full),
     }

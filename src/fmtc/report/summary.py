@@ -14,9 +14,9 @@ from rich.filesize import decimal
 from scipy.optimize import linear_sum_assignment
 
 from ..estimator import FMTC
-from ..models import load
-from ..runs import REPORT_FORMAT
-from ..runtime.wire import FileError, check_schema, jsonable, read_json, read_tensors
+from ..models import ROUND, load, read_settings
+from ..runs import CONSENSUS_REPORT, REPORT, REPORT_FORMAT
+from ..runtime.wire import FileError, check_form, check_schema, jsonable, read_json, read_tensors
 from ..steps import BETAS, GATHERINGS, TRIAL_ROUNDS, Hyper
 
 Array = np.ndarray
@@ -104,11 +104,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     '2 silos with 60 rows of 4 columns were divided into 2 clusters each.'
     """
     folder = Path(folder)
-    report = _read_report(folder)
-    try:
-        return dict(jsonable(_summary(_open(folder, report))))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FileError(f"{folder / 'report.json'} is damaged: {type(error).__name__}: {error}") from error
+    return dict(jsonable(_summary(_open(folder, _read_report(folder)))))
 
 
 def _read_report(folder: Path) -> dict[str, Any]:
@@ -118,11 +114,12 @@ def _read_report(folder: Path) -> dict[str, Any]:
             f"{folder} is not the folder of a run: it has no report.json. Give the --out folder of `fmtc fit`"
         )
     report = read_json(file)
-    if not isinstance(report, dict):
-        raise FileError(f"{file} is damaged: it holds no report")
-    kind = "fmtc consensus report" if report.get("kind") == "fmtc consensus report" else "fmtc report"
-    check_schema(file, report, kind, REPORT_FORMAT)
-    return report
+    leads = isinstance(report, dict) and report.get("kind") == "fmtc consensus report"
+    check_schema(file, report, "fmtc consensus report" if leads else "fmtc report", REPORT_FORMAT)
+    check_form(file, report, CONSENSUS_REPORT if leads else REPORT)
+    known = inspect.signature(FMTC).parameters
+    read_settings(file, {name: value for name, value in report["settings"].items() if name in known})
+    return dict(report)
 
 
 @dataclass(frozen=True)
@@ -154,14 +151,48 @@ class _Run:
 
 def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
     if report["kind"] == "fmtc consensus report":
-        arrays, _ = read_tensors(folder / "consensus.safetensors")
-        Z = arrays["consensus"]
+        file = folder / "consensus.safetensors"
+        arrays, _ = read_tensors(file)
+        Z = arrays.get("consensus")
+        if Z is None or Z.ndim != 3:
+            raise FileError(f"{file} is damaged: it holds no consensus")
+        history = read_json(folder / "history.json")
+        check_form(folder / "history.json", history, [ROUND])
         d, k, _ = Z.shape
-        return _Run(folder, report, None, read_json(folder / "history.json"), d, k, Z.dtype.itemsize)
+        return _Run(folder, report, None, history, d, k, Z.dtype.itemsize)
     model = load(folder / "model")
     W = next(iter(model.projections_.values()))
     d, k = W.shape
+    _check_parts(folder / "report.json", report, model, d)
     return _Run(folder, report, model, report["history"], d, k, W.dtype.itemsize)
+
+
+def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, d: int) -> None:
+    """Refuse a report that does not fit its model, or whose parts do not fit each other."""
+    details = report.get("details", {})
+    silos = [line["silo"] for line in report["silos"]]
+    shown, more = report["projection"], details.get("points", {})
+    scale = details.get("feature_scale")
+    k = model.n_clusters
+    fits = {
+        "silos are not those of the model": sorted(silos) == sorted(model.client_ids_),
+        "cluster sizes do not fit": all(
+            len(line["cluster_sizes"]) == k and sum(line["cluster_sizes"]) == line["rows"] > 0
+            for line in report["silos"]
+        ),
+        "feature scale does not fit": scale is None or len(scale) == d,
+        "points do not fit": set(more) <= set(shown) == set(silos)
+        and all(
+            len({len(column) for column in (*part.values(), *more.get(name, {}).values())}) == 1
+            and part["row"] != [] and max(part["cluster"]) < k
+            and ("map_x" in more.get(name, {})) == ("map_y" in more.get(name, {}))
+            for name, part in shown.items()
+        ),
+        "probabilities do not fit": all(0 <= p <= 1 for part in more.values() for p in part["probability"]),
+    }  # fmt: skip
+    for what, is_right in fits.items():
+        if not is_right:
+            raise FileError(f"{file} is damaged: its {what}")
 
 
 def _summary(run: _Run) -> dict[str, Any]:

@@ -152,8 +152,10 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileError(f"{path} is missing") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise FileError(f"{path} is damaged: {error}") from None
+    except RecursionError:
+        raise FileError(f"{path} is damaged: it is nested too deeply") from None
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
@@ -180,7 +182,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except FileNotFoundError:
         raise FileError(f"{path} is missing") from None
-    except (SafetensorError, OSError, ValueError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
         raise FileError(f"{path} is damaged or cut short: {error}") from None
     if not isinstance(about, dict):
         raise FileError(f"{path} is a safetensors file, but not one of fmtc")
@@ -189,8 +191,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     return arrays, about
 
 
-def check_schema(path: Path, about: Mapping[str, Any], kind: str, version: int) -> None:
+def check_schema(path: Path, about: Any, kind: str, version: int) -> None:
     """Refuse a file of another kind or of a newer version of fmtc."""
+    if not isinstance(about, Mapping):
+        raise FileError(f"{path} is damaged: it holds no {kind}")
     if about.get("kind") != kind:
         raise FileError(f"{path} holds {about.get('kind')!r}, not {kind!r}")
     found = about.get("schema")
@@ -198,6 +202,88 @@ def check_schema(path: Path, about: Mapping[str, Any], kind: str, version: int) 
         raise FileError(
             f"{path} was written in format {found}; this fmtc reads up to format {version}. Upgrade fmtc to read it."
         )
+
+
+# ------------------------------------------------------------------------------------------- what a document may hold
+
+COUNT = range(2**53)  # a form: a whole number of at least 0
+NUMBER = (float, None)  # a form: a number, or null where it was not finite
+_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", dict: "a table", None: "null"}
+
+
+def check_form(path: Path | str, value: Any, form: Any, where: str = "") -> None:
+    """Refuse a document that was read from JSON and does not have the form its reader relies on.
+
+    Parameters
+    ----------
+    path : Path or str
+        The file, for the message.
+    value : object
+        What `read_json` returned, or a part of it.
+    form : type, None, range, tuple, list or dict
+        ``str``, ``bool``, ``int``, ``float`` (finite; a whole number will do), ``dict`` or None: a value of this kind.
+        A range: a whole number in it. A tuple: one of several forms. A list of one form: a list of such values. A dict
+        of ``str`` to a form: a table of such values under any names. Any other dict: a table with these names, of which
+        those that end in "?" may be left out; further names are allowed.
+    where : str
+        Where in the document the value stands, for the message.
+
+    Raises
+    ------
+    FileError
+        With the place, what is there and what should be.
+
+    Examples
+    --------
+    >>> from fmtc.runtime.wire import check_form
+    >>> check_form("a.json", {"rows": 3, "names": ["x"]}, {"rows": int, "names": ([str], None), "note?": str})
+    >>> check_form("a.json", {"rows": 3, "names": ["x", 5]}, {"rows": int, "names": ([str], None)})
+    Traceback (most recent call last):
+    ...
+    fmtc.runtime.wire.FileError: a.json is damaged: names[1] is 5, not a text
+    """
+    if isinstance(form, tuple):
+        suited = [one for one in form if _is_like(value, one)]
+        if suited:
+            check_form(path, value, suited[0], where)
+            return
+    elif _is_like(value, form):
+        if isinstance(form, list):
+            for place, item in enumerate(value):
+                check_form(path, item, form[0], f"{where}[{place}]")
+        elif isinstance(form, dict):
+            above = f"{where}." if where else ""
+            lacking = [name for name in form if name is not str and not name.endswith("?") and name not in value]
+            if lacking:
+                raise FileError(f"{path} is damaged: it lacks {', '.join(above + name for name in lacking)}")
+            for name, item in value.items():
+                inner = form.get(name, form.get(f"{name}?", form.get(str, ...)))
+                if inner is not ...:
+                    check_form(path, item, inner, f"{above}{name}")
+        return
+    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
+    raise FileError(f"{path} is damaged: {where or 'what it holds'} is {shown}, not {_named(form)}")
+
+
+def _is_like(value: Any, form: Any) -> bool:
+    """Whether a value is of the kind a form asks for, whatever is inside."""
+    if form is None:
+        return value is None
+    if isinstance(form, list | dict):
+        return isinstance(value, type(form))
+    if isinstance(form, range):
+        return type(value) is int and value in form
+    if form is float:
+        return type(value) in (int, float) and abs(value) < 1e308
+    return type(value) is form
+
+
+def _named(form: Any) -> str:
+    if isinstance(form, tuple):
+        return " or ".join(map(_named, form))
+    if isinstance(form, range):
+        return f"a whole number from {form.start} to {form.stop - 1}" if form != COUNT else "a whole number from 0 on"
+    return "a list" if isinstance(form, list) else _WORDS[dict if isinstance(form, dict) else form]
 
 
 # ------------------------------------------------------------------------------------------- a client between rounds
