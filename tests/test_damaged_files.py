@@ -22,6 +22,7 @@ from fmtc.bench.evidence import compact
 from fmtc.bench.grid import Cell, Store, _keep
 from fmtc.bench.protocol import dataset, evaluate
 from fmtc.cli import main_group
+from fmtc.runtime.federation import Plan, provision
 from fmtc.runtime.wire import write_json, write_tensors
 
 TRIES = 20  # damaged files of each kind; raise it to look for more
@@ -77,6 +78,7 @@ def home(tmp_path_factory) -> Path:
     write_json(home / "kept" / "about.json", about)
 
     (home / "federation.toml").write_text('name = "s"\nhost = "localhost"\nport = 8002\nsilos = ["n", "s"]\n')
+    provision(Plan("s", "localhost", 8002, ("n", "s")), home / "given")
     (home / "study.toml").write_text('[inspect]\nrun = "run"\ntop = 3\njson = true\n[fit]\nclient_weight = { a = 1 }\n')
     return home
 
@@ -98,6 +100,7 @@ KINDS: dict[str, list[tuple[Any, ...]]] = {  # a file, and commands that read it
     "kept/rows.csv": [("bench", "report", "kept", *REPORT)],
     "kept/about.json": [("bench", "report", "kept", *REPORT)],
     "federation.toml": [("federation", "init", "federation.toml", "--out", "kits")],
+    "given/n/kit.json": [("join", "--kit", "given/n", "--data", "nowhere.csv", "--out", "ours")],
     "study.toml": [("inspect", "--config", "study.toml")],
     **{f"rows.{kind}": [(*FIT, f"rows.{kind}"), ("preflight", f"rows.{kind}")] for kind in ("csv", "parquet", "npy")},
     **{name: [(*FIT, name)] for name in ("rows.npz", "sparse.npz")},

@@ -173,7 +173,7 @@ def consensus(make_federation, tmp_path):
     result = replace(run(LocalTransport(make_federation(), hyper), hyper), missing=("c",))
     folder = tmp_path / "consensus"
     folder.mkdir()
-    write_result(folder / "consensus.safetensors", result, "1")
+    write_result(folder / "consensus.safetensors", result, "1", hyper)
     write_json(folder / "history.json", [asdict(record) for record in result.history])
     report = {
         "kind": "fmtc consensus report", "schema": runs.REPORT_FORMAT, "versions": runs.versions(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -57,3 +58,9 @@ def wait_until(holds, patience=90.0):
     while not holds():
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.1)
+
+
+def history(run):
+    """Its lines, but for the time they took."""
+    lines = json.loads((run / "history.json").read_text())
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]

@@ -15,7 +15,7 @@ def test_a_silo_that_never_answers_and_one_that_is_gone(healthy, data, misbehave
     misbehave("late@3:1000")
     healthy.restart("b")
     hyper = replace(HYPER, max_iter=4)  # each round waits for its deadline
-    outcome = healthy.run(hyper, min_clients=2, deadline=5.0)
+    outcome = healthy.run(hyper, min_clients=2, deadline=3.0)
     assert_same(outcome, *expected(data, hyper, away={3, 4, "finish"}))
     monkeypatch.undo()
     healthy.restart("b")

@@ -7,16 +7,13 @@ import signal
 import subprocess
 import sys
 
-import numpy as np
 import psutil
 import pytest
 
 from fmtc.runtime import serve
-from fmtc.runtime.federation import LocalFederation
-from fmtc.runtime.flare import Site
 
-from .commands import NAMES, SETTINGS, finish, in_process, start, wait_until, write_tables
-from .conftest import HYPER, assert_same, expected, family, none_left, processes_of, silo_rows, slay
+from .commands import SETTINGS, finish, history, in_process, start, wait_until, write_tables
+from .conftest import none_left, processes_of, silo_rows
 
 
 def assert_same_run(ours, theirs):
@@ -28,12 +25,6 @@ def assert_same_run(ours, theirs):
             if name != "model.json":
                 assert (ours / kind / name).read_bytes() == (theirs / kind / name).read_bytes(), name
     assert history(ours) == history(theirs)
-
-
-def history(run):
-    """Its lines, but for the time they took."""
-    lines = json.loads((run / "history.json").read_text())
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
 
 
 # ---------------------------------------------------------------------------------------------- the short form
@@ -50,28 +41,6 @@ def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
     assert (said["n_iter"], said["missing"], len(said["silos"])) == (5, [], 3)
     assert "round 5: residuals" in done.stderr
     assert none_left(tmp_path)
-
-
-@pytest.mark.federation
-def test_a_silo_that_is_killed_costs_time_and_nothing_else(tmp_path):
-    data = silo_rows()
-    for cid, X in data.items():
-        np.save(tmp_path / f"{cid}.npy", X)
-    events = []
-
-    def listen(event):
-        events.append(event["event"])
-        if event["event"] == "round" and event["record"]["round_no"] == 2 and "killed" not in events:
-            events.append("killed")
-            slay(family(federation.processes["b"])[1:])
-
-    with LocalFederation([Site(cid, str(tmp_path / f"{cid}.npy")) for cid in data], lost_after=10.0) as federation:
-        outcome = federation.run(HYPER, listen=listen)
-        folder = federation.folder
-    assert events.count("submitted") == 2
-    assert_same(outcome, *expected(data))
-    assert none_left(folder)
-    assert not folder.exists()
 
 
 @pytest.mark.parametrize(
@@ -114,68 +83,16 @@ def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
     assert left <= {".o.checkpoint"}
 
 
-def fit_for(study):
-    out = study.folder / "fit"
-    assert in_process("fit", *study.files, "--id-column", "patient", *SETTINGS, "--out", out).exit_code == 0
-    return out
-
-
-def assert_silos_have_theirs(study):
-    fit = fit_for(study)
-    for name in NAMES:
-        mine = study.folder / f"of-{name}"
-        assert [path.name for path in (mine / "labels").iterdir()] == [f"{name}.csv"]
-        for file in (f"labels/{name}.csv", f"model/{name}.safetensors"):
-            assert (mine / file).read_bytes() == (fit / file).read_bytes()
-        labels = in_process("predict", mine, study.folder / f"{name}.csv", "--id-column", "patient")
-        assert labels.stdout.encode() == (fit / "labels" / f"{name}.csv").read_bytes()
-
-
-def test_join_and_coordinate(study):
-    silos = [study(name) for name in NAMES]
-    done = finish(start(*study.coordinator, "--json"))
-    assert done[0] == 0, done[2]
-    for process in silos:
-        code, _, said = finish(process, 30)
-        assert code == 0, said
-        assert "connected" in said
-    run = study.folder / "run"
-    assert sorted(path.name for path in run.iterdir()) == ["consensus.safetensors", "history.json", "report.json"]
-    said = json.loads(done[1])
-    assert (said["missing"], said["n_iter"], len(said["history"])) == ([], 5, 5)
-    assert not (study.folder / ".run.checkpoint").exists()
-    assert_silos_have_theirs(study)
-
-
 def test_a_process_whose_parent_went_first_goes_too():
     """It was killed before the new process could look who had started it."""
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    command = [sys.executable, "-P", serve.__file__, str(gone.pid), "http.server", "--bind", "127.0.0.1", "0"]
-    assert subprocess.run(command, capture_output=True, timeout=60).returncode == 1
+    command = [sys.executable, "-P", serve.__file__, str(gone.pid), "-", "http.server", "--bind", "127.0.0.1", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, "Error" in ended.stderr) == (1, False)
 
 
 # ---------------------------------------------------------------------------------------------- all of it
-
-
-@pytest.mark.federation
-def test_the_coordinator_is_killed_and_goes_on(study, misbehave):
-    misbehave("slow@0:0.5")
-    silos = [study(name) for name in NAMES]
-    events = study.folder / ".run.checkpoint" / "events.jsonl"
-    coordinator = start(*study.coordinator)
-    wait_until(lambda: events.exists() and '"round"' in events.read_text())
-    coordinator.kill()
-    coordinator.communicate()
-    assert none_left(study.folder / "kits" / "coordinator", 10.0)  # its processes went with it
-    refused = in_process(*study.coordinator)
-    assert (refused.exit_code, "--resume" in refused.stderr) == (2, True)
-    done = finish(start(*study.coordinator, "--resume"), 180)
-    assert done[0] == 0, done[2]
-    assert [finish(process, 30)[0] for process in silos] == [0, 0, 0]
-    assert events.exists() is False
-    assert_silos_have_theirs(study)
-    assert history(study.folder / "run") == history(study.folder / "fit")
 
 
 @pytest.mark.federation
@@ -185,7 +102,7 @@ def test_below_the_quorum_and_with_fewer(study):
     assert code == 5, said
     assert "2 of 3 silos are there, 3 needed" in said
     assert "west" in said
-    code, _, said = finish(start(*study.coordinator, "--resume", "--wait", "40", "--min-clients", "2"))
+    code, _, said = finish(start(*study.coordinator, "--resume", "--wait", "15", "--min-clients", "2"))
     assert code == 0, said
     assert "silo 'west' was lost and has no model of this run" in said
     assert json.loads((study.folder / "run" / "report.json").read_text())["missing"] == ["west"]

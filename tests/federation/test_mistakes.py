@@ -7,11 +7,10 @@ import shutil
 import polars as pl
 import pytest
 
-from fmtc.runtime.flare import STATES
 from fmtc.runtime.wire import read_json
 
-from .commands import NAMES, SETTINGS, finish, in_process, start, wait_until
-from .conftest import HYPER, Trouble, assert_same, none_left
+from .commands import NAMES, SETTINGS, finish, history, in_process, start, wait_until
+from .conftest import none_left
 
 
 def re_export(file, seed=0):
@@ -29,7 +28,8 @@ def modes(folder):
 
 @pytest.mark.federation
 def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
-    misbehave("hold@4")
+    """Join and coordinate; the result is that of `fmtc fit`, to the byte, where anything is written at all."""
+    misbehave("slow@0:0.5,hold@4")
     assert (
         in_process("fit", *study.files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "fit").exit_code == 0
     )
@@ -38,6 +38,16 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
     coordinator = start(*study.coordinator)
     events = checkpoint / "events.jsonl"
     wait_until(lambda: events.exists() and '"round"' in events.read_text())
+
+    # a coordinator that is killed in the middle
+    coordinator.kill()
+    coordinator.communicate()
+    assert none_left(kits / "coordinator", 10.0)  # its processes went with it
+    refused = in_process(*study.coordinator)
+    assert (refused.exit_code, "--resume" in refused.stderr) == (2, True), refused.output
+    coordinator = start(*study.coordinator, "--resume")
+    study.started.append(coordinator)
+    wait_until(lambda: events.read_text().count('"round"') == 3)
 
     # a second coordinator, plain, forced, and with another kit of the same federation and the same --out
     order = (checkpoint / "order.json").read_bytes()
@@ -61,7 +71,7 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
         copy = shutil.copytree(kits / "north", tmp_path / "copied" / f"north-{number}")
         copies.append(start("join", "--kit", copy, "--data", study.files[1], "--id-column", "patient",
                             "--out", tmp_path / f"copy-{number}"))  # fmt: skip
-    study.started.extend([coordinator, *copies])
+    study.started.extend(copies)
     for number, process in enumerate(copies):
         code, _, said = finish(process, 60)
         assert (code, "somebody else takes part as 'north' already" in said) == (3, True), said
@@ -81,7 +91,10 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
     code, _, said = finish(start(*study.coordinator, "--resume"), 60)
     assert code == 0, said
     assert not checkpoint.exists() and not checkpoint.with_suffix(".lock").exists()
-    assert len(read_json(tmp_path / "run" / "history.json")) == 5
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "consensus.safetensors", "history.json", "report.json",
+    ]  # fmt: skip
+    assert history(tmp_path / "run") == history(tmp_path / "fit")
     assert modes(tmp_path / "run") == {0o700, 0o600}
 
     screens = {name: finish(process, 30) for name, process in silos.items()}
@@ -90,7 +103,10 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
         assert code == 0, said
         assert "the coordinator asks for 4 clusters in at most 5 rounds after a comparison of columns" in said
         ours = tmp_path / f"of-{name}"
-        assert (ours / "labels" / f"{name}.csv").read_bytes() == (tmp_path / f"fit/labels/{name}.csv").read_bytes()
+        for file in (f"labels/{name}.csv", f"model/{name}.safetensors"):
+            assert (ours / file).read_bytes() == (tmp_path / "fit" / file).read_bytes()
+        labels = in_process("predict", ours, tmp_path / f"{name}.csv", "--id-column", "patient")
+        assert labels.stdout.encode() == (ours / f"labels/{name}.csv").read_bytes()
         assert modes(ours) == {0o700, 0o600}
     code, _, said = screens["north"]
     assert (code, "north.csv is not what these labels were computed from" in said) == (3, True), said
@@ -109,16 +125,3 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
     for name in NAMES:
         assert none_left(kits / name)
         assert not (kits / name / "in-use.lock").exists()
-
-
-@pytest.mark.federation
-def test_a_job_that_is_lost_between_the_result_and_the_last_word(healthy, undisturbed, misbehave):
-    misbehave("exit@end")
-    healthy.coordinator.close()  # its server is started anew, and its job process misbehaves
-    trouble = Trouble(None)
-    outcome = healthy.run(HYPER, listen=trouble)
-    assert trouble.kinds.count("submitted") == 2
-    assert trouble.kinds.count("over") == 1
-    assert_same(outcome, *undisturbed)
-    for kit in healthy.kits.values():
-        assert (kit.path / STATES / healthy.order.run_id / "ended.json").exists()

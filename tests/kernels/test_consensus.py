@@ -11,7 +11,6 @@ from fmtc.kernels.consensus import (
     schatten_p,
     shrink,
     singular_values,
-    subspace_threshold,
     tsvt,
     update_dual,
     weight_of_threshold,
@@ -156,7 +155,7 @@ def test_one_client_is_singular_value_thresholding(rng):
 def test_two_clients_are_their_sum_and_difference(rng):
     T = rng.normal(size=(5, 3, 2))
     total, gap = T[:, :, 0] + T[:, :, 1], T[:, :, 0] - T[:, :, 1]
-    shrunk = [subspace_threshold(each[:, :, None], 0.6)[:, :, 0] for each in (total, gap)]
+    shrunk = [prox(each[:, :, None], 0.6, 1.0, "subspace")[:, :, 0] for each in (total, gap)]
     expected = np.stack([(shrunk[0] + shrunk[1]) / 2, (shrunk[0] - shrunk[1]) / 2], axis=2)
     assert_allclose(tsvt(T, 0.6), expected, atol=1e-12)
 
@@ -215,7 +214,7 @@ def test_identical_clients_are_penalised_m_times_less_each(rng, m, p):
     W = rng.normal(size=(6, 3))
     Z = tsvt(np.repeat(W[:, :, None], m, axis=2), 1.2, p)
     # only the slice m W is not zero: m shrink(s) of m s at tau is s shrunk at tau m^(p - 2), tau/m for p = 1
-    expected = subspace_threshold(W[:, :, None], 1.2 * m ** (p - 2), p)
+    expected = prox(W[:, :, None], 1.2 * m ** (p - 2), p, "subspace")
     for t in range(m):
         assert_allclose(Z[:, :, [t]], expected, atol=1e-12)
 
@@ -227,7 +226,7 @@ def test_subspace_prox_through_the_sum_of_outer_products(rng):
         lam, U = np.linalg.eigh(G)
         s = np.sqrt(lam)
         P = U @ np.diag(shrink(s, tau, p) / s) @ U.T
-        Z = subspace_threshold(T, tau, p)
+        Z = prox(T, tau, p, "subspace")
         for t in range(4):
             assert_allclose(Z[:, :, t], P @ T[:, :, t], atol=1e-11)
 
@@ -527,10 +526,10 @@ def test_equal_values_above_the_threshold_are_all_found(rng):
     """A block of four columns alone cannot see more than four of them."""
     U, V = (np.linalg.qr(rng.normal(size=(n, 40)))[0] for n in (80, 60))
     M = U * np.repeat([5.0, 3.0, 0.5], [9, 11, 20]) @ V.T
-    Z = subspace_threshold(M.reshape(80, 6, 10), 1.0).reshape(80, 60)
+    Z = prox(M.reshape(80, 6, 10), 1.0, 1.0, "subspace").reshape(80, 60)
     assert_allclose(Z, U[:, :20] * np.repeat([4.0, 2.0], [9, 11]) @ V[:, :20].T, atol=1e-10)
     U, V = U[:, :5], V[:, :5]  # one more than columns, and no other
-    Z = subspace_threshold((5 * U @ V.T).reshape(80, 6, 10), 4.5).reshape(80, 60)
+    Z = prox((5 * U @ V.T).reshape(80, 6, 10), 4.5, 1.0, "subspace").reshape(80, 60)
     assert_allclose(Z, 0.5 * U @ V.T, atol=1e-10)
 
 

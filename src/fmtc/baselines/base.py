@@ -42,10 +42,9 @@ class Baseline(ClientsMixin, ClusterMixin, BaseEstimator, ABC):
     """Face of all rivals: `fit(X, clients=)`, `predict(X, clients=)`, `labels_`, as `fmtc.FMTC` has them.
 
     A subclass stores its parameters, among them `n_clusters` and `random_state`, and has `_fit`. `predict` is the
-    method's own map for new rows where it has one (``out_of_sample = "native"``), else Nyström's.
+    method's own map for new rows where it has one, else Nyström's.
     """
 
-    out_of_sample = "native"
     n_clusters: int
     random_state: Any
 

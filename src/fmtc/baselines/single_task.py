@@ -100,8 +100,6 @@ class StSC(Baseline):
     (400,)
     """
 
-    out_of_sample = "nystroem"
-
     def __init__(
         self,
         n_clusters: int = 8,
@@ -204,8 +202,6 @@ class SklearnSpectral(Baseline):
     >>> SklearnSpectral(data.n_clusters, random_state=0).fit(data.X, clients=data.clients).labels_.shape
     (400,)
     """
-
-    out_of_sample = "vote"
 
     def __init__(
         self,

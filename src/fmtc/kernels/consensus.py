@@ -183,14 +183,6 @@ def tsvt(T: Array, tau: float, p: float = 1.0) -> Array:
     return prox(T, tau, p, "tensor")
 
 
-def subspace_threshold(T: Array, tau: float, p: float = 1.0) -> Array:
-    """Singular value thresholding of [T_1 ... T_m], cut back into slices; shape (d, k, m).
-
-    Z_t = P T_t with one d x d matrix P that depends on sum_t T_t T_tᵀ alone.
-    """
-    return prox(T, tau, p, "subspace")
-
-
 def update_dual(Y: Array, W: Array, Z: Array, rho: float) -> Array:
     """Dual ascent on W = Z (Eq. 19); all of shape (d, k, m)."""
     return Y + rho * (W - Z)

@@ -52,7 +52,7 @@ from .flare import (
     read_site_result,
 )
 from .locks import held
-from .wire import check_schema, jsonable, new_folder, read_json, write_json
+from .wire import check_form, check_schema, jsonable, new_folder, read_json, write_json
 
 try:
     import psutil
@@ -136,7 +136,7 @@ def read_plan(path: Path) -> Plan:
         raise KitError(
             f"{path} does not exist; write one with the lines that `fmtc federation init -h` shows"
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise KitError(f"{path} is not TOML: {error}") from None
     known = {"name", "host", "port", "silos", "lost_after"}
     strangers, missing = sorted(set(document) - known), sorted(known - {"lost_after"} - set(document))
@@ -188,13 +188,17 @@ class Kit:
         path = Path(path).resolve()
         if not path.is_dir():
             raise KitError(f"{path} is not a folder; a kit is a folder that `fmtc federation init` made")
-        about = read_json(path / KIT_FILE)
-        check_schema(path / KIT_FILE, about, "fmtc kit", KIT_FORMAT)
+        file = path / KIT_FILE
+        about = read_json(file)
+        check_schema(file, about, "fmtc kit", KIT_FORMAT)
+        check_form(file, about, {"role": str, "name": str, "plan": {"silos": [str]}, "expires": str})
         try:
             plan = Plan(**about["plan"] | {"silos": tuple(about["plan"]["silos"])})
             kit = cls(path, about["role"], about["name"], plan, datetime.fromisoformat(about["expires"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise KitError(f"{path / KIT_FILE} is damaged: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise KitError(f"{file} is damaged: {error}") from None
+        if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]:
+            raise KitError(f"{file} is damaged: {kit.role} {kit.name!r} is not in the plan")
         if role is not None and kit.role != role:
             wanted = {"silo": "`fmtc join`", "coordinator": "`fmtc coordinate`"}
             raise KitError(f"{path} is the kit of a {kit.role}, for {wanted[kit.role]}, not for {wanted[role]}")
@@ -239,7 +243,7 @@ def validity(path: Path) -> tuple[datetime, datetime]:
     return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
-def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite: bool = False) -> list[Kit]:
+def provision(plan: Plan, out: Path, *, authority: Path | None = None) -> list[Kit]:
     """Make one kit per silo and one for the coordinator in the folder `out`, whole or not at all.
 
     Parameters
@@ -253,7 +257,7 @@ def provision(plan: Plan, out: Path, *, authority: Path | None = None, overwrite
     """
     salt = secrets.token_hex(32)
     with (
-        new_folder(out, overwrite=overwrite, private=True) as folder,
+        new_folder(out, private=True) as folder,
         tempfile.TemporaryDirectory(dir=folder) as scratch,
     ):
         state = Path(scratch) / plan.name / "state"
@@ -453,9 +457,9 @@ class Process:
         """Whether it still runs."""
         return self.process.poll() is None
 
-    def stop(self, patience: float = 5.0) -> None:
+    def stop(self) -> None:
         """End it and all it started: asked first, then made to."""
-        stop_all([self], patience)
+        stop_all([self])
 
 
 def stop_all(processes: Iterable[Process], patience: float = 5.0) -> None:
