@@ -98,7 +98,7 @@ def test_a_process_whose_parent_went_first_goes_too():
 @pytest.mark.federation
 def test_below_the_quorum_and_with_fewer(study):
     north, south = study("north"), study("south")
-    code, _, said = finish(start(*study.coordinator, "--wait", "8"))
+    code, _, said = finish(start(*study.coordinator, "--wait", "15"))
     assert code == 5, said
     assert "2 of 3 silos are there, 3 needed" in said
     assert "west" in said
