@@ -135,7 +135,7 @@ def consensus(folder):
     rng = np.random.default_rng(0)
     hyper = Hyper(n_clusters=2, max_iter=3)
     result = run(LocalTransport({name: rng.normal(size=(20, 3)) for name in "ab"}, hyper), hyper)
-    write_result(folder / "consensus.safetensors", result, "1")
+    write_result(folder / "consensus.safetensors", result, "1", hyper)
     write_json(folder / "history.json", [asdict(record) for record in result.history])
     report = {
         "kind": "fmtc consensus report", "schema": runs.REPORT_FORMAT, "versions": runs.versions(), "missing": [],

@@ -177,6 +177,12 @@ def data():
 
 
 @pytest.fixture(scope="module")
+def two_silos():
+    """For a module that calls it `data`: a process less to start in every job."""
+    return {cid: X for cid, X in silo_rows().items() if cid != "c"}
+
+
+@pytest.fixture(scope="module")
 def federation(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     for cid, X in data.items():
@@ -221,6 +227,22 @@ class Trouble:
     @property
     def kinds(self):
         return [event["event"] for event in self.events]
+
+
+class Troubles:
+    """Does things once, at an event or in the first round from a given one on; notes in which job. Keeps events."""
+
+    def __init__(self, acts):
+        self.acts, self.events, self.done = dict(acts), [], {}
+
+    def __call__(self, event):
+        self.events.append(event["event"])
+        round_no = event["record"]["round_no"] if event["event"] == "round" else 0
+        due = [at for at in self.acts if at == event["event"] or (isinstance(at, int) and at <= round_no)]
+        if due:
+            what, act = self.acts.pop(due[0])
+            self.done[what] = self.events.count("submitted")
+            act()
 
 
 # ------------------------------------------------------------------------------------------------ commands of people
