@@ -192,6 +192,17 @@ def test_the_end_is_told_without_rows(rows, tmp_path):
         silos.tell("a", Downlink("end", converged=np.ones(2)))
 
 
+def test_the_end_of_a_run_that_a_silo_knows_nothing_of(rows, tmp_path):
+    """Its kit is a new one: there is nothing to write down, and nothing of its last run is thrown away."""
+    silos = Silos(rows, tmp_path)
+    run(silos, HYPER)
+    assert (
+        flare.FmtcExecutor("other", asdict(HYPER)).answer(Downlink("end", converged=True), tmp_path / "a") == Uplink()
+    )
+    assert [path.name for path in (tmp_path / "a" / flare.STATES).iterdir()] == ["r"]
+    assert not (tmp_path / "a" / flare.STATES / "r" / flare.ENDED).exists()
+
+
 def test_a_message_told_twice_is_answered_alike(rows, tmp_path):
     silos, plain = Silos(rows, tmp_path), Silos.tell
 

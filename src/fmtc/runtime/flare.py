@@ -539,13 +539,14 @@ class FmtcExecutor(Executor):
     def answer(self, message: Downlink, kit: Path) -> Uplink:
         """Check a message, take the step it asks for, and write the new state down before answering."""
         folder, site = kit / STATES / self.run_id, Site.read(kit)
+        if message.phase == "end":
+            check_downlink(message, 0, self.hyper.n_clusters)
+            if (folder / RESULT).exists():  # else this silo was not there, or has lost its kit
+                write_json(folder / ENDED, {"converged": message.converged})
+            return Uplink()
         self._admit(site, kit, folder)
         if message.phase in ("survey", "verdict"):
             return self._compare_columns(message, site, kit, folder)
-        if message.phase == "end":
-            check_downlink(message, 0, self.hyper.n_clusters)
-            write_json(folder / ENDED, {"converged": message.converged})
-            return Uplink()
         if self.client is None:
             self.client = self._open(site, kit, folder)
         width = (self.client.X if message.phase == "rescale" else self.client.rows).shape[1]
