@@ -13,7 +13,6 @@ data = two_silos
 
 
 VICTIMS = {
-    "silo": lambda fed: family(fed.processes["b"]),
     "silo's parent process": lambda fed: family(fed.processes["b"])[:1],
     "silo's job process": lambda fed: family(fed.processes["b"])[1:],
     "server's job process": lambda fed: family(fed.coordinator.server)[1:],

@@ -894,6 +894,7 @@ class Membership:
         self.kit, self.site = kit, site
         self.party = secrets.token_hex(8)
         self.process: Process | None = None
+        self._states = kit.path / STATES
         self._kept = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -901,6 +902,10 @@ class Membership:
             self._kept.enter_context(self.kit.held())
             self.kit.check()
             self.site.write(self.kit.path)
+            # what was there before our process is: `watch` tells of what comes after
+            self._delivered = {path.parent.name for path in self._states.glob(f"*/{DELIVERED}")}
+            self._compared = {path.parent.name for path in self._states.glob(f"*/{PREFLIGHT}")}
+            self._errors = _Follower(self.kit.path / TROUBLE)
             self._start()
             self._kept = self._kept.pop_all()
         return self
@@ -923,11 +928,8 @@ class Membership:
         second party (somebody dialled under our name), asked (the settings of a run), preflight, error (of our own),
         round and ended.
         """
-        states = self.kit.path / STATES
-        delivered = {path.parent.name for path in states.glob(f"*/{DELIVERED}")}
-        compared = {path.parent.name for path in states.glob(f"*/{PREFLIGHT}")}
+        delivered, compared = self._delivered, self._compared
         newest: dict[str, int] = {}
-        errors = _Follower(self.kit.path / TROUBLE)
         began, warned, crashes = time.monotonic(), False, 0
         while True:
             assert self.process is not None
@@ -939,7 +941,7 @@ class Membership:
                     yield {"event": "refused", "why": _TWICE.format(self.kit.name, self.kit.plan.lost_after)}
                 if line.startswith((serve.MARK + serve.SECOND).encode()):
                     yield {"event": "second party"}
-            for event in errors.events():
+            for event in self._errors.events():
                 yield event | {"event": "error"}
             if not self.process.alive:
                 crashes += 1
@@ -951,7 +953,7 @@ class Membership:
                 warned = True
                 why = refusal(self.kit)
                 yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
-            for path in sorted(states.glob("*/*")):
+            for path in sorted(self._states.glob("*/*")):
                 run_id = path.parent.name
                 if path.name == ASKED and not path.with_name(SHOWN).exists():
                     yield {"event": "asked", "run": run_id, **read_json(path)}
@@ -974,11 +976,12 @@ class Membership:
 
     def deliver(self, run_id: str) -> None:
         """Note that the result of a run has been written where it was wanted."""
-        (self.kit.path / STATES / run_id / DELIVERED).touch()
+        (self._states / run_id / DELIVERED).touch()
+        self._delivered.add(run_id)
 
     def discard(self) -> None:
         """Give up results that could not be written."""
-        for path in (self.kit.path / STATES).glob(f"*/{ENDED}"):
+        for path in self._states.glob(f"*/{ENDED}"):
             self.deliver(path.parent.name)
 
     def _let_go(self, patience: float = 5.0) -> None:
