@@ -349,6 +349,25 @@ def test_settings_are_shown_before_anything_is_answered(rows, tmp_path):
     assert seen[0]["settings"]["n_clusters"] == 3
     assert seen[0]["preflight"] == "first"
     assert seen[1] == [flare.ASKED]  # rows were not even read
+    flare.FmtcExecutor("r", asdict(HYPER), "first").answer(Downlink("hello"), kit)  # the next job: nothing new
+    (folder / flare.ASKED).rename(folder / "before.json")
+    (folder / flare.ASKED).write_text((folder / "before.json").read_text().replace('"max_iter": 4', '"max_iter": 9'))
+    begin = flare.time.monotonic()
+    screen = threading.Timer(0.5, (folder / flare.SHOWN).touch)
+    screen.start()
+    flare.FmtcExecutor("r", asdict(HYPER), "first").answer(Downlink("hello"), kit)  # other settings: shown again
+    assert flare.time.monotonic() - begin > 0.4
+    assert read_json(folder / flare.ASKED)["settings"]["max_iter"] == 4
+
+
+def test_a_comparison_that_turns_out_to_be_more_is_refused(rows, tmp_path):
+    Silos(rows, tmp_path)
+    (tmp_path / "a" / flare.SALT).write_text("salt")
+    executor = flare.FmtcExecutor("r", asdict(HYPER), "only")
+    executor.answer(Downlink("survey"), tmp_path / "a")
+    for phase in ("hello", "moments", "prepare"):
+        with pytest.raises(RefusedError, match=f"{phase} is no part of a comparison of columns"):
+            executor.answer(Downlink(phase), tmp_path / "a")
 
 
 def test_a_comparison_leaves_an_interrupted_run_alone(rows, tmp_path):

@@ -7,6 +7,7 @@ written to its own folder as the last act of each step, under the number of the 
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -500,7 +501,7 @@ class FmtcExecutor(Executor):
     hyper : dict
         Fields of `Hyper`.
     preflight : {"no", "first", "only"}
-        Whether the columns of all silos are compared, and nothing else; only shown.
+        Whether the columns of all silos are compared first; "only" announces nothing else, and is held to it.
     random_state : int, optional
         The coordinator's, of which the seed in `hyper` was made; for the silo's model to tell.
     """
@@ -512,6 +513,7 @@ class FmtcExecutor(Executor):
         self.run_id, self.hyper, self.preflight, self.random_state = run_id, Hyper(**hyper), preflight, random_state
         self.client: ClientState | None = None
         self.data = ""  # fingerprint of the client's rows and their identifiers
+        self.admitted = False
         self.finished: ClientState | None = None
         self.notes: list[str] = []
         self.began = time.monotonic()
@@ -532,7 +534,8 @@ class FmtcExecutor(Executor):
             uplink = self.answer(message, kit)
         except Exception as error:
             self.log_exception(fl_ctx, f"{type(error).__name__}: {error}")
-            _append(kit / TROUBLE, {"run": self.run_id, "phase": phase, "round": round_no, "why": str(error)})
+            with contextlib.suppress(OSError):  # the disk may be full
+                _append(kit / TROUBLE, {"run": self.run_id, "phase": phase, "round": round_no, "why": str(error)})
             uplink = Uplink(error=type(error).__name__)
         return _envelope(self.run_id, uplink, phase, round_no)
 
@@ -544,9 +547,13 @@ class FmtcExecutor(Executor):
             if (folder / RESULT).exists():  # else this silo was not there, or has lost its kit
                 write_json(folder / ENDED, {"converged": message.converged})
             return Uplink()
-        self._admit(site, kit, folder)
+        if not self.admitted:
+            self._admit(site, kit, folder)
+            self.admitted = True
         if message.phase in ("survey", "verdict"):
             return self._compare_columns(message, site, kit, folder)
+        if self.preflight == "only":
+            raise RefusedError(f"{message.phase} is no part of a comparison of columns, which was announced")
         if self.client is None:
             self.client = self._open(site, kit, folder)
         width = (self.client.X if message.phase == "rescale" else self.client.rows).shape[1]
@@ -590,18 +597,20 @@ class FmtcExecutor(Executor):
         return uplink
 
     def _admit(self, site: Site, kit: Path, folder: Path) -> None:
-        """Take a run in, if the limits of this silo allow it, before anything of it is answered."""
+        """Take a job in, if the limits of this silo allow it, and let its settings be shown, before it is answered."""
         new, now = not folder.is_dir(), time.time()
         lately = sum(run["time"] > now - DAY for run in _lines(kit / RUNS)) if new else 0
         site.check_run(self.hyper, lately)
-        if not new:
-            return
-        if self.preflight != "only":  # a run takes the place of the last one; a comparison leaves it to be resumed
-            for old in folder.parent.glob("*"):
-                shutil.rmtree(old, ignore_errors=True)
-        folder.mkdir(parents=True, mode=0o700)
-        _append(kit / RUNS, {"run": self.run_id})
-        write_json(folder / ASKED, {"settings": asdict(self.hyper), "preflight": self.preflight})
+        if new:
+            if self.preflight != "only":  # a run takes the place of the last one; a comparison leaves it to be resumed
+                for old in folder.parent.glob("*"):
+                    shutil.rmtree(old, ignore_errors=True)
+            folder.mkdir(parents=True, mode=0o700)
+            _append(kit / RUNS, {"run": self.run_id})
+        asked = jsonable({"settings": asdict(self.hyper), "preflight": self.preflight})
+        if new or read_json(folder / ASKED) != asked:  # a run that is gone on with may have other settings
+            (folder / SHOWN).unlink(missing_ok=True)
+            write_json(folder / ASKED, asked)
         while site.shown and not (folder / SHOWN).exists() and time.time() < now + 10:
             time.sleep(0.05)
 
