@@ -230,7 +230,7 @@ class Trouble:
 
 
 class Troubles:
-    """Does things once, at an event or in the first round from a given one on; notes in which job. Keeps events."""
+    """Does things once, one in a job, at an event or in the first round from a given one on. Keeps the events."""
 
     def __init__(self, acts):
         self.acts, self.events, self.done = dict(acts), [], {}
@@ -239,9 +239,10 @@ class Troubles:
         self.events.append(event["event"])
         round_no = event["record"]["round_no"] if event["event"] == "round" else 0
         due = [at for at in self.acts if at == event["event"] or (isinstance(at, int) and at <= round_no)]
-        if due:
+        job = self.events.count("submitted")
+        if due and job not in self.done.values():  # a job goes on for some rounds before it notices
             what, act = self.acts.pop(due[0])
-            self.done[what] = self.events.count("submitted")
+            self.done[what] = job
             act()
 
 

@@ -19,7 +19,7 @@ def test_lost_before_the_first_round_in_a_round_and_by_the_connection(healthy, d
     """The silo b dies in round 3 before it answers, in round 5 after it, and is cut off after round 7."""
     misbehave("exit-before@3,exit-after@5")
     healthy.restart("b")
-    hyper = replace(HYPER, max_iter=9)
+    hyper = replace(HYPER, max_iter=25)  # rounds pass quickly, and a loss takes a while to be noticed
 
     def cut():
         healthy.relay.cut()
