@@ -139,8 +139,8 @@ def consensus(folder):
     write_json(folder / "history.json", [asdict(record) for record in result.history])
     report = {
         "kind": "fmtc consensus report", "schema": runs.REPORT_FORMAT, "versions": runs.versions(), "missing": [],
-        "settings": FMTC(2).get_params(), "seconds": 2.0, "notes": [], "client_ids": ["a", "b"], "n_iter": 3,
-        "converged": False, "stopped_because": "rounds done",
+        "settings": FMTC(2).get_params() | {"as_published": False}, "seconds": 2.0, "notes": [], "n_iter": 3,
+        "client_ids": ["a", "b"], "converged": False, "stopped_because": "rounds done",
     }  # fmt: skip
     write_json(folder / "report.json", report)
     return folder
