@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 
 import psutil
 import pytest
 
+from fmtc import FMTC, LocalTransport, run
 from fmtc.runtime import serve
+from fmtc.runtime.flare import RESULT, write_result
+from fmtc.runtime.wire import write_json
 
 from .commands import SETTINGS, finish, history, in_process, start, wait_until, write_tables
 from .conftest import none_left, processes_of, silo_rows
@@ -62,8 +66,6 @@ def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
     ],
 )
 def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
-    import socket
-
     monkeypatch.chdir(tmp_path)
     files = write_tables(tmp_path, silo_rows())
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -134,3 +136,28 @@ def test_a_killed_join_takes_its_processes_along(study):
     north.kill()
     north.communicate()
     assert none_left(study.folder / "kits", 10.0)
+
+
+def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(tmp_path, monkeypatch):
+    """The coordinator was killed before it wrote its folder; by now another program has the port."""
+    monkeypatch.chdir(tmp_path)
+    model = FMTC(4, max_iter=3, tol=0.0, n_neighbors=15, random_state=3)
+    folder = tmp_path / ".run.checkpoint"
+    folder.mkdir()
+    write_json(folder / "order.json", {"run": "r"})
+    result = run(LocalTransport(silo_rows(), model._hyper()), model._hyper())
+    write_result(folder / RESULT, result, "r", model._hyper())
+    command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
+               "--out", "run", "--resume")  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["a","b","c"]\n')
+        assert in_process("federation", "init", "plan.toml").exit_code == 0
+        other = in_process(*command, "--max-iter", 9)
+        assert (other.exit_code, "a run with other settings" in other.stderr) == (3, True), other.output
+        assert folder.exists()
+        done = in_process(*command, "--max-iter", 3)
+    assert done.exit_code == 0, done.output
+    assert "the run is over, but a silo may not know it: port" in done.stderr
+    assert len(history(tmp_path / "run")) == 3
+    assert not folder.exists()
