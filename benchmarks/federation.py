@@ -25,8 +25,8 @@ from sklearn.metrics import adjusted_rand_score
 from _proxy import Proxy
 from fmtc import FMTC, Hyper, LocalTransport, __version__, run
 from fmtc.demo import digits_silos
-from fmtc.runtime.federation import LocalFederation, read_json, write_json
-from fmtc.runtime.flare import Site
+from fmtc.runtime.flare.adapter import Site
+from fmtc.runtime.flare.federation import LocalFederation, read_json, write_json
 
 RESULTS = Path(__file__).parent / "results" / "federation.json"
 D, K, ROWS, ROUNDS = 2_000, 10, 120, 20

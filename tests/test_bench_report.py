@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from fmtc.artifacts.files import FileError, write_json
 from fmtc.bench import paper, tables
 from fmtc.bench.evidence import COLUMNS, DATASETS, TRIED, ablations, compact
 from fmtc.bench.grid import Cell, Store
@@ -18,7 +19,6 @@ from fmtc.bench.results import write_results
 from fmtc.bench.summary import mean_ranks, summarise
 from fmtc.report import page
 from fmtc.report.bench import FIGURES, render_results, summarise_results
-from fmtc.runtime.wire import FileError, write_json
 
 HOSTILE = "<script>alert(1)</script>"
 PNG = b"\x89PNG\r\n\x1a\n" + b"".join(

@@ -25,6 +25,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fmtc
 from fmtc import FMTC
+from fmtc.artifacts.runs import EXTRAS
 from fmtc.cli import main_group
 from fmtc.cli.program import (
     EXIT_CODES,
@@ -40,9 +41,8 @@ from fmtc.cli.program import (
 )
 from fmtc.cli.words import Words
 from fmtc.metrics import score_clients
-from fmtc.runs import EXTRAS
 from fmtc.runtime.driver import ClientError
-from fmtc.tables import DataError
+from fmtc.tables.reading import DataError
 
 FEATURES = ("height", "weight", "age", "dose")
 

@@ -17,13 +17,13 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 
-from fmtc import tables
+from fmtc.artifacts.files import write_json, write_tensors
 from fmtc.bench.evidence import compact
 from fmtc.bench.grid import Cell, Store, _keep
 from fmtc.bench.protocol import dataset, evaluate
 from fmtc.cli import main_group
-from fmtc.runtime.federation import Plan, provision
-from fmtc.runtime.wire import write_json, write_tensors
+from fmtc.runtime.flare.federation import Plan, provision
+from fmtc.tables import reading as tables
 
 TRIES = 20  # damaged files of each kind; raise it to look for more
 VALUES = (None, [], {}, "x", -1, 1e300, 10**400, True, ["x"], [[1]], float("nan"))

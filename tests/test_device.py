@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fmtc
 from fmtc import FMTC, Hyper, LocalTransport, run, steps
-from fmtc.kernels.arrays import is_tensor
 from fmtc.kernels.graph import build_graph
+from fmtc.linalg.arrays import is_tensor
 
 pytestmark = pytest.mark.torch
 

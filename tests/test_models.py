@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import fmtc
 from fmtc import FMTC, FileError
-from fmtc.runtime.wire import read_tensors, write_tensors
+from fmtc.artifacts.files import read_tensors, write_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 from fmtc.cli.preflight import as_document, exit_code, show_findings
 from fmtc.cli.words import Words
-from fmtc.survey import Columns, Finding
-from fmtc.tables import read_silos
+from fmtc.tables.reading import read_silos
+from fmtc.tables.survey import Columns, Finding
 
 
 def preflight(*args, **env):

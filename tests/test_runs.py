@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 import fmtc
-from fmtc import FMTC, runs
+from fmtc import FMTC
+from fmtc.artifacts import runs
 from fmtc.cli import main_group
-from fmtc.tables import read_silos
+from fmtc.tables.reading import read_silos
 
 FEATURES = ["height", "weight", "age"]
 
@@ -91,7 +92,7 @@ IMPORT = """
 import sys
 import sklearn.cluster, sklearn.metrics, polars, fmtc
 before = set(sys.modules)
-import fmtc.runs
+import fmtc.artifacts.runs
 print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 """
 

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
+from fmtc.artifacts.files import pack, unpack
 from fmtc.runtime.guard import RefusedError, check_downlink, check_uplink
-from fmtc.runtime.wire import pack, unpack
 from fmtc.steps import Downlink, Uplink
-from fmtc.survey import (
+from fmtc.tables.reading import DataError
+from fmtc.tables.survey import (
     CODES,
     KINDS,
     LIMIT,
@@ -29,7 +30,6 @@ from fmtc.survey import (
     survey,
     verdicts,
 )
-from fmtc.tables import DataError
 
 SALT = "a secret of the silos"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
-from fmtc.tables import DataError, Silo, constant_columns, nearest_names, read_silos
+from fmtc.tables.reading import DataError, Silo, constant_columns, nearest_names, read_silos
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 matrices = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=finite)

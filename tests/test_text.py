@@ -16,10 +16,10 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 import fmtc
 from fmtc import FMTC, FileError, Hyper, LocalTransport, cli, steps
-from fmtc.runtime.wire import read_tensors, write_tensors
+from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
-from fmtc.tables import DataError, read_silos
-from fmtc.text import TextRecipe, hashed_counts
+from fmtc.tables.reading import DataError, read_silos
+from fmtc.tables.text import TextRecipe, hashed_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

@@ -14,7 +14,8 @@ processes. :doc:`A real federation </federation>` tells what runs where when the
 # %%
 # The silos
 # ---------
-# Handwritten digits, dealt unevenly. Each silo keeps its rows in a file of its own; a :class:`~fmtc.runtime.flare.Site`
+# Handwritten digits, dealt unevenly. Each silo keeps its rows in a file of its own; a
+# :class:`~fmtc.runtime.flare.adapter.Site`
 # says where.
 
 import tempfile
@@ -27,8 +28,8 @@ import psutil
 from sklearn.datasets import load_digits
 
 from fmtc import Hyper, LocalTransport, run
-from fmtc.runtime.federation import LocalFederation
-from fmtc.runtime.flare import Site
+from fmtc.runtime.flare.adapter import Site
+from fmtc.runtime.flare.federation import LocalFederation
 
 X, _ = load_digits(return_X_y=True)
 silos = {"north": X[:500], "south": X[500:750], "west": X[750:850]}

@@ -2,13 +2,13 @@
 
 import logging
 
+from .artifacts.files import FileError
+from .artifacts.models import load
 from .estimator import FMTC, estimate_memory
 from .kernels.consensus import schatten_p, tsvt
 from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
-from .models import load
 from .runtime.driver import ClientError, RoundRecord, run
 from .runtime.local import LocalTransport
-from .runtime.wire import FileError
 from .steps import Hyper
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks

@@ -15,9 +15,9 @@ from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .clients import ClientsMixin, is_mapping
-from .kernels.arrays import HOST, check_device, to_numpy
 from .kernels.graph import association, knn_affinity, resolve_neighbors
-from .kernels.neighbors import EXACT_UP_TO
+from .linalg.arrays import HOST, check_device, to_numpy
+from .linalg.neighbors import EXACT_UP_TO
 from .runtime.driver import Callback, RoundRecord, Trials, run
 from .runtime.local import LocalTransport
 from .steps import DEFAULT_BETA, ClientModel, Hyper, NotFiniteError, assign, memberships, project, relative_beta
@@ -450,7 +450,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> bool((same.predict(X) == model.labels_).all())
         True
         """
-        from .models import save_model
+        from .artifacts.models import save_model
 
         check_is_fitted(self)
         return save_model(self, Path(path), overwrite=overwrite)
@@ -474,7 +474,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         -------
         Path
         """
-        from .models import export_onnx
+        from .artifacts.models import export_onnx
 
         check_is_fitted(self)
         return export_onnx(self._model_of(client), Path(path), dtype)

@@ -33,7 +33,6 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from .kernels.alignment import generalized_procrustes, match_clusters, rotate, turn_towards
-from .kernels.arrays import HOST, beside, contiguous, is_tensor, like, namespace, put, to_numpy
 from .kernels.centers import (
     cluster_sums,
     common_start,
@@ -57,6 +56,7 @@ from .kernels.graph import Graph, association, build_graph, knn_affinity, normal
 from .kernels.objective import augmented_lagrangian, dot, global_objective, local_objective, local_terms, residuals
 from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
 from .kernels.scaling import Moments, Scaling, document_counts, kept_columns, moments, pool, standardize, tfidf
+from .linalg.arrays import HOST, beside, contiguous, is_tensor, like, namespace, put, to_numpy
 
 Array = np.ndarray
 

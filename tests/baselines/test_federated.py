@@ -12,6 +12,7 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from fmtc.artifacts.files import nbytes, pack
 from fmtc.baselines import SFOMVC, FedKMeans, FedSpectral, FedSpectralGraph, SFOMVCViews
 from fmtc.baselines.base import Talk, kmeans, unit_rows
 from fmtc.baselines.fed_kmeans import CentersClient, CentersDown, CentersUp, centers_reply, merge_centers
@@ -44,7 +45,6 @@ from fmtc.baselines.sfomvc import (
 from fmtc.kernels.consensus import schatten_p
 from fmtc.metrics import clustering_accuracy
 from fmtc.runtime.local import LocalTransport
-from fmtc.runtime.wire import nbytes, pack
 
 HORIZONTAL = [FedKMeans, FedSpectral, SFOMVC]
 K, D = 3, 8

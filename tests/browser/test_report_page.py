@@ -10,12 +10,13 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from fmtc import FMTC, Hyper, LocalTransport, runs
+from fmtc import FMTC, Hyper, LocalTransport
+from fmtc.artifacts import runs
+from fmtc.artifacts.files import write_json
 from fmtc.report import render, study, summarise
 from fmtc.runtime.driver import run
-from fmtc.runtime.flare import write_result
-from fmtc.runtime.wire import write_json
-from fmtc.tables import Silo
+from fmtc.runtime.flare.adapter import write_result
+from fmtc.tables.reading import Silo
 
 from .conftest import errors, in_view, one, see, show, texts
 

@@ -15,7 +15,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from fmtc.datasets import SOURCES, DatasetError, FederatedDataset, load
 from fmtc.datasets import text as module
 from fmtc.kernels.scaling import document_counts, tfidf
-from fmtc.text import hashed_counts
+from fmtc.tables.text import hashed_counts
 
 HOME = os.environ.get("FMTC_DATA", "")
 NAMES = [source.name for source in module.SOURCES]

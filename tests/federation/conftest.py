@@ -16,10 +16,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fmtc import Hyper, LocalTransport, run
+from fmtc.artifacts.files import read_json, write_json
 from fmtc.runtime.driver import Replies
-from fmtc.runtime.federation import LocalFederation, free_port
-from fmtc.runtime.flare import Site
-from fmtc.runtime.wire import read_json, write_json
+from fmtc.runtime.flare.adapter import Site
+from fmtc.runtime.flare.federation import LocalFederation, free_port
 
 from .commands import SETTINGS, in_process, start, write_tables
 

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from fmtc.runtime.federation import Kit
-from fmtc.runtime.wire import read_json, write_json
+from fmtc.artifacts.files import read_json, write_json
+from fmtc.runtime.flare.federation import Kit
 
 DAY = timedelta(days=1)
 

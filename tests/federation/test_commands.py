@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from fmtc import FMTC, LocalTransport, run
-from fmtc.runtime import serve
-from fmtc.runtime.flare import RESULT, write_result
-from fmtc.runtime.wire import write_json
+from fmtc.artifacts.files import write_json
+from fmtc.runtime.flare import serve
+from fmtc.runtime.flare.adapter import RESULT, write_result
 
 from .commands import SETTINGS, finish, history, in_process, start, wait_until, write_tables
 from .conftest import none_left, processes_of, silo_rows

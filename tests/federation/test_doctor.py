@@ -18,9 +18,9 @@ import pytest
 from click.testing import CliRunner
 
 from fmtc.cli import main_group
-from fmtc.runtime import doctor
-from fmtc.runtime.doctor import Check, examine, greet, reachable, refusal
-from fmtc.runtime.federation import Kit, Plan, free_port, provision
+from fmtc.runtime.flare import doctor
+from fmtc.runtime.flare.doctor import Check, examine, greet, reachable, refusal
+from fmtc.runtime.flare.federation import EXECUTOR, Kit, Plan, free_port, provision
 
 from .papers import change, copied, dial, https, listening, new_key, sign
 
@@ -314,7 +314,7 @@ ADMIN = ["permissions", "project_admin"]
 @pytest.mark.parametrize(
     ("file", "place", "value", "words"),
     [
-        ("resources.json", ["class_allow_list"], ["fmtc.runtime.flare.FmtcExecutor", "os.system"], "may use os.system"),
+        ("resources.json", ["class_allow_list"], [EXECUTOR, "os.system"], "may use os.system"),
         ("resources.json", ["class_list_enforcement_mode"], "warn", "any class"),
         ("resources.json", ["allow_log_streaming"], True, "logs may be sent"),
         ("resources.json", ["components", 0], LOGS, "may send logs away"),

@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 
 from fmtc import FMTC, load, run
-from fmtc.runtime import federation, flare, serve
-from fmtc.runtime.federation import DELIVERED, Plan, free_port, provision
-from fmtc.runtime.flare import FmtcExecutor, Replies, Site
-from fmtc.runtime.wire import read_json
+from fmtc.artifacts.files import read_json
+from fmtc.runtime.flare import adapter as flare
+from fmtc.runtime.flare import federation, serve
+from fmtc.runtime.flare.adapter import FmtcExecutor, Replies, Site
+from fmtc.runtime.flare.federation import DELIVERED, Plan, free_port, provision
 from fmtc.steps import Downlink
 
 from .commands import in_process, write_tables

@@ -7,7 +7,7 @@ import shutil
 import polars as pl
 import pytest
 
-from fmtc.runtime.wire import read_json
+from fmtc.artifacts.files import read_json
 
 from .commands import NAMES, SETTINGS, finish, history, in_process, start, wait_until
 from .conftest import none_left

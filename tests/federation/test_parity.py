@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from fmtc import Hyper, LocalTransport, run
-from fmtc.runtime.flare import Site
+from fmtc.runtime.flare.adapter import Site
 
 from .conftest import assert_same, expected, silo_rows
 

@@ -28,9 +28,12 @@ from click.testing import CliRunner
 from cryptography import x509
 
 from fmtc import Hyper
+from fmtc.artifacts import files as wire
+from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
-from fmtc.runtime import federation, wire
-from fmtc.runtime.federation import (
+from fmtc.runtime.flare import federation
+from fmtc.runtime.flare.adapter import FmtcExecutor, Site
+from fmtc.runtime.flare.federation import (
     ADMIN,
     Coordinator,
     Kit,
@@ -45,9 +48,7 @@ from fmtc.runtime.federation import (
     read_plan,
     write_job,
 )
-from fmtc.runtime.flare import FmtcExecutor, Site
 from fmtc.runtime.guard import RefusedError
-from fmtc.runtime.wire import read_json
 
 from .conftest import FAULTS, none_left
 from .papers import change, copied, listening, sign
@@ -533,7 +534,7 @@ def jobs(study, tmp_path_factory):
             custom = client.parents[1] / "custom"
             custom.mkdir()
             (custom / "foreign.py").write_text(
-                f"open({mark!r}, 'w').close()\nfrom fmtc.runtime.flare import FmtcExecutor as Foreign\n"
+                f"open({mark!r}, 'w').close()\nfrom fmtc.runtime.flare.adapter import FmtcExecutor as Foreign\n"
             )
             change(client, ["executors", 0, "executor"], executor | {"path": "foreign.Foreign"})
         elif name == "component":
@@ -594,7 +595,7 @@ def test_a_silo_lets_nobody_look_into_its_folder(study):
 def test_a_silo_answers_what_a_run_needs_and_no_more():
     """In a process of its own, as the list is FLARE's."""
     code = (
-        "from fmtc.runtime.serve import ANSWERED, answer_only\n"
+        "from fmtc.runtime.flare.serve import ANSWERED, answer_only\n"
         "from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors as known\n"
         "answer_only(ANSWERED)\n"
         "print(*sorted(topic for processor in known.request_processors for topic in processor.get_topics()))\n"

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc.kernels import arrays
-from fmtc.kernels.arrays import (
+from fmtc.linalg.arrays import (
     Steady,
     Striped,
     affine,
@@ -127,7 +127,7 @@ def run_python(code):
 def test_a_fit_on_the_processor_imports_neither_pytorch_nor_faiss():
     run_python(
         "import sys, numpy as np, fmtc\n"
-        "from fmtc.kernels.arrays import is_tensor, namespace\n"
+        "from fmtc.linalg.arrays import is_tensor, namespace\n"
         "X = np.random.default_rng(0).normal(size=(30, 3))\n"
         "fmtc.FMTC(2, max_iter=2, n_init=1).fit(X).predict(X)\n"
         "assert not is_tensor(X) and namespace(X) is np\n"
@@ -139,7 +139,7 @@ def test_a_fit_on_the_processor_imports_neither_pytorch_nor_faiss():
 def test_the_door_opens_when_a_device_is_asked_for():
     run_python(
         "import sys\n"
-        "from fmtc.kernels.arrays import check_device\n"
+        "from fmtc.linalg.arrays import check_device\n"
         "assert 'torch' not in sys.modules\n"
         "check_device('torch')\n"
         "assert 'torch' in sys.modules\n"

@@ -9,7 +9,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from fmtc.kernels import embedding
 from fmtc.kernels import graph as graphs
-from fmtc.kernels.arrays import like, put, to_numpy
 from fmtc.kernels.embedding import (
     DENSE_BELOW,
     largest_eigenvalue,
@@ -20,6 +19,7 @@ from fmtc.kernels.embedding import (
     update_embedding,
 )
 from fmtc.kernels.graph import build_graph, cross_affinity, graph_of, knn_affinity, knn_weights
+from fmtc.linalg.arrays import like, put, to_numpy
 
 ABOVE = DENSE_BELOW + 150
 

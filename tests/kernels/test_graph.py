@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc.kernels import arrays
 from fmtc.kernels import graph as graphs
-from fmtc.kernels.arrays import Striped, affine
 from fmtc.kernels.graph import (
     MIN_WEIGHT,
     association,
@@ -19,6 +18,7 @@ from fmtc.kernels.graph import (
     normalized_laplacian,
     resolve_neighbors,
 )
+from fmtc.linalg.arrays import Striped, affine
 
 
 def brute_affinity(X, k, bandwidth=None):

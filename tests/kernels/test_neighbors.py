@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 
 from fmtc.kernels import neighbors
-from fmtc.kernels.neighbors import nearest
+from fmtc.linalg.neighbors import nearest
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from fmtc.runtime.federation import Coordinator, ServerLostError
+from fmtc.runtime.flare.federation import Coordinator, ServerLostError
 
 
 class Session:
@@ -25,7 +25,7 @@ class Session:
 
 @pytest.fixture
 def coordinator(monkeypatch):
-    monkeypatch.setattr("fmtc.runtime.federation.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("fmtc.runtime.flare.federation.time.sleep", lambda seconds: None)
     found = object.__new__(Coordinator)
     found.server = SimpleNamespace(alive=True)
     return found

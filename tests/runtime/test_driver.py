@@ -10,8 +10,8 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc import ClientError, FileError, Hyper, LocalTransport, RoundRecord, run
+from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.runtime.driver import Trials
-from fmtc.runtime.wire import read_tensors, write_tensors
 from fmtc.steps import BETAS, TRIAL_ROUNDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")

@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_info
 
 from fmtc import FileError, Hyper, LocalTransport, run
-from fmtc.runtime.wire import nbytes, read_tensors
+from fmtc.artifacts.files import nbytes, read_tensors
 from fmtc.steps import Downlink, downlinks, open_server, preparations
 
 HYPER = Hyper(3, max_iter=2, tol=0, n_init=1)

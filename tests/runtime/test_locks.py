@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from fmtc.runtime.locks import InUseError, held
+from fmtc.artifacts.locks import InUseError, held
 
-HOLD = "import sys, time; from pathlib import Path; from fmtc.runtime.locks import held\n"
+HOLD = "import sys, time; from pathlib import Path; from fmtc.artifacts.locks import held\n"
 HOLD += "with held(Path(sys.argv[1]), 'it'): print('held', flush=True); time.sleep(60)"
 
 

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from safetensors.numpy import save_file
 
 from fmtc import FileError, Hyper
-from fmtc.runtime import wire
+from fmtc.artifacts import files as wire
 from fmtc.steps import Downlink, Uplink, open_client
 
 # ------------------------------------------------------------------------------------------------------- messages

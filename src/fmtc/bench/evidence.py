@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..artifacts.files import FileError
 from ..datasets import SOURCES
 from ..datasets.base import find
 from ..estimator import FMTC
-from ..runtime.wire import FileError
 from . import paper
 from .grid import Cell, cells
 from .methods import METHODS

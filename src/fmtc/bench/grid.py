@@ -18,8 +18,8 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..runs import versions
-from ..runtime.wire import COUNT, FileError, check_form, jsonable
+from ..artifacts.files import COUNT, FileError, check_form, jsonable
+from ..artifacts.runs import versions
 from . import protocol
 from .methods import TRIALS, method_of
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from ..artifacts.files import write_file
 from ..datasets import FederatedDataset
-from ..runtime.wire import write_file
 from .evidence import ALPHAS, BETAS, DATASETS, RIVALS, ROUNDS, Row, at_round, fmtc_with
 from .methods import METHODS
 from .summary import PARTS, summarise

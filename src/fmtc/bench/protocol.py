@@ -22,7 +22,7 @@ from ..datasets import SOURCES, FederatedDataset, load, locate, synthetic
 from ..datasets.simulated import KINDS
 from ..metrics import clustering_accuracy, match_classes, score_clients
 from ..steps import stream
-from ..tables import nearest_names
+from ..tables.reading import nearest_names
 from .methods import method_of, settings_of
 
 Array = np.ndarray

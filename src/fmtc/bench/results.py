@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runtime.wire import jsonable, write_file
+from ..artifacts.files import jsonable, write_file
 from . import evidence, paper, protocol, tables
 from .evidence import Row
 

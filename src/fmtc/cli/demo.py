@@ -11,9 +11,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from ..artifacts.files import new_folder, write_file, write_json
+from ..artifacts.runs import EXTRAS, versions
 from ..estimator import FMTC
-from ..runs import EXTRAS, versions
-from ..runtime.wire import new_folder, write_file, write_json
 from .program import Option, free_path, main_group
 from .words import Rounds, Words, new_table, print_json
 

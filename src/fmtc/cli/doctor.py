@@ -10,8 +10,8 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from ..runs import EXTRAS
-from ..runtime.doctor import Check, examine
+from ..artifacts.runs import EXTRAS
+from ..runtime.flare.doctor import Check, examine
 from .program import Option, data_options, main_group, text_option
 from .words import Words, plural, print_json, show
 

@@ -20,13 +20,13 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from .. import runs
+from ..artifacts import runs
+from ..artifacts.files import FileError, new_folder, read_json, write_json
 from ..estimator import FMTC
 from ..runtime.driver import ClientError, FederationError, RoundRecord
-from ..runtime.wire import FileError, new_folder, read_json, write_json
-from ..survey import Finding
-from ..tables import DataError, Silo, read_silos
-from ..text import TextRecipe
+from ..tables.reading import DataError, Silo, read_silos
+from ..tables.survey import Finding
+from ..tables.text import TextRecipe
 from .preflight import show_findings
 from .program import (
     Option,
@@ -44,7 +44,7 @@ from .program import (
 from .words import Words, new_table, note_constants, plural, print_json, show_run, size_of
 
 if TYPE_CHECKING:
-    from ..runtime.flare import Site, SiteResult
+    from ..runtime.flare.adapter import Site, SiteResult
 
 SHOWN_ROUNDS = 8
 
@@ -197,8 +197,8 @@ def federate_local(
     TLS on the loopback interface, runs, and stops them all. The result is that of `fmtc fit`, to the last bit, in the
     same folder.
     """
-    from ..runtime.federation import LocalFederation
-    from ..runtime.flare import Site
+    from ..runtime.flare.adapter import Site
+    from ..runtime.flare.federation import LocalFederation
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -312,7 +312,7 @@ def federation_init(plan: Path, out: Path, as_json: bool) -> None:
     The policy lets a silo run fmtc's own classes only, no code that travels with a job, and no shell. PLAN is a TOML
     file, see below.
     """
-    from ..runtime.federation import provision, read_plan
+    from ..runtime.flare.federation import provision, read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -339,7 +339,7 @@ def federation_renew(plan: Path, authority: Path, out: Path, as_json: bool) -> N
 
     Kits made before stay valid until their certificates expire. PLAN may name other silos than before.
     """
-    from ..runtime.federation import provision, read_plan
+    from ..runtime.flare.federation import provision, read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -419,9 +419,9 @@ def coordinate(
     A silo that is lost, or a process that dies, does not end the run: when enough silos are back it goes on from the
     last round. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
     """
-    from ..runtime.federation import Coordinator, DifferError, Kit, Order, supervise
-    from ..runtime.flare import RESULT, finished
-    from ..runtime.locks import held
+    from ..artifacts.locks import held
+    from ..runtime.flare.adapter import RESULT, finished
+    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -577,8 +577,8 @@ def join(
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
     """
-    from ..runtime.federation import Kit, Membership
-    from ..runtime.flare import ChangedError, Site
+    from ..runtime.flare.adapter import ChangedError, Site
+    from ..runtime.flare.federation import Kit, Membership
 
     words = Words(quiet)
     if client_column is not None:

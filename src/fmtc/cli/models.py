@@ -16,14 +16,14 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from .. import runs
+from ..artifacts import runs
+from ..artifacts.files import file_names, write_file
 from ..estimator import FMTC
 from ..report import needs_jinja, study, summarise, write_page
 from ..report.page import PAGE
 from ..report.rows import POINTS
-from ..runtime.wire import file_names, write_file
-from ..tables import DataError, read_silos
-from ..text import TextRecipe
+from ..tables.reading import DataError, read_silos
+from ..tables.text import TextRecipe
 from .program import (
     Option,
     build_model,

@@ -15,7 +15,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ..steps import Hyper
-from ..survey import ERROR, NOTE, Columns, Finding, compare, explain, read_columns, survey
+from ..tables.survey import ERROR, NOTE, Columns, Finding, compare, explain, read_columns, survey
 from .program import Option, data_options, main_group
 from .words import Words, plural, print_json, show
 
@@ -78,7 +78,7 @@ def preflight(
 
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
     """Ask the silos of a federation for their columns, compare them, and tell each what is odd about its own."""
-    from ..runtime.federation import Coordinator, DifferError, Kit, Order, supervise
+    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
     from .federation import View
 
     kit = Kit.read(kit_path, "coordinator")

@@ -18,13 +18,13 @@ from rich.console import Console
 from rich.text import Text
 
 from .. import __version__
+from ..artifacts.locks import InUseError
 from ..estimator import FMTC
-from ..kernels.arrays import check_device
 from ..kernels.consensus import COUPLINGS
+from ..linalg.arrays import check_device
 from ..runtime.driver import ClientError, FederationError
-from ..runtime.locks import InUseError
 from ..steps import ALIGNMENTS, CENTERS, LABEL_SOURCES, SCALES, Hyper
-from ..tables import nearest_names
+from ..tables.reading import nearest_names
 from .words import show
 
 EXIT_CODES = """\b

@@ -16,9 +16,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
+from ..artifacts.files import jsonable
 from ..runtime.driver import RoundRecord
-from ..runtime.wire import jsonable
-from ..tables import Silo, constant_columns
+from ..tables.reading import Silo, constant_columns
 
 
 def show(console: Console, what: Text | Table) -> None:
@@ -133,7 +133,7 @@ def note_constants(words: Words, silos: Sequence[Silo]) -> None:
 
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
-    """The table of a run, how it ended, and where it is; `report` is that of `fmtc.runs`."""
+    """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
     words.say(_run_table(report))
     words.say("")
     words.say(

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..tables import nearest_names
+from ..tables.reading import nearest_names
 from . import images, text
 from .base import DatasetError, FederatedDataset, Source, data_homes, find, label_skew
 from .download import fetch_archives, import_archives

@@ -31,7 +31,7 @@ from urllib.request import (
     Request,
 )
 
-from ..runtime.wire import new_folder, write_file, write_json
+from ..artifacts.files import new_folder, write_file, write_json
 from .base import Archive, DatasetError, Source, cache_home, find
 
 CHUNK = 2**15

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tables import nearest_names
+from ..tables.reading import nearest_names
 from .base import FederatedDataset
 
 Array = np.ndarray

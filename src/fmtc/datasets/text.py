@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import CountVectorizer
 
-from ..text import N_BUCKETS, hashed_counts
+from ..tables.text import N_BUCKETS, hashed_counts
 from .base import Archive, Array, DatasetError, FederatedDataset, Source, label_skew
 from .download import members
 

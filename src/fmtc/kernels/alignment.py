@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from .arrays import Array, cast, double, namespace
+from ..linalg.arrays import Array, cast, double, namespace
 from .consensus import leading_left
 
 STAY = 0.1  # weight of a client's own columns against the consensus when it turns

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from sklearn.cluster import KMeans
 
-from .arrays import Array, cast, double, inner, like, namespace, to_numpy
+from ..linalg.arrays import Array, cast, double, inner, like, namespace, to_numpy
 
 SAMPLE = 4_000  # rows that k-means is started on again and again, if 40 a cluster; all of them count in the end
 LLOYD_STEPS = 30  # over all rows at most

@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from .arrays import Array, cast, contiguous, double, like, namespace, precision
+from ..linalg.arrays import Array, cast, contiguous, double, like, namespace, precision
 
 COUPLINGS = ("tensor", "subspace", "average")
 GST_STEPS = 30  # fixed-point steps of the scalar shrinkage; ten leave an error near 1e-9, thirty none

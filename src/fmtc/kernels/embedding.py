@@ -11,7 +11,7 @@ import scipy.linalg
 from scipy.linalg import eigh_tridiagonal
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, affine, cast, double, inner, like, namespace, precision, to_numpy
+from ..linalg.arrays import Array, affine, cast, double, inner, like, namespace, precision, to_numpy
 from .graph import Graph
 
 DENSE_BELOW = 500  # rows; a full decomposition is then the fastest solver as well as the surest

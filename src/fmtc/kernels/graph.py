@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from .arrays import Array, Steady, Striped, cast, csr, double, is_tensor, namespace, to_numpy
-from .neighbors import nearest
+from ..linalg.arrays import Array, Steady, Striped, cast, csr, double, is_tensor, namespace, to_numpy
+from ..linalg.neighbors import nearest
 
 # A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
 MIN_WEIGHT = 1e-12

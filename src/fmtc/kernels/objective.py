@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .arrays import Array, affine, double, is_tensor, namespace
+from ..linalg.arrays import Array, affine, double, is_tensor, namespace
 from .consensus import blocks, schatten_p
 
 

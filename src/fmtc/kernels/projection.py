@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.exceptions import ConvergenceWarning
 
-from .arrays import Array, cast, column_sums, double, inner, is_tensor, namespace, precision
+from ..linalg.arrays import Array, cast, column_sums, double, inner, is_tensor, namespace, precision
 
 DIRECT_UP_TO = 1000  # the smaller side of X; up to here a dense factor is small change, whatever X takes
 STEPS = 10  # of conjugate gradients at most, times the smaller side of X

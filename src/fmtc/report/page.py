@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from rich.filesize import decimal
 
-from ..runtime.wire import write_file
+from ..artifacts.files import write_file
 
 PAGE = "report.html"
 HERE = Path(__file__).parent

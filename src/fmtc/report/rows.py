@@ -12,10 +12,10 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
 from sklearn.neighbors import NearestNeighbors
 
+from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
 from ..kernels.scaling import moments
 from ..metrics import clustering_accuracy
-from ..runs import SiloResult
 from ..runtime.driver import one_thread
 from ..steps import ClientModel
 
@@ -56,8 +56,8 @@ def study(model: FMTC, results: Sequence[SiloResult], *, reading: Mapping[str, A
     >>> import numpy as np
     >>> from fmtc import FMTC
     >>> from fmtc.report import study
-    >>> from fmtc.runs import results
-    >>> from fmtc.tables import Silo
+    >>> from fmtc.artifacts.runs import results
+    >>> from fmtc.tables.reading import Silo
     >>> rng = np.random.default_rng(0)
     >>> silos = [Silo(name, rng.normal(size=(60, 4)), None, np.arange(60)) for name in ("north", "south")]
     >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})

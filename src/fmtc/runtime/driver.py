@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
+from ..artifacts.files import FileError, check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
 from ..kernels.scaling import Scaling
 from ..steps import (
     BETAS,
@@ -44,7 +45,6 @@ from ..steps import (
     weighings,
     without_clients,
 )
-from .wire import FileError, check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
 
 logger = logging.getLogger(__name__)
 

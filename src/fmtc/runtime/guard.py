@@ -127,7 +127,7 @@ def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
 
 def _check_survey(uplink: Uplink) -> None:
     """Refuse what no columns can be like: all arrays are of one length, and counts add up."""
-    from ..survey import KINDS, LIMIT
+    from ..tables.survey import KINDS, LIMIT
 
     columns = uplink.columns
     if not (isinstance(columns, np.ndarray) and columns.ndim == 1 and columns.size):
@@ -159,7 +159,7 @@ def _check_survey(uplink: Uplink) -> None:
 
 
 def _check_findings(findings: Array, d: int) -> None:
-    from ..survey import CODES, WIDTH
+    from ..tables.survey import CODES, WIDTH
 
     rows = len(findings) if isinstance(findings, np.ndarray) and findings.ndim == 2 else 0
     _check_array("findings", findings, (rows, WIDTH))

@@ -10,10 +10,10 @@ from typing import Any
 
 from joblib import effective_n_jobs
 
-from ..kernels.arrays import HOST, on_cores
+from ..artifacts.files import file_names, nbytes, read_client, write_client
+from ..linalg.arrays import HOST, on_cores
 from ..steps import client_reply, open_client
 from .driver import Replies, one_thread
-from .wire import file_names, nbytes, read_client, write_client
 
 
 class LocalTransport:

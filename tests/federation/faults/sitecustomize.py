@@ -123,7 +123,7 @@ def _be_lawless(definitions):
 
 _PATCHES = {}
 if "FMTC_TEST_FAULT" in os.environ:
-    _PATCHES["fmtc.runtime.flare"] = _patch
+    _PATCHES["fmtc.runtime.flare.adapter"] = _patch
 if "FMTC_TEST_LAWLESS" in os.environ:
     _PATCHES["nvflare.private.admin_defs"] = _be_lawless
 

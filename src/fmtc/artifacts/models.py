@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .runtime.driver import RoundRecord
-from .runtime.wire import (
+from ..runtime.driver import RoundRecord
+from ..steps import ClientModel
+from ..tables.text import TextRecipe
+from .files import (
     COUNT,
     NUMBER,
     FileError,
@@ -26,11 +28,9 @@ from .runtime.wire import (
     write_json,
     write_tensors,
 )
-from .steps import ClientModel
-from .text import TextRecipe
 
 if TYPE_CHECKING:
-    from .estimator import FMTC
+    from ..estimator import FMTC
 
 MODEL_FORMAT = 1
 MODEL_FILE = "model.json"
@@ -151,7 +151,7 @@ def load(path: str | Path) -> FMTC:
 
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     """An estimator with the settings of a file, which are checked as `fit` would check them."""
-    from .estimator import FMTC
+    from ..estimator import FMTC
 
     try:
         model = FMTC(**settings)

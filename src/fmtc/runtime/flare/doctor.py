@@ -28,7 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .wire import FileError, read_json
+from ...artifacts.files import FileError, read_json
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -52,7 +52,7 @@ class Check:
 
     Examples
     --------
-    >>> from fmtc.runtime.doctor import Check
+    >>> from fmtc.runtime.flare.doctor import Check
     >>> Check("port", False, "nobody listens at localhost:8002", "start the coordinator").sentence
     'nobody listens at localhost:8002; start the coordinator'
     """
@@ -85,7 +85,7 @@ def examine(
     data : path, optional
         The file of rows that a silo is going to join with.
     columns : mapping, optional
-        How it is going to be read: keyword arguments of `fmtc.tables.read_silos`.
+        How it is going to be read: keyword arguments of `fmtc.tables.reading.read_silos`.
     out : path
         The folder that is going to be written.
     extras : mapping of extra to package, optional
@@ -162,7 +162,7 @@ def disk(name: str, folder: Path) -> Check:
 
 def data_file(path: Path, kit: Kit | None, columns: Mapping[str, Any]) -> Check:
     """Whether a run can use the rows, as `fmtc join` reads them; `fmtc preflight` says what suits the federation."""
-    from ..tables import DataError, constant_columns, read_silos
+    from ...tables.reading import DataError, constant_columns, read_silos
 
     if columns.get("text_column") is not None and kit is not None:
         columns = {**columns, "salt": kit.salt}

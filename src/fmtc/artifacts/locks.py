@@ -37,7 +37,7 @@ def held(path: Path, what: str) -> Iterator[None]:
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from fmtc.runtime.locks import held
+    >>> from fmtc.artifacts.locks import held
     >>> with tempfile.TemporaryDirectory() as folder, held(Path(folder) / "lock", "this folder"):
     ...     [path.name for path in Path(folder).iterdir()]
     ['lock']

@@ -24,15 +24,7 @@ from typing import Any
 import numpy as np
 from joblib import effective_n_jobs
 
-from ..kernels.arrays import on_cores
-from ..steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
-from ..survey import ERROR, NOTE, Columns, compare, explain, from_verdict, read_columns, survey, verdicts
-from ..tables import DataError, Silo, read_silos
-from ..text import TextRecipe
-from .driver import ClientError, Replies, Result, RoundRecord, one_thread, run
-from .guard import RefusedError, check_downlink, check_uplink
-from .serve import leave_with_parent
-from .wire import (
+from ...artifacts.files import (
     FileError,
     check_schema,
     fingerprint,
@@ -47,6 +39,14 @@ from .wire import (
     write_json,
     write_tensors,
 )
+from ...linalg.arrays import on_cores
+from ...steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
+from ...tables.reading import DataError, Silo, read_silos
+from ...tables.survey import ERROR, NOTE, Columns, compare, explain, from_verdict, read_columns, survey, verdicts
+from ...tables.text import TextRecipe
+from ..driver import ClientError, Replies, Result, RoundRecord, one_thread, run
+from ..guard import RefusedError, check_downlink, check_uplink
+from .serve import leave_with_parent
 
 try:
     from nvflare.apis.controller_spec import Task

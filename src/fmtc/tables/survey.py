@@ -21,8 +21,8 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from .steps import Downlink, Uplink
-from .tables import DataError, _by_name, _check_columns, _column_kind, _example, _joined, _read, _split
+from ..steps import Downlink, Uplink
+from .reading import DataError, _by_name, _check_columns, _column_kind, _example, _joined, _read, _split
 
 Array = np.ndarray
 Key = TypeVar("Key")
@@ -68,7 +68,7 @@ class Columns:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.survey import Columns
+    >>> from fmtc.tables.survey import Columns
     >>> silo = Columns(np.zeros((5, 2)))
     >>> silo.names, silo.n_rows, silo.width
     (None, 5, 2)
@@ -119,7 +119,7 @@ def read_columns(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from fmtc.survey import read_columns
+    >>> from fmtc.tables.survey import read_columns
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "north.csv"
     ...     _ = file.write_text("name,height,dose\\nAda,170,low\\nBob,,high\\n")
@@ -169,7 +169,7 @@ def survey(columns: Columns, salt: str) -> Uplink:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.survey import Columns, survey
+    >>> from fmtc.tables.survey import Columns, survey
     >>> said = survey(Columns(np.arange(30.0).reshape(10, 3)), salt="a secret")
     >>> said.n_samples, said.means, said.missing
     (10, array([13.5, 14.5, 15.5]), array([0, 0, 0]))
@@ -253,7 +253,7 @@ class Finding:
 
     Examples
     --------
-    >>> from fmtc.survey import Finding, explain
+    >>> from fmtc.tables.survey import Finding, explain
     >>> found = Finding("north", "unit", "note", column=2, number=2.54)
     >>> explain([found], "north")
     ["has values about 2.54 times the others' in column 2: centimetres for inches?"]
@@ -326,7 +326,7 @@ def compare(surveys: Mapping[str, Uplink], *, by_name: bool = False, n_clusters:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.survey import Columns, compare, explain, survey
+    >>> from fmtc.tables.survey import Columns, compare, explain, survey
     >>> rows = np.random.default_rng(0).normal(70, 10, size=(150, 2))
     >>> silos = {"a": rows[:50], "b": rows[50:100], "c": rows[100:] * [1, 1000]}
     >>> findings = compare({name: survey(Columns(X), salt="a secret") for name, X in silos.items()})
@@ -595,7 +595,7 @@ def verdicts(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, Dow
 
     Examples
     --------
-    >>> from fmtc.survey import Finding, from_verdict, verdicts
+    >>> from fmtc.tables.survey import Finding, from_verdict, verdicts
     >>> found = [Finding("north", "missing", "error", column=2, number=7)]
     >>> messages = verdicts(found, ["north", "south"])
     >>> len(messages["south"].findings)
@@ -618,7 +618,7 @@ def from_verdict(findings: Array, silo: str) -> list[Finding]:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.survey import from_verdict
+    >>> from fmtc.tables.survey import from_verdict
     >>> (found,) = from_verdict(np.array([[8.0, 1.0, 3.0, -1.0, 12.0]]), "north")
     >>> found.code, found.severity, found.column, found.number
     ('missing', 'error', 3, 12.0)
@@ -648,7 +648,7 @@ def explain(
     Examples
     --------
     >>> import polars as pl
-    >>> from fmtc.survey import Columns, Finding, explain
+    >>> from fmtc.tables.survey import Columns, Finding, explain
     >>> found = [Finding("north", "missing", "error", column=1, number=3)]
     >>> explain(found, "north")
     ['has missing values in column 1 (3): fill them, or leave out those rows or columns']

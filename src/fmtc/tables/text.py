@@ -48,7 +48,7 @@ def hashed_counts(texts: Iterable[str | None], salt: str = SALT, n_buckets: int 
 
     Examples
     --------
-    >>> from fmtc.text import hashed_counts
+    >>> from fmtc.tables.text import hashed_counts
     >>> X = hashed_counts(["to be or not to be", "Not so!", None], salt="secret", n_buckets=1000)
     >>> X.shape, [round(float(v), 2) for v in sorted(X.data)]
     ((3, 1000), [1.0, 1.0, 1.0, 1.0, 1.69, 1.69])

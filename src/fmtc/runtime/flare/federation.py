@@ -30,11 +30,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from ..steps import Hyper
+from ...artifacts.files import check_form, check_schema, jsonable, new_folder, read_json, write_json
+from ...artifacts.locks import held
+from ...steps import Hyper
+from ..driver import ClientError, FederationError, RoundRecord
 from . import serve
-from .doctor import mixed_up, reachable, refusal
-from .driver import ClientError, FederationError, RoundRecord
-from .flare import (
+from .adapter import (
     ASKED,
     ENDED,
     EVENTS,
@@ -51,8 +52,7 @@ from .flare import (
     read_result,
     read_site_result,
 )
-from .locks import held
-from .wire import check_form, check_schema, jsonable, new_folder, read_json, write_json
+from .doctor import mixed_up, reachable, refusal
 
 try:
     import psutil
@@ -73,8 +73,8 @@ DELIVERED = "delivered"  # file in a silo's folder of a run: its result has been
 LOCK = "in-use.lock"  # file in a kit that the command holds which works with it
 ADMIN = "coordinator@fmtc.local"
 AUTHORITY_DAYS = 3650
-CONTROLLER = "fmtc.runtime.flare.FmtcController"
-EXECUTOR = "fmtc.runtime.flare.FmtcExecutor"
+CONTROLLER = "fmtc.runtime.flare.adapter.FmtcController"
+EXECUTOR = "fmtc.runtime.flare.adapter.FmtcExecutor"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 OTHER_FOLDERS = ("coordinator", "authority")  # what `provision` makes beside the silos' kits
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")

@@ -79,8 +79,8 @@ def read_silos(
     features : sequence of str, optional
         The columns of a model, which the silos must have; left out, all must have those of the first.
     text_column : str, optional
-        Column of texts, whose words are counted: `X` is then `fmtc.text.hashed_counts` of it, and there are no other
-        features. A missing text has no words.
+        Column of texts, whose words are counted: `X` is then `fmtc.tables.text.hashed_counts` of it, and there are no
+        other features. A missing text has no words.
     salt, n_buckets
         For the words of texts, as in `hashed_counts`.
 
@@ -94,7 +94,7 @@ def read_silos(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from fmtc.tables import read_silos
+    >>> from fmtc.tables.reading import read_silos
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "north.csv"
     ...     _ = file.write_text("name,height,weight\\nAda,170,60\\nBob,180,80.5\\n")

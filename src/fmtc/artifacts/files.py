@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
 
-from ..kernels.arrays import put, to_numpy
+from ..linalg.arrays import put, to_numpy
 from ..steps import ClientState
 
 Array = np.ndarray
@@ -235,12 +235,12 @@ def check_form(path: Path | str, value: Any, form: Any, where: str = "") -> None
 
     Examples
     --------
-    >>> from fmtc.runtime.wire import check_form
+    >>> from fmtc.artifacts.files import check_form
     >>> check_form("a.json", {"rows": 3, "names": ["x"]}, {"rows": int, "names": ([str], None), "note?": str})
     >>> check_form("a.json", {"rows": 3, "names": ["x", 5]}, {"rows": int, "names": ([str], None)})
     Traceback (most recent call last):
     ...
-    fmtc.runtime.wire.FileError: a.json is damaged: names[1] is 5, not a text
+    fmtc.artifacts.files.FileError: a.json is damaged: names[1] is 5, not a text
     """
     if isinstance(form, tuple):
         suited = [one for one in form if _is_like(value, one)]

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from . import __version__
-from .estimator import FMTC
-from .metrics import clustering_scores
+from .. import __version__
+from ..estimator import FMTC
+from ..metrics import clustering_scores
+from ..tables.reading import Silo
+from .files import COUNT, NUMBER, FileError, file_names, new_folder, write_file, write_json
 from .models import MODEL_FILE, ROUND, load
-from .runtime.wire import COUNT, NUMBER, FileError, file_names, new_folder, write_file, write_json
-from .tables import Silo
 
 Array = np.ndarray
 

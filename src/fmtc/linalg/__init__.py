@@ -1,0 +1,1 @@
+"""Numerical plumbing: arrays and devices, neighbour search, eigenvectors, sparse products, linear solvers."""

@@ -1,0 +1,1 @@
+"""The federation of processes on NVIDIA FLARE: everything that knows of FLARE is in this folder."""

@@ -1,0 +1,224 @@
+"""Settings of a run: everything that decides it besides the data. Estimator, command line and clients share these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+
+from .kernels.consensus import COUPLINGS
+
+LABEL_SOURCES = ("projection", "embedding")
+SCALES = ("none", "client", "global", "tfidf")
+POOLED_SCALES = ("global", "tfidf")  # the clients agree on these before the first round
+DEFAULT_BETA = 0.15
+MIN_MOVE = 3e-4  # an embedding that moves by a smaller share of its norm takes no further step in the same round
+
+
+@dataclass
+class Solver:
+    """Details of the solver. The defaults suit most data; `FMTC` takes one as its parameter `solver`.
+
+    Parameters
+    ----------
+    ridge : float, default=0.03
+        Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, for data of mean squared row norm 1.
+    rho : float, default=None
+        A number selects the paper's absolute units: `alpha`, `beta` and `rho` as printed, no scaling of the data,
+        `ridge` unused. See `FMTC.as_published`.
+    schatten_p : float in (0, 1], default=1.0
+        Exponent of the Schatten norm. Below 1, small singular values shrink more and large ones less.
+    align : bool, default=True
+        Rotate the clients' embeddings to a common frame in every round. False is the paper's method.
+    bandwidth : float, default=None
+        Width of the Gaussian edge weights, in the units of X. None takes the mean distance to the neighbours.
+    nonmutual_weight : float in (0, 1], default=0.25
+        Factor on the weight of an edge between two rows when only one of them counts the other among its neighbours.
+        1 is the paper's graph. A smaller factor keeps hubs (rows that are near to many others) from linking everything.
+    step_size : float, default=None
+        The paper's eta. None takes 1/(2 + alpha), with which the objective cannot rise; with `accelerate`, 1/(l +
+        alpha), where l bounds the spectrum of the client's own graph.
+    n_inner : int, default=3
+        Steps on the embedding for each new projection.
+    accelerate : bool, default=True
+        Needs about half the rounds: over-relaxed consensus step, longer steps on the embedding where the graph allows
+        them, and from the third round on two passes over projection and embedding per round. False is the paper's loop.
+    center_features : bool or "auto", default="auto"
+        Subtract each client's own column means. "auto" does so for dense data only.
+    max_features : int, default=2000
+        For ``scale="tfidf"``: number of columns to keep, those in most rows, out of all that occur in at least 2 and at
+        most half of the rows.
+    labels_from : {"projection", "embedding"}, default="projection"
+        Cluster the rows of XW, so that `predict` on the training rows gives `labels_`; or those of F (the paper).
+    shared_centers : bool or "auto", default="auto"
+        Cluster centres that all clients share, found by k-means over the rows of all clients; clients send sums only.
+        False keeps each client's own centres. "auto" lets each client decide locally, without labels: it takes the
+        shared centres unless its rows are clearly nearer to its own. Without `align`, or with labels from F, "auto"
+        is False.
+    n_init : int, default=10
+        Restarts of k-means in each client.
+    message_dtype : {"float32"}, default=None
+        Precision of the matrices that clients and server send each other. None sends them as they are. "float32"
+        halves the bytes of double precision; both sides still compute in full precision.
+
+    Examples
+    --------
+    >>> from fmtc import FMTC, Solver
+    >>> model = FMTC(n_clusters=4, solver=Solver(ridge=0.1))
+    >>> model.set_params(solver__schatten_p=0.5).solver.schatten_p
+    0.5
+    """
+
+    ridge: float = 0.03
+    rho: float | None = None
+    schatten_p: float = 1.0
+    align: bool = True
+    bandwidth: float | None = None
+    nonmutual_weight: float = 0.25
+    step_size: float | None = None
+    n_inner: int = 3
+    accelerate: bool = True
+    center_features: bool | str = "auto"
+    max_features: int = 2000
+    labels_from: str = "projection"
+    shared_centers: bool | str = "auto"
+    n_init: int = 10
+    message_dtype: str | None = None
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name, as scikit-learn's estimators give them."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name, as scikit-learn's estimators do."""
+        unknown = sorted(set(params) - {f.name for f in fields(self)})
+        if unknown:
+            known = ", ".join(f.name for f in fields(self))
+            raise ValueError(f"Solver has no parameter {', '.join(unknown)}; it has {known}")
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def check(self) -> None:
+        """Raise an error for a value that no run can use."""
+        for name in ("n_inner", "n_init", "max_features"):
+            check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        check_number("ridge", self.ridge, Real, "a finite number above 0", lambda v: v > 0)
+        for name in ("rho", "bandwidth", "step_size"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), Real, "None or a finite number above 0", lambda v: v > 0)
+        check_number("schatten_p", self.schatten_p, Real, "a number with 0 < p <= 1", lambda v: 0 < v <= 1)
+        wanted = "a number above 0 and at most 1"
+        check_number("nonmutual_weight", self.nonmutual_weight, Real, wanted, lambda v: 0 < v <= 1)
+        for name in ("align", "accelerate"):
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        for name in ("center_features", "shared_centers"):
+            value = getattr(self, name)
+            if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
+                raise ValueError(f'{name} must be True, False or "auto", got {value!r}')
+        if self.message_dtype not in (None, "float32"):
+            raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
+        check_choice("labels_from", self.labels_from, LABEL_SOURCES)
+        if self.shared_centers is True and not self.shares_centers:
+            raise ValueError('shared_centers=True needs a common frame: set align=True and labels_from="projection"')
+
+    @property
+    def shares_centers(self) -> bool:
+        """Whether clients look for shared centres: only projections in a common frame can have some."""
+        return self.shared_centers is not False and bool(self.align) and self.labels_from == "projection"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides a run besides the data. Checks its own values.
+
+    ``solver.rho=None`` works in normalised units: X'X/n with mean squared row norm 1, ``ridge = rho/(2 omega alpha)``
+    given and ``beta`` a fraction of the largest singular value of the first stack. A number for ``rho`` means the
+    paper's absolute units.
+
+    Examples
+    --------
+    >>> from fmtc import Settings
+    >>> Settings(n_clusters=4, beta=0.4).solver.align
+    True
+    >>> Settings.of(n_clusters=4, schatten_p=1.5)
+    Traceback (most recent call last):
+    ...
+    ValueError: schatten_p must be a number with 0 < p <= 1, got 1.5
+    """
+
+    n_clusters: int = 8
+    alpha: float = 1.0
+    beta: float = DEFAULT_BETA
+    coupling: str = "tensor"
+    n_neighbors: int | str = "auto"
+    scale: str = "none"
+    max_iter: int = 25
+    tol: float = 1e-3
+    solver: Solver = field(default_factory=Solver)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.solver, Solver):
+            raise TypeError(f"solver must be None or a fmtc.Solver, got {self.solver!r}")
+        object.__setattr__(self, "solver", replace(self.solver))  # ours: nobody else can change it
+        for name in ("n_clusters", "max_iter"):
+            check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        check_number("alpha", self.alpha, Real, "a finite number above 0", lambda v: v > 0)
+        for name in ("tol", "beta"):
+            check_number(name, getattr(self, name), Real, "a finite number of at least 0", lambda v: v >= 0)
+        if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
+            wanted = '"auto" or a whole number of at least 1'
+            check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
+        check_choice("coupling", self.coupling, tuple(COUPLINGS))
+        check_choice("scale", self.scale, SCALES)
+        self.solver.check()
+        if self.scale == "tfidf" and self.solver.center_features is True:
+            raise ValueError(
+                'center_features must be False or "auto" with scale="tfidf": rows of unit length are not centred'
+            )
+
+    @classmethod
+    def of(cls, **values: Any) -> Self:
+        """Settings from one flat set of names, the solver's among them. An unknown name is an error."""
+        return cls(**split_solver(values))
+
+    @property
+    def min_move(self) -> float:
+        """The move of an embedding, as a share of its norm, below which a round takes no further step; 0: no limit.
+
+        Never above `tol`, unless that is 0, which asks for all rounds and not for more exact ones.
+        """
+        return min(MIN_MOVE, self.tol or MIN_MOVE) if self.solver.accelerate else 0.0
+
+
+def split_solver(values: Mapping[str, Any]) -> dict[str, Any]:
+    """One flat set of parameters as a constructor takes it: the solver's own collected in ``solver``."""
+    own = {f.name for f in fields(Solver)}
+    others = {name: value for name, value in values.items() if name not in own}
+    details = {name: value for name, value in values.items() if name in own}
+    if not details:
+        return others
+    given = others.get("solver")
+    return others | {"solver": (Solver() if given is None else replace(given)).set_params(**details)}
+
+
+def check_number(name: str, value: Any, kind: Any, wanted: str, holds: Callable[[Any], bool]) -> None:
+    """Raise an error unless a value is a finite number of a kind for which `holds` is true."""
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}")
+    if not (np.isfinite(value) and holds(value)):
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """Raise an error unless a value is one of the allowed words."""
+    if not (isinstance(value, str) and value in allowed):
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+__all__ = ["Settings", "Solver"]
