@@ -9,7 +9,7 @@ from .kernels.consensus import schatten_p, tsvt
 from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
 from .runtime.driver import ClientError, RoundRecord, run
 from .runtime.local import LocalTransport
-from .steps import Hyper
+from .settings import Settings, Solver
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks
 
@@ -19,9 +19,10 @@ __all__ = [
     "FMTC",
     "ClientError",
     "FileError",
-    "Hyper",
     "LocalTransport",
     "RoundRecord",
+    "Settings",
+    "Solver",
     "clustering_accuracy",
     "clustering_scores",
     "estimate_memory",

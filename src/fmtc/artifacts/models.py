@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..inference import ClientModel
 from ..runtime.driver import RoundRecord
-from ..steps import ClientModel
 from ..tables.text import TextRecipe
 from .files import (
     COUNT,

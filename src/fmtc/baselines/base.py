@@ -24,7 +24,7 @@ from ..kernels.embedding import nystroem, spectral_start
 from ..kernels.graph import cross_affinity, graph_of, knn_weights
 from ..runtime.driver import one_thread
 from ..runtime.local import LocalTransport
-from ..steps import stream
+from ..client import stream
 
 Array = np.ndarray
 Data = Mapping[str, Any]  # rows of each client, n_t x d, by sorted name

@@ -20,7 +20,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import FunctionTransformer, Normalizer
 from sklearn.utils import gen_batches
 
-from ..steps import stream
+from ..client import stream
 from .base import (
     Array,
     Baseline,

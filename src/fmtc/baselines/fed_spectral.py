@@ -16,7 +16,7 @@ from sklearn.utils import check_array, check_random_state
 from ..clients import is_mapping
 from ..runtime.driver import one_thread
 from ..runtime.local import LocalTransport
-from ..steps import stream
+from ..client import stream
 from .base import (
     Array,
     Baseline,

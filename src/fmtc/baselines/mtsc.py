@@ -15,7 +15,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 from ..kernels.graph import graph_of, knn_affinity
 from ..kernels.projection import Rows, column_means
 from ..runtime.local import LocalTransport
-from ..steps import stream
+from ..client import stream
 from .base import (
     Array,
     Baseline,

@@ -19,7 +19,7 @@ from ..kernels.consensus import tsvt, update_dual
 from ..kernels.embedding import nearest_orthonormal
 from ..runtime.driver import one_thread
 from ..runtime.local import LocalTransport
-from ..steps import stream
+from ..client import stream
 from .base import (
     Array,
     Baseline,

@@ -14,7 +14,7 @@ from sklearn.cluster import SpectralClustering
 from sklearn.neighbors import KNeighborsClassifier
 
 from ..kernels.graph import resolve_neighbors
-from ..steps import stream
+from ..client import stream
 from .base import (
     Array,
     Baseline,

@@ -30,7 +30,7 @@ from ..baselines import (
 )
 from ..baselines.base import Array, Baseline, Data
 from ..estimator import FMTC
-from ..steps import stream
+from ..client import stream
 from ..tables.reading import nearest_names
 
 TRIALS = 12  # settings that every method may try where labels pick the best

@@ -21,7 +21,7 @@ from ..baselines.single_task import Voters
 from ..datasets import SOURCES, FederatedDataset, load, locate, synthetic
 from ..datasets.simulated import KINDS
 from ..metrics import clustering_accuracy, match_classes, score_clients
-from ..steps import stream
+from ..client import stream
 from ..tables.reading import nearest_names
 from .methods import method_of, settings_of
 

@@ -17,7 +17,7 @@ from ..estimator import FMTC
 from ..kernels.scaling import moments
 from ..metrics import clustering_accuracy
 from ..runtime.driver import one_thread
-from ..steps import ClientModel
+from ..inference import ClientModel
 
 Array = np.ndarray
 

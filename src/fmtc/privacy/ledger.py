@@ -1,0 +1,223 @@
+"""A record of everything that left a client: append-only lines, each with the hash of the one before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..artifacts.files import FileError, check_form, write_file
+
+START = "0" * 64  # the hash before the first line
+LEDGER = "outbox.jsonl"  # file of a client's kit, or of a run
+HEAD = "outbox.head"  # beside it: number and hash of the last line, so that a line missing at the end shows
+
+RELEASE, REPLAY, FAILURE = "release", "replay", "failure"
+_FIELD = {"field": str, "shape": [int], "type": str, "bytes": int, "sha256": str}
+_LINE = {
+    "number": int, "time": str, "client": str, "run": str, "phase": str, "round": int, "turn": int, "asked": str,
+    "kind": str, "fields": [_FIELD], "before": str, "hash": str,
+}  # fmt: skip
+
+
+class Ledger(Protocol):
+    """Where lines go. A line that was appended is there for good before anything is sent."""
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add a line: number, time and hashes are filled in."""
+        ...
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        ...
+
+
+def _chained(line: Mapping[str, Any], number: int, before: str) -> dict[str, Any]:
+    whole = {"number": number, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line, "before": before}
+    return whole | {"hash": hash_of(whole)}
+
+
+def hash_of(line: Mapping[str, Any]) -> str:
+    """Hash of a line and, through ``before``, of all lines before it."""
+    content = {name: value for name, value in line.items() if name != "hash"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+class MemoryLedger:
+    """A ledger that lives as long as the process: of clients in one process."""
+
+    def __init__(self) -> None:
+        self._lines: list[dict[str, Any]] = []
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add a line."""
+        before = self._lines[-1]["hash"] if self._lines else START
+        self._lines.append(_chained(line, len(self._lines) + 1, before))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        return list(self._lines)
+
+    def write(self, path: Path) -> None:
+        """Keep the lines in a file that `verify` reads."""
+        text = "".join(json.dumps(line) + "\n" for line in self._lines)
+        write_file(path, text.encode())
+        write_file(path.with_name(path.stem + ".head"), _head(self._lines))
+
+
+class FileLedger:
+    """A ledger in a file, which outlives the process and the run.
+
+    Processes may take turns: a line is added under a lock, after the line that is last in the file by then.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Add a line and wait until the disk has it."""
+        with self._locked() as handle:
+            last = _last_line(handle, self.path)
+            number, before = (last["number"], last["hash"]) if last else (0, START)
+            whole = _chained(line, number + 1, before)
+            os.lseek(handle, 0, os.SEEK_END)
+            os.write(handle, (json.dumps(whole) + "\n").encode())
+            os.fsync(handle)
+            write_file(self.path.with_name(HEAD), _head([whole]))
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All lines so far."""
+        return read_lines(self.path)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        import fcntl  # of POSIX, as federations are; the rest of fmtc runs without
+
+        handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield handle
+        finally:
+            os.close(handle)
+
+
+def _head(lines: list[dict[str, Any]]) -> bytes:
+    last = lines[-1] if lines else {"number": 0, "hash": START}
+    return (json.dumps({"number": last["number"], "hash": last["hash"]}) + "\n").encode()
+
+
+def _last_line(handle: int, path: Path) -> dict[str, Any] | None:
+    """The last whole line; one that was cut short by a crash was never sent, and is removed."""
+    size = os.fstat(handle).st_size
+    if not size:
+        return None
+    reach = min(size, 1 << 16)
+    while True:
+        tail = os.pread(handle, reach, size - reach)
+        if tail.count(b"\n") > 1 or reach == size:
+            break
+        reach = min(size, 4 * reach)
+    whole, _, torn = tail.rpartition(b"\n")
+    if torn:
+        os.ftruncate(handle, size - len(torn))
+    text = whole.rpartition(b"\n")[2]
+    if not text:
+        return None
+    try:
+        line: dict[str, Any] = json.loads(text)
+        check_form(path, line, _LINE)
+    except ValueError as error:
+        raise FileError(f"{path} is damaged: {error}") from None
+    return line
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines of a ledger, without checking the chain; `FileError` where one is no line of a ledger."""
+    if not path.exists():
+        return []
+    found = []
+    for place, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not text:
+            continue
+        try:
+            line = json.loads(text)
+        except ValueError:
+            raise FileError(f"{path} is damaged: line {place} is not JSON") from None
+        check_form(path, line, _LINE, f"line {place}")
+        found.append(line)
+    return found
+
+
+def verify(path: Path) -> list[str]:
+    """What is wrong with a ledger: lines that were changed, removed, added or put in another order.
+
+    Parameters
+    ----------
+    path : Path
+        The file of lines; the file with the hash of the last one lies beside it.
+
+    Returns
+    -------
+    list of str
+        One sentence for each fault; empty where the ledger is whole.
+    """
+    faults, before, expected, last = [], START, 1, None
+    for place, text in enumerate(path.read_bytes().split(b"\n"), start=1):
+        if not text:
+            continue
+        try:
+            line = json.loads(text)
+            check_form(path, line, _LINE, f"line {place}")
+        except ValueError:
+            faults.append(f"line {place} is damaged")
+            before, expected = "", expected + 1
+            continue
+        if hash_of(line) != line["hash"]:
+            faults.append(f"line {place} was changed")
+        elif line["number"] != expected:
+            faults.append(
+                f"line {place} has number {line['number']} in place of {expected}: lines are missing or moved"
+            )
+        elif before and line["before"] != before:
+            faults.append(f"line {place} does not follow the line before it: a line was changed, removed or moved")
+        before, expected, last = line["hash"], line["number"] + 1, line
+    head_file = path.with_name(path.stem + ".head")
+    try:
+        head = json.loads(head_file.read_text(encoding="utf-8"))
+        check_form(head_file, head, {"number": int, "hash": str})
+    except (OSError, ValueError):
+        return [*faults, f"{head_file.name} is missing or damaged: lines at the end may be missing"]
+    number = 0 if last is None else last["number"]
+    if number < head["number"]:
+        faults.append(f"{head['number'] - number} lines are missing at the end")
+    elif number == head["number"] and last is not None and last["hash"] != head["hash"]:
+        faults.append("the last line is not the one that was written last")
+    return faults
+
+
+@dataclass(frozen=True)
+class Total:
+    """What left in one field of one phase."""
+
+    phase: str
+    field: str
+    shape: tuple[int, ...]
+    times: int
+    bytes: int
+
+
+def totals(lines: Iterable[Mapping[str, Any]]) -> list[Total]:
+    """What left, added up by phase and field, in the order in which it left first. Replays count: they left, too."""
+    found: dict[tuple[str, str], Total] = {}
+    for line in lines:
+        for entry in line["fields"]:
+            key = line["phase"], entry["field"]
+            before = found.get(key, Total(*key, tuple(entry["shape"]), 0, 0))
+            found[key] = Total(*key, tuple(entry["shape"]), before.times + 1, before.bytes + entry["bytes"])
+    return list(found.values())

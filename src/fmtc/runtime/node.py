@@ -1,0 +1,228 @@
+"""A client that answers messages: its state, what it saves, and the gate its answers leave by. Knows no transport."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..artifacts.files import FileError, check_schema, fingerprint, read_tensors, write_tensors
+from ..errors import RefusedError
+from ..linalg.arrays import put, to_numpy
+from ..privacy.outbox import Outbox
+from ..protocol.base import Message, Phase, digest
+from ..protocol.method import Method
+
+STATE_FORMAT = 2
+
+
+class Store(Protocol):
+    """Where a client keeps what it needs to continue from a round."""
+
+    def save(self, client: Any, round_no: int, last_round: int) -> None:
+        """Keep the state after a round; states from before `last_round` are not needed any more."""
+        ...
+
+    def load(self, client: Any, round_no: int) -> Any:
+        """The client as it was after a round."""
+        ...
+
+    def newest(self) -> int | None:
+        """The newest round that is kept; None: none is."""
+        ...
+
+
+class NoStore:
+    """A client in the process of its server, which saves all clients at once."""
+
+    def save(self, client: Any, round_no: int, last_round: int) -> None:
+        """Nothing to do."""
+
+    def load(self, client: Any, round_no: int) -> Any:
+        """A client in this process is where it is."""
+        raise RefusedError(f"the state after round {round_no} is not kept here")
+
+    def newest(self) -> int | None:
+        """No round is kept."""
+        return None
+
+
+class FolderStore:
+    """States of a client in a folder of its own, one file per round, written whole or not at all."""
+
+    def __init__(self, folder: Path, method: Method):
+        self.folder, self.method = folder, method
+
+    def _path(self, round_no: int) -> Path:
+        return self.folder / f"round-{round_no:05d}.safetensors"
+
+    def save(self, client: Any, round_no: int, last_round: int) -> None:
+        """Keep the state after a round, and the one before it."""
+        write_state(self._path(round_no), client, self.method, round_no)
+        keep = {self._path(last_round), self._path(round_no)}
+        for old in self.folder.glob("round-*.safetensors"):
+            if old not in keep:
+                old.unlink()
+
+    def load(self, client: Any, round_no: int) -> Any:
+        """The client as it was after a round; refuses other rows."""
+        return read_state(self._path(round_no), client, self.method)
+
+    def newest(self) -> int | None:
+        """The newest round in the folder."""
+        rounds = [int(path.stem.partition("-")[2]) for path in self.folder.glob("round-*.safetensors")]
+        return max(rounds, default=None)
+
+
+def write_state(path: Path, client: Any, method: Method, round_no: int) -> None:
+    """What a client needs to continue after a round; before the first, some of it is not there yet."""
+    about = {
+        "kind": "client checkpoint", "schema": STATE_FORMAT, "method": method.name, "client_id": client.client_id,
+        "round_no": round_no, "data": fingerprint(client.X),
+    }  # fmt: skip
+    values = {name: getattr(client, name) for name in method.saved}
+    write_tensors(path, {name: to_numpy(value) for name, value in values.items() if value is not None}, about)
+
+
+def read_state(path: Path, client: Any, method: Method) -> Any:
+    """The client at the round of a file of `write_state`; refuses a file made on other rows."""
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "client checkpoint", STATE_FORMAT)
+    lacking = {"client_id", "round_no", "data", "method"} - set(about)
+    lacking |= set(method.saved) - set(arrays) if about.get("round_no") else set()
+    if lacking:
+        raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(lacking))}")
+    if about["client_id"] != client.client_id or about["data"] != fingerprint(client.X):
+        raise FileError(
+            f"the rows of client {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
+            "be resumed on the same data. Start again, or bring the old file back."
+        )
+    device = getattr(client, "device", None)
+    found = {
+        name: (arrays[name] if device is None else put(arrays[name], device)) if name in arrays else None
+        for name in method.saved
+    }
+    return replace(client, round_no=about["round_no"], **found)
+
+
+class ClientNode:
+    """One client of a run. `answer` is its only door: it takes a message in and gives what leaves.
+
+    Parameters
+    ----------
+    method : Method
+    settings : object
+        Of the method.
+    outbox : Outbox
+        The gate.
+    subjects : mapping of name to callable
+        Who replies to a phase: ``"client"`` makes the client from its rows, when it is first needed; a transport may
+        have others (``"table"``, ``"run"``).
+    store : Store
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        settings: Any,
+        outbox: Outbox,
+        subjects: Mapping[str, Callable[[], Any]],
+        store: Store | None = None,
+    ):
+        self.method, self.settings, self.outbox, self.subjects = method, settings, outbox, subjects
+        self.store: Store = NoStore() if store is None else store
+        self.client: Any = None
+        self._at: int | None = 0  # the round that the state is exactly that of; None: a later phase has changed it
+        self._newest = 0  # round that a message was about
+        self._done: dict[tuple[str, int, int], str] = {}  # questions without an answer, by what was asked
+        decided = {name: value for name, value in asdict(settings).items() if name not in method.stopping}
+        self._decided = repr(sorted(decided.items()))
+        self._built: dict[str, str] = {}  # what the state was built with: digests of asks by phase
+
+    def answer(self, message: Message, *, quiet: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Any:
+        """Check a message, take the step it asks for, save the new state, and release the answer.
+
+        Parameters
+        ----------
+        message : Message
+        quiet : callable
+            A context for replies that should use one thread only.
+        """
+        phase = self.method.phase(message.phase)
+        _check_place(message, phase, self.settings)
+        if phase.subject != "client":
+            subject = self.subjects[phase.subject]()
+            sizes = subject.sizes(self.settings)
+            phase.check_ask(message.ask, sizes)
+            _, answer = phase.reply(subject, message.ask, self.settings, message.round_no)
+            return self.outbox.release(phase, message, answer, sizes, self.settings)
+        if self.client is None:
+            self.client = self.subjects["client"]()
+        phase.check_ask(message.ask, self.method.sizes(self.client, self.settings))
+        loops = phase is self.method.loop
+        if loops:
+            if message.round_no < self._newest:
+                raise RefusedError(f"a message of round {message.round_no} came after one of round {self._newest}")
+            self._newest = message.round_no
+        asked = digest(message.ask)
+        if not phase.releases and self._done.get(message.key) == asked:  # done already, and nothing to compute
+            answer = phase.Answer()
+        else:
+            answer = self._reply(phase, message, asked, nullcontext if phase.threads else quiet)
+        sizes = self.method.sizes(self.client, self.settings)
+        return self.outbox.release(phase, message, answer, sizes, self.settings, self._context())
+
+    def _reply(
+        self, phase: Phase, message: Message, asked: str, quiet: Callable[[], AbstractContextManager[Any]]
+    ) -> Any:
+        """Compute an answer and the next state, or take both from where they were kept."""
+        loops = phase is self.method.loop
+        kept = self.outbox.earlier(phase, message, self._context()) if loops else None
+        if kept is not None and self.store.newest() == message.round_no:
+            self._at = None  # the state is in the store: the next message brings it back
+            return kept
+        client = self._state_for(phase, message)
+        with quiet():
+            client, answer = phase.reply(client, message.ask, self.settings, message.round_no)
+        if phase.rebuilds:
+            self._built[phase.name] = asked
+        if phase.persists and (loops or self.store.newest() is None):
+            self.store.save(client, message.round_no if loops else 0, message.last_round)
+        self.client, self._done[message.key] = client, asked
+        self._at = message.round_no if loops else self._at if phase in self.method.opening else None
+        return answer
+
+    def _state_for(self, phase: Phase, message: Message) -> Any:
+        """The client at the round that the message starts from."""
+        newest = self.store.newest() if phase.rebuilds and phase.persists and self._at == 0 else None
+        if newest is not None:  # a new process of an old run
+            self._at = newest
+            return self.store.load(self.client, newest)
+        if phase.resumes and self._at != message.last_round:
+            self._at = message.last_round
+            return self.store.load(self.client, message.last_round)
+        return self.client
+
+    def _context(self) -> str:
+        """Digest of what an answer depends on besides the question: settings, and what the state was built with."""
+        return sha256(json.dumps([self._decided, self._built], sort_keys=True).encode()).hexdigest()
+
+    def restore(self, client: Any, round_no: int) -> None:
+        """Set the state to that after a round."""
+        self.client, self._at = client, round_no
+
+
+def _check_place(message: Message, phase: Phase, settings: Any) -> None:
+    """Refuse a message that cannot have its place in a run."""
+    for name in ("round_no", "last_round", "turn"):
+        value = getattr(message, name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+            raise RefusedError(f"{name} is {value!r}, not a whole number of at least 0")
+    if phase.resumes and phase.persists and not message.last_round < message.round_no:
+        raise RefusedError(f"round {message.round_no} cannot follow round {message.last_round}")
