@@ -12,6 +12,7 @@ from typing import Any, Self
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +25,14 @@ from ..tables.reading import Silo, constant_columns
 def show(console: Console, what: Text | Table) -> None:
     """A line is broken between words on a terminal and nowhere else."""
     console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
+
+
+def show_indented(console: Console, line: Text, by: int = 2) -> None:
+    """A line with space before it; on a terminal, before every line that it is broken into."""
+    if console.is_terminal:
+        console.print(Padding.indent(line, by))
+    else:
+        show(console, Text.assemble(by * " ", line))
 
 
 class Words:

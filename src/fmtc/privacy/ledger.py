@@ -196,6 +196,11 @@ def verify(path: Path) -> list[str]:
     number = 0 if last is None else last["number"]
     if number < head["number"]:
         faults.append(f"{head['number'] - number} lines are missing at the end")
+    elif number > head["number"]:
+        faults.append(
+            f"{number - head['number']} lines at the end are not in {head_file.name}: they were added, or the machine "
+            "stopped before anything was sent"
+        )
     elif number == head["number"] and last is not None and last["hash"] != head["hash"]:
         faults.append("the last line is not the one that was written last")
     return faults

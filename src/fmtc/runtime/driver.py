@@ -106,7 +106,7 @@ class Result:
 
     server: Any
     history: tuple[RoundRecord, ...]
-    converged: bool
+    converged: bool | None  # None: not known here
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()

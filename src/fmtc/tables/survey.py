@@ -607,10 +607,7 @@ def verdicts(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, Ver
     lines: dict[str, list[tuple[float, ...]]] = {silo: [] for silo in silos}
     for f in findings:
         lines[f.silo].append((CODES.index(f.code), f.severity == ERROR, f.column, f.place, f.number))
-    return {
-        silo: Verdict.Ask(findings=np.array(rows, np.float64).reshape(-1, WIDTH))
-        for silo, rows in lines.items()
-    }
+    return {silo: Verdict.Ask(findings=np.array(rows, np.float64).reshape(-1, WIDTH)) for silo, rows in lines.items()}
 
 
 def from_verdict(findings: Array, silo: str) -> list[Finding]:
