@@ -11,3 +11,19 @@ class LimitError(ValueError):
 
 class WithheldError(LimitError):
     """An answer that the person at the client did not want to send."""
+
+
+class AbortedError(RuntimeError):
+    """The run was told to end."""
+
+
+class LostError(RuntimeError):
+    """A client that is not there or does not answer."""
+
+
+class OwnError(LostError):
+    """A client whose own code failed: asking again will not help."""
+
+
+class ChangedError(ValueError):
+    """Rows, or identifiers, that are not those of before: labels would land on the wrong ones."""

@@ -1,8 +1,8 @@
 """What a phase is: the declaration of a question and its answer, and everything that is derived from it.
 
 A phase is one exchange between server and clients. It is declared once, as a subclass of `Phase`: what is asked, what
-is answered (`Ask` and `Answer`, dataclasses whose fields are made with `array` and `number`), how a client replies and how
-the server reduces the answers. The checks of messages, their packed form, byte counts, the privacy table in the
+is answered (`Ask` and `Answer`, dataclasses whose fields are made with `array` and `number`), how a client replies and
+how the server reduces the answers. The checks of messages, their packed form, byte counts, the privacy table in the
 documentation, the report's "what left" and ``fmtc inspect --wire`` all read these declarations.
 """
 

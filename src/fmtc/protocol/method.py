@@ -48,6 +48,7 @@ class Method:
     loop: Phase
     closing: tuple[Phase, ...] = ()
     settings_type: type
+    model_type: type
     saved: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ("max_iter", "tol")  # settings that decide when the loop ends, and nothing else
     changeable: tuple[str, ...] = ("max_iter", "tol")  # settings that a resumed run may change
@@ -82,11 +83,19 @@ class Method:
 
     def sizes(self, client: Any, settings: Any) -> dict[str, int]:
         """What a client knows of the letters in shapes."""
+        return self.known_sizes(settings)
+
+    def known_sizes(self, settings: Any) -> dict[str, int]:
+        """What both sides know of the letters in shapes."""
         return {"k": settings.n_clusters}
 
     def stop_reason(self, history: Sequence[Any], settings: Any) -> tuple[bool, str] | None:
         """Whether the loop has converged, and why it ends; None goes on."""
         raise NotImplementedError
+
+    def common(self, server: Any) -> dict[str, np.ndarray]:
+        """What the coordinator keeps of a run: arrays that belong to all clients."""
+        return {}
 
     def result(self, client: Any) -> ClientResult:
         """Model and labels of a client after `closing`."""

@@ -7,15 +7,16 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, Protocol
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from ..artifacts.files import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
+from ..artifacts.states import flatten, unflatten
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
 from ..protocol.method import Method
@@ -398,63 +399,6 @@ def _flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     for name, value in document.items():
         found |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
     return found
-
-
-def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """A state as named arrays and a JSON-able rest: fields that are arrays, mappings of arrays, or dataclasses of both.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> import numpy as np
-    >>> from fmtc.runtime.driver import flatten
-    >>> @dataclass
-    ... class Server:
-    ...     W: np.ndarray
-    ...     turned: dict
-    ...     round_no: int
-    >>> arrays, rest = flatten(Server(np.zeros(2), {"a": np.ones(1)}, 3))
-    >>> sorted(arrays), rest
-    (['W', 'turned:a'], {'turned': {}, 'round_no': 3})
-    """
-    arrays: dict[str, np.ndarray] = {}
-    rest: dict[str, Any] = {}
-    for f in fields(state):
-        name, value = f"{above}{f.name}", getattr(state, f.name)
-        if isinstance(value, np.ndarray):
-            arrays[name] = value
-        elif is_dataclass(value):
-            inner, values = flatten(value, f"{name}/")
-            arrays |= inner
-            rest[f.name] = {"": type(value).__name__, **values}
-        elif isinstance(value, Mapping) and all(isinstance(item, np.ndarray) for item in value.values()):
-            arrays |= {f"{name}:{key}": item for key, item in value.items()}
-            rest[f.name] = {}
-        else:
-            rest[f.name] = value
-    return arrays, rest
-
-
-def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any], above: str = "") -> Any:
-    """Undo `flatten`, given a state of the same type; a field that is missing is an error."""
-    kind = state if isinstance(state, type) else type(state)
-    hints, values = get_type_hints(kind), {}
-    for f in fields(kind):
-        name = f"{above}{f.name}"
-        if name in arrays:
-            values[f.name] = arrays[name]
-            continue
-        value = rest[f.name]
-        if isinstance(value, Mapping) and "" in value:
-            inner = next(t for t in (hints[f.name], *get_args(hints[f.name])) if is_dataclass(t))
-            value = unflatten(inner, arrays, value, f"{name}/")
-        elif isinstance(value, Mapping):
-            under = {key.partition(":")[2]: item for key, item in arrays.items() if key.startswith(f"{name}:")}
-            value = under or dict(value)
-        elif isinstance(value, list):
-            value = tuple(value)
-        values[f.name] = value
-    return kind(**values)
 
 
 __all__ = ["Callback", "ClientError", "Received", "Replies", "Result", "RoundRecord", "Transport", "run"]

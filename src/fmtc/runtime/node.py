@@ -125,6 +125,8 @@ class ClientNode:
         Who replies to a phase: ``"client"`` makes the client from its rows, when it is first needed; a transport may
         have others (``"table"``, ``"run"``).
     store : Store
+    finished : callable
+        Called with the client when it has been through the last phase, before the answer leaves.
     """
 
     def __init__(
@@ -134,8 +136,10 @@ class ClientNode:
         outbox: Outbox,
         subjects: Mapping[str, Callable[[], Any]],
         store: Store | None = None,
+        finished: Callable[[Any], None] = lambda client: None,
     ):
         self.method, self.settings, self.outbox, self.subjects = method, settings, outbox, subjects
+        self.finished = finished
         self.store: Store = NoStore() if store is None else store
         self.client: Any = None
         self._at: int | None = 0  # the round that the state is exactly that of; None: a later phase has changed it
@@ -194,6 +198,8 @@ class ClientNode:
             self._built[phase.name] = asked
         if phase.persists and (loops or self.store.newest() is None):
             self.store.save(client, message.round_no if loops else 0, message.last_round)
+        if self.method.closing and phase is self.method.closing[-1]:
+            self.finished(client)
         self.client, self._done[message.key] = client, asked
         self._at = message.round_no if loops else self._at if phase in self.method.opening else None
         return answer

@@ -21,8 +21,6 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..protocol.survey import Survey
-from ..protocol.verdict import Verdict
 from .reading import DataError, _by_name, _check_columns, _column_kind, _example, _joined, _read, _split
 
 Array = np.ndarray
@@ -155,7 +153,22 @@ def read_columns(
 # ---------------------------------------------------------------------------------------------------------- sums
 
 
-def survey(columns: Columns, salt: str) -> Survey.Answer:
+@dataclass(frozen=True)
+class Surveyed:
+    """What a silo says of its columns: the fields of the phase `survey`."""
+
+    n_samples: int
+    columns: Array  # d, salted hashes of the columns' names
+    aliases: Array | None  # d, the same without capitals, blanks and signs; None where there are no names
+    kinds: Array  # d, what the columns hold, as numbers of `KINDS`
+    counts: Array  # d, how many values are present
+    missing: Array  # d, how many are not
+    means: Array  # d
+    squares: Array  # d, sums of squared deviations from the means
+    negatives: Array  # d, how many values are below 0
+
+
+def survey(columns: Columns, salt: str) -> Surveyed:
     """What a silo says of its columns: hashes of their names, counts, means and sums of squared deviations.
 
     Of a column with fewer than `SMALLEST` values only the counts are told. The answer is the same, to the last bit, in
@@ -180,7 +193,7 @@ def survey(columns: Columns, salt: str) -> Survey.Answer:
     names = columns.names
     words = [f"place {place}" for place in range(columns.width)] if names is None else [f"name {n}" for n in names]
     kinds, counts, missing, means, squares, negatives = zip(*_lines(columns.content), strict=True)
-    return Survey.Answer(
+    return Surveyed(
         n_samples=columns.n_rows,
         columns=_hashes(words, salt),
         aliases=None if names is None else _hashes([f"alias {_plain(name)}" for name in names], salt),
@@ -310,7 +323,7 @@ UNITS = (
 )
 
 
-def compare(surveys: Mapping[str, Survey.Answer], *, by_name: bool = False, n_clusters: int = 1) -> list[Finding]:
+def compare(surveys: Mapping[str, Any], *, by_name: bool = False, n_clusters: int = 1) -> list[Finding]:
     """What differs between silos, and what in a silo could not be clustered; without a name of a column.
 
     Where silos differ, those are told that disagree with more silos than they agree with; of two, both.
@@ -350,12 +363,12 @@ def compare(surveys: Mapping[str, Survey.Answer], *, by_name: bool = False, n_cl
     return sorted(findings, key=lambda f: (f.silo, f.severity != ERROR, CODES.index(f.code), f.column, f.place))
 
 
-def _form(said: Survey.Answer) -> int:
+def _form(said: Surveyed) -> int:
     return 0 if said.aliases is not None else 2 if (_known(said.kinds) == _SPARSE).all() else 1
 
 
 def _known(array: Array | None) -> Array:
-    assert array is not None  # `survey` fills it, and its declaration is checked
+    assert array is not None  # `survey` fills it, and `guard.check_uplink` sees to it
     return array
 
 
@@ -370,7 +383,7 @@ def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
     return odd
 
 
-def _by_itself(silo: str, said: Survey.Answer, n_clusters: int) -> Iterator[Finding]:
+def _by_itself(silo: str, said: Surveyed, n_clusters: int) -> Iterator[Finding]:
     """What would stop a run whatever the others hold."""
     n, kinds, counts, missing = said.n_samples or 0, _known(said.kinds), _known(said.counts), _known(said.missing)
     needed = max(2, n_clusters + 1)
@@ -391,7 +404,7 @@ def _by_itself(silo: str, said: Survey.Answer, n_clusters: int) -> Iterator[Find
 _Group = dict[str, int]  # the silos that have a column, and its place in each
 
 
-def _match(peers: Mapping[str, Survey.Answer]) -> list[_Group]:
+def _match(peers: Mapping[str, Any]) -> list[_Group]:
     """Which columns of the silos are the same: of one name or, where that leaves no doubt, of names much alike."""
     groups: dict[int, _Group] = {}
     alike: dict[int, list[int]] = {}
@@ -410,7 +423,7 @@ def _match(peers: Mapping[str, Survey.Answer]) -> list[_Group]:
     return list(groups.values())
 
 
-def _columns_differ(peers: Mapping[str, Survey.Answer], groups: Sequence[_Group], by_name: bool) -> list[Finding]:
+def _columns_differ(peers: Mapping[str, Any], groups: Sequence[_Group], by_name: bool) -> list[Finding]:
     """Columns that not all have, that are not called or do not stand alike, or that hold no numbers."""
     found = []
     kinds = {silo: _known(said.kinds).tolist() for silo, said in peers.items()}
@@ -466,7 +479,7 @@ class _Sums:
         return float(self.n[row, column]), float(self.mean[row, column]), float(self.sd[row, column])
 
 
-def _collect(peers: Mapping[str, Survey.Answer], groups: Sequence[_Group]) -> _Sums:
+def _collect(peers: Mapping[str, Any], groups: Sequence[_Group]) -> _Sums:
     n, mean, squares, negatives, there = np.zeros((5, len(peers), len(groups)))
     for row, (silo, said) in enumerate(peers.items()):
         columns = [column for column, where in enumerate(groups) if silo in where]
@@ -481,7 +494,7 @@ def _collect(peers: Mapping[str, Survey.Answer], groups: Sequence[_Group]) -> _S
 _Difference = tuple[int, int, str, int, float]  # silo, column, code, a silo to compare with, number
 
 
-def _values_differ(peers: Mapping[str, Survey.Answer], groups: Sequence[_Group]) -> list[Finding]:
+def _values_differ(peers: Mapping[str, Any], groups: Sequence[_Group]) -> list[Finding]:
     """Columns whose values do not look like the same thing in the same unit or coding; all notes."""
     silos, sums = list(peers), _collect(peers, groups)
     found: dict[tuple[int, int], Finding] = {}  # by silo and column; what was found first counts
@@ -591,23 +604,23 @@ def _doubt(unit: _Unit, x: _Column, y: _Column) -> float:
 # ------------------------------------------------------------------------------------------------- verdicts, words
 
 
-def verdicts(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, Verdict.Ask]:
-    """For each silo a message with what was found about it, as numbers; `from_verdict` undoes it.
+def encoded(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, Array]:
+    """For each silo what was found about it, as numbers; `from_verdict` undoes it.
 
     Examples
     --------
-    >>> from fmtc.tables.survey import Finding, from_verdict, verdicts
+    >>> from fmtc.tables.survey import Finding, encoded, from_verdict
     >>> found = [Finding("north", "missing", "error", column=2, number=7)]
-    >>> messages = verdicts(found, ["north", "south"])
-    >>> len(messages["south"].findings)
+    >>> numbers = encoded(found, ["north", "south"])
+    >>> len(numbers["south"])
     0
-    >>> from_verdict(messages["north"].findings, "north") == found
+    >>> from_verdict(numbers["north"], "north") == found
     True
     """
     lines: dict[str, list[tuple[float, ...]]] = {silo: [] for silo in silos}
     for f in findings:
         lines[f.silo].append((CODES.index(f.code), f.severity == ERROR, f.column, f.place, f.number))
-    return {silo: Verdict.Ask(findings=np.array(rows, np.float64).reshape(-1, WIDTH)) for silo, rows in lines.items()}
+    return {silo: np.array(rows, np.float64).reshape(-1, WIDTH) for silo, rows in lines.items()}
 
 
 def from_verdict(findings: Array, silo: str) -> list[Finding]:
@@ -752,4 +765,4 @@ def _sample(columns: Columns | None, place: int) -> str:
     return f" (such as {_example(column)!r})" if _column_kind(column) == "text" else f" ({_column_kind(column)})"
 
 
-__all__ = ["Columns", "Finding", "compare", "explain", "from_verdict", "read_columns", "survey", "verdicts"]
+__all__ = ["Columns", "Finding", "compare", "explain", "from_verdict", "read_columns", "survey", "encoded"]
