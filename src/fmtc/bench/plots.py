@@ -12,7 +12,7 @@ import numpy as np
 
 from ..artifacts.files import write_file
 from ..datasets import FederatedDataset
-from .evidence import ALPHAS, BETAS, DATASETS, COMPARED, ROUNDS, Row, at_round, fmtc_with
+from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, fmtc_with
 from .methods import METHODS
 from .summary import PARTS, summarise
 from .tables import ablation_entries, of_tables

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import paper
-from .evidence import DATASETS, COMPARED, TEN, TRIED, Row, ablations
+from .evidence import COMPARED, DATASETS, TEN, TRIED, Row, ablations
 from .methods import METHODS
 from .statistics import friedman_nemenyi, wilcoxon_holm
 from .summary import PARTS, best_of, mean_ranks, score_of, summarise

@@ -38,7 +38,16 @@ from .program import (
     text_option,
 )
 from .words import (
-    Rounds, Words, new_table, note_constants, plural, print_json, show, show_indented, show_run, size_of,
+    Rounds,
+    Words,
+    new_table,
+    note_constants,
+    plural,
+    print_json,
+    show,
+    show_indented,
+    show_run,
+    size_of,
 )  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------------------ fit

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..artifacts.files import jsonable
+from ..artifacts.runs import OUTBOX
 from ..runtime.driver import RoundRecord
 from ..tables.reading import Silo, constant_columns
 
@@ -149,7 +150,8 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",
     )
-    words.say(f"wrote {out}: labels/, model/, history.json, report.json")
+    outbox = "outbox/, " if (out / OUTBOX).is_dir() else ""
+    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json")
 
 
 def _run_table(report: Mapping[str, Any]) -> Table:

@@ -87,7 +87,7 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
         listen("failed", why=f"{type(error).__name__}: {error}")
         raise
     write_result(spec, result)
-    return _end(transport, result.server.client_ids, result.missing, result.converged, listen)
+    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), listen)
 
 
 def _end(
