@@ -57,7 +57,7 @@ ROWS = {
 def test_rows_that_are_no_numbers(rows):
     with pytest.raises((ValueError, TypeError)):
         quick().fit(ROWS[rows])
-    with pytest.raises((ValueError, TypeError), match="^client 'bad'"):
+    with pytest.raises((ValueError, TypeError), match=r"^client 'bad'"):
         quick().fit({"bad": ROWS[rows], "good": X})
 
 
@@ -71,7 +71,7 @@ def test_new_rows_are_checked_as_well(bad):
 
 
 def test_clients_with_other_columns_are_named():
-    with pytest.raises(ValueError, match="'b'.* 3 .* 4 "):
+    with pytest.raises(ValueError, match=r"'b'.* 3 .* 4 "):
         quick().fit({"a": X, "b": OTHER[:, :3]})
 
 
@@ -130,7 +130,7 @@ def test_numbers_whose_squares_do_not_fit_are_refused(exponent, dtype):
 
 def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
     assert np.bincount(quick().fit(np.repeat(X, 3, axis=0)).labels_).min() > 0
-    with pytest.warns(ConvergenceWarning, match="'all' .*2 of 3"):
+    with pytest.warns(ConvergenceWarning, match=r"'all' .*2 of 3"):
         quick().fit(np.repeat(X[:2], 10, axis=0))
 
 
@@ -141,7 +141,7 @@ def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
 def test_one_name_per_row(clients):
     if clients is None:
         clients = np.array("a")  # no dimension at all
-    with pytest.raises(ValueError, match="clients.* 30 rows"):
+    with pytest.raises(ValueError, match=r"clients.* 30 rows"):
         quick().fit(X, clients=clients)
 
 
@@ -150,7 +150,7 @@ def test_every_row_needs_a_name(missing):
     names = np.array(["a", "b"] * 15, dtype=object)
     names[4] = missing
     for clients in (names, list(names), pd.Series(names)):
-        with pytest.raises(ValueError, match="clients.* 1 row"):
+        with pytest.raises(ValueError, match=r"clients.* 1 row"):
             quick().fit(X, clients=clients)
 
 
@@ -175,7 +175,7 @@ def test_mappings_that_make_no_sense():
     model = quick().fit({"a": X, "b": OTHER})
     with pytest.raises(ValueError, match="empty"):
         model.predict({})
-    with pytest.raises(ValueError, match="'b' has 1 row.* 2 "):
+    with pytest.raises(ValueError, match=r"'b' has 1 row.* 2 "):
         model.score({"a": X, "b": OTHER[:1]})
 
 
@@ -184,7 +184,7 @@ def test_a_graph_in_parts_is_reported_with_what_it_means():
     islands = np.vstack(
         [100 * np.eye(4)[j % 4] * (1 + j // 4) + rng.normal(size=(n, 4)) for j, n in enumerate((30, 20, 15))]
     )
-    with pytest.warns(UserWarning, match="'sea' .*3 .* 30, 20, 15 rows") as caught:
+    with pytest.warns(UserWarning, match=r"'sea' .*3 .* 30, 20, 15 rows") as caught:
         model = quick(3).fit({"sea": islands, "land": X})
     assert len(caught) == 1
     assert sorted(np.bincount(model.labels_[:65])) == [15, 20, 30]
@@ -274,7 +274,7 @@ def test_more_clusters_than_features_and_one_cluster_are_fine():
 def test_one_feature_has_two_directions():
     """Normalised rows of one centred column are +1 or -1: a third cluster has nothing to hold, and that is said."""
     assert np.bincount(quick(2).fit(X[:, :1]).labels_).min() > 0
-    with pytest.warns(ConvergenceWarning, match="'all' .*2 of 3"):
+    with pytest.warns(ConvergenceWarning, match=r"'all' .*2 of 3"):
         quick(3).fit(X[:, :1])
 
 

@@ -140,7 +140,7 @@ def test_a_checkpoint_of_one_device_is_taken_up_on_another(make_federation, tmp_
 def test_sparse_rows_are_refused_in_one_sentence(make_federation):
     data = make_federation()
     data["b"] = sp.csr_array(data["b"])
-    with pytest.raises(ValueError, match="'b'.*device='torch'"):
+    with pytest.raises(ValueError, match=r"'b'.*device='torch'"):
         FMTC(3, device="torch").fit(data)
 
 

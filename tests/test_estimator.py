@@ -457,7 +457,7 @@ def test_unknown_clients_are_told_who_is_known(model):
 
 def test_a_model_of_many_must_be_told_whose_rows_these_are(model):
     for call in (model.predict, model.predict_proba, model.transform, model.score):
-        with pytest.raises(ValueError, match="clients=.*'north', 'south', 'west'"):
+        with pytest.raises(ValueError, match=r"clients=.*'north', 'south', 'west'"):
             call(DATA["north"])
     alone = short().fit(DATA["north"], clients="north")
     assert alone.client_ids_ == ["north"]
@@ -592,7 +592,7 @@ def test_client_weights_are_relative_and_decide_the_ridge():
     names = list(DATA)
     equal = short().fit(DATA)
     assert_same_bytes(short(client_weights=dict.fromkeys(names, 2)).fit(DATA), equal)
-    # In the first round the anchor is zero: (XᵀX + ridge I) W = XᵀF with ridge = 0.03/(m omega), and F does not know it.
+    # In the first round the anchor is zero: (XᵀX + ridge I) W = XᵀF ridge = 0.03/(m omega), and F does not know it.
     X = DATA["north"] - DATA["north"].mean(axis=0)
     squares = sum(np.square(Xt - Xt.mean(axis=0)).sum() for Xt in DATA.values())
     gram = X.T @ X * len(X_ALL) / squares / len(X)

@@ -62,8 +62,9 @@ def assert_scaled_beforehand(model, scalers, data, **params):
     assert abs(model.score(data) - short(**params).fit(data).score(data)) > 1e-3  # and scaling matters here
 
 
-@pytest.mark.parametrize("params", [{}, {"center_features": False}, {"coupling": "subspace", "labels_from": "embedding"}],
-                         ids=["defaults", "not centred", "embedding"])  # fmt: skip
+@pytest.mark.parametrize(
+    "params", [{}, {"center_features": False}, {"coupling": "subspace", "labels_from": "embedding"}], ids=str
+)
 def test_global_scaling_is_a_standard_scaler_on_the_union(params):
     scaler = StandardScaler().fit(UNION)
     model = short(scale="global", **params).fit(DATA)

@@ -363,9 +363,7 @@ def test_with_coupling_clients_are_not_alone(make_federation):
 @pytest.mark.parametrize(("align", "coupling"), [(True, "tensor"), (True, "subspace"), (False, "tensor")])
 def test_identical_clients_stay_identical(make_federation, align, coupling):
     X = make_federation(m=1, n=60, distance=4.0)["a"]
-    model = FMTC(
-        3, coupling=coupling, n_neighbors=15, max_iter=12, tol=0, random_state=0, solver=Solver(align=align)
-    )
+    model = FMTC(3, coupling=coupling, n_neighbors=15, max_iter=12, tol=0, random_state=0, solver=Solver(align=align))
     labels = model.fit_predict(dict.fromkeys("abcd", X))
     for cid in "bcd":
         assert_allclose(model.projections_[cid], model.projections_["a"], atol=1e-10)
