@@ -25,7 +25,7 @@ def test_cells_are_all_combinations():
     found = cells(["a", "b"], ["kmeans", "fmtc"], splits=range(2), seeds=range(3), trials=1)
     assert len(found) == len(set(found)) == 2 * 2 * 2 * 3 * 2
     assert found[0] == Cell("a", "kmeans", "default", 0, 0)
-    with pytest.raises(ValueError, match="12.* 13"):
+    with pytest.raises(ValueError, match=r"12.* 13"):
         cells(["a"], ["kmeans"], trials=13)
 
 

@@ -180,7 +180,7 @@ def read_compact(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise FileError(f"{path} has other columns than the rows of `fmtc bench paper`; make it anew")
+            raise FileError(f"{path} has other columns than rows of results; write it again from the stored cells")
         return [_opened(line) for line in reader]
 
 

@@ -576,13 +576,13 @@ def join(
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
     """
-    from ..runtime.flare.federation import Kit, Membership
-
     words = Words(quiet)
     if client_column is not None:
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     if hold and not sys.stdin.isatty():
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
+    from ..runtime.flare.federation import Kit, Membership
+
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)

@@ -73,9 +73,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
 def _read_report(folder: Path) -> dict[str, Any]:
     file = folder / "report.json"
     if not file.is_file():
-        raise FileError(
-            f"{folder} is not the folder of a run: it has no report.json. Give the --out folder of `fmtc fit`"
-        )
+        raise FileError(f"{folder} is not the folder of a run: it has no report.json. Give the folder that a run wrote")
     report = read_json(file)
     leads = isinstance(report, dict) and report.get("kind") == "fmtc consensus report"
     check_schema(file, report, "fmtc consensus report" if leads else "fmtc report", REPORT_FORMAT)
