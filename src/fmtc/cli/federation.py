@@ -667,9 +667,7 @@ def _in_words(event: Mapping[str, Any]) -> str:
     )
 
 
-def answer_held(
-    words: Words, kit: Path, event: Mapping[str, Any], ask: Callable[[str], bool] = partial(click.confirm, err=True)
-) -> bool:
+def answer_held(words: Words, kit: Path, event: Mapping[str, Any], ask: Callable[[str], bool] | None = None) -> bool:
     """Show an answer that waits for the person at a silo, ask whether it may leave, and pass on what the person says.
 
     Parameters
@@ -679,8 +677,8 @@ def answer_held(
         Folder of the silo's kit.
     event : mapping
         With the run, the phase and the fields of the answer: name, shape, bytes, what each is and what it can tell.
-    ask : callable
-        Asks the person: a question in, yes or no out.
+    ask : callable, optional
+        Asks the person: a question in, yes or no out. By default a question at the terminal.
 
     Returns
     -------
@@ -696,6 +694,7 @@ def answer_held(
         table.add_row(field["field"], shape, f"{field['bytes']:,}", *told)
     show(words.console, Text(f"the first answer of the phase {event['phase']} wants to leave:"))
     show(words.console, table)
+    ask = ask or partial(click.confirm, err=True)
     allowed = ask("Send it, and later answers of this phase in this run?")
     folder = kit / STATES / event["run"] / HELD
     (folder / f"{event['phase']}.{'yes' if allowed else 'no'}").touch()
