@@ -46,17 +46,8 @@ from ...tables.survey import ERROR, NOTE, Columns, compare, explain, from_verdic
 from ...tables.text import TextRecipe
 from ..driver import ClientError, Replies, Result, RoundRecord, one_thread, run
 from ..guard import RefusedError, check_downlink, check_uplink
+from .compat import DXO, Controller, DataKind, EventType, Executor, ReturnCode, Task, from_shareable
 from .serve import leave_with_parent
-
-try:
-    from nvflare.apis.controller_spec import Task
-    from nvflare.apis.dxo import DXO, DataKind, from_shareable
-    from nvflare.apis.event_type import EventType
-    from nvflare.apis.executor import Executor
-    from nvflare.apis.fl_constant import ReturnCode
-    from nvflare.apis.impl.controller import Controller
-except ImportError as error:
-    raise ImportError("a federation of processes needs nvflare: pip install 'fmtc[federation]'") from error
 
 Array = np.ndarray
 
