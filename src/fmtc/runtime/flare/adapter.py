@@ -211,7 +211,7 @@ class FlareTransport:
                     return
                 spec = self.controller.spec
                 answer = _answered(result, spec.run_id, asked, spec.method)
-                sizes = spec.method.known_sizes(spec.settings)
+                sizes = spec.method.known_sizes(cid, spec.settings)
                 spec.method.phase(asked.phase).check_answer(answer, asked.ask, sizes)
             except RefusedError as error:
                 self.replies.refused += 1
