@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc.kernels import arrays
 from fmtc.kernels import graph as graphs
 from fmtc.kernels.graph import (
     MIN_WEIGHT,
@@ -18,6 +17,7 @@ from fmtc.kernels.graph import (
     normalized_laplacian,
     resolve_neighbors,
 )
+from fmtc.linalg import arrays
 from fmtc.linalg.arrays import Striped, affine
 
 

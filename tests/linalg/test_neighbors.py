@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 
-from fmtc.kernels import neighbors
+from fmtc.linalg import neighbors
 from fmtc.linalg.neighbors import nearest
 
 

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc.kernels import arrays
+from fmtc.linalg import arrays
 from fmtc.linalg.arrays import (
     Steady,
     Striped,
