@@ -406,7 +406,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             if Xt.shape[0] < 2:
                 raise ValueError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
             model = self._models[cid]
-            affinity = knn_affinity(model.scaled(Xt), self.n_neighbors, self.bandwidth, one_sided=self.one_sided)
+            affinity = knn_affinity(model.scaled(Xt), self.n_neighbors, self.bandwidth, nonmutual_weight=self.one_sided)
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
 

@@ -35,28 +35,21 @@ from sklearn.exceptions import ConvergenceWarning
 from .kernels.alignment import generalized_procrustes, match_clusters, rotate, turn_towards
 from .kernels.centers import (
     cluster_sums,
-    common_start,
-    common_step,
-    distance,
-    distance_left_out,
-    norms,
+    leave_one_out_distance,
+    mean_distance,
+    row_norms,
+    shared_start,
+    shared_step,
     unit_centers,
 )
-from .kernels.consensus import (
-    COUPLINGS,
-    blocks,
-    prox_and_values,
-    singular_values,
-    sum_of_powers,
-    update_dual,
-    weight_of_threshold,
-)
-from .kernels.embedding import largest_eigenvalue, moved, spectral_start, update_embedding
+from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
+from .kernels.embedding import largest_eigenvalue, relative_move, spectral_start, update_embedding
 from .kernels.graph import Graph, association, build_graph, knn_affinity, normalized_laplacian
 from .kernels.objective import augmented_lagrangian, dot, global_objective, local_objective, local_terms, residuals
 from .kernels.projection import RidgeFactors, Rows, column_means, update_projection
 from .kernels.scaling import Moments, Scaling, document_counts, kept_columns, moments, pool, standardize, tfidf
-from .linalg.arrays import HOST, beside, contiguous, is_tensor, like, namespace, put, to_numpy
+from .linalg.arrays import HOST, asarray_like, contiguous, is_tensor, namespace, to_device, to_device_of, to_numpy
+from .linalg.stacks import Workspace, blocks
 
 Array = np.ndarray
 
@@ -320,7 +313,7 @@ def open_client(client_id: str, X: Any, hyper: Hyper, device: str = HOST) -> Cli
 
 def _rows(X: Any, scaling: Scaling | None, hyper: Hyper, device: str) -> Rows:
     """The rows to compute with; the only copy of X where it is scaled."""
-    S = put(X if scaling is None else scaling.apply(X), device)
+    S = to_device(X if scaling is None else scaling.apply(X), device)
     centre = (not sp.issparse(S) and hyper.scale != "tfidf") if hyper.center == "auto" else hyper.center
     return Rows(S, column_means(S) if centre else None)
 
@@ -343,7 +336,7 @@ def client_reply(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[
     if message.phase == "hello":
         client = _weigh(client, message.weights)
         n, d = client.rows.shape
-        return client, Uplink(n_samples=n, n_features=d, energy=client.rows.energy())
+        return client, Uplink(n_samples=n, n_features=d, energy=client.rows.sum_of_squares())
     if message.phase == "prepare":
         return _prepare(client, message, hyper), Uplink()
     if message.phase == "round":
@@ -428,7 +421,7 @@ def _weigh(client: ClientState, weights: Array | None) -> ClientState:
     d = client.rows.shape[1]
     if weights.shape != (d,) or not (np.isfinite(weights).all() and (weights > 0).all()):
         raise ValueError(f"the weights of the columns do not fit {d} columns")
-    return replace(client, rows=replace(client.rows, weights=like(weights, client.rows.X)), factors=None)
+    return replace(client, rows=replace(client.rows, weights=asarray_like(weights, client.rows.X)), factors=None)
 
 
 def _prepare(client: ClientState, message: Downlink, hyper: Hyper, *, quiet: bool = False) -> ClientState:
@@ -472,17 +465,17 @@ def client_step(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[C
     rows, graph, factors, F = client.rows, client.graph, client.factors, client.F
     assert graph is not None and factors is not None and F is not None and message.guide is not None
     client = replace(client, F=None)  # to be let go of as soon as there is another
-    guide, F = like(message.guide, F), graph.arranged(F)
+    guide, F = asarray_like(message.guide, F), graph.to_graph_order(F)
     alpha, eta, n_inner, still = hyper.alpha, client.eta, hyper.n_inner, hyper.still
     for _ in range(2 if hyper.accelerate and message.round_no > SECOND_PASS_AFTER else 1):
-        W = update_projection(factors, graph.as_they_came(F), guide)
-        target, before = graph.arranged(rows @ W), F
-        F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, still=still)
-        if still and moved(before, F) < still:
+        W = update_projection(factors, graph.to_client_order(F), guide)
+        target, before = graph.to_graph_order(rows @ W), F
+        F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, min_move=still)
+        if still and relative_move(before, F) < still:
             break
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
-    F, W = contiguous(graph.as_they_came(F)), contiguous(W)
+    F, W = contiguous(graph.to_client_order(F)), contiguous(W)
     client = replace(client, F=F, W=W, round_no=message.round_no)
     return client, Uplink(W=_to_send(to_numpy(W), hyper), cut=cut, misfit=misfit)
 
@@ -495,7 +488,7 @@ def _to_send(A: Array, hyper: Hyper) -> Array:
 def _turn(client: ClientState, rotation: Array | None) -> ClientState:
     if rotation is None or client.F is None or client.W is None:
         return client
-    rotation = like(rotation, client.F)
+    rotation = asarray_like(rotation, client.F)
     return replace(client, F=client.F @ rotation, W=client.W @ rotation)
 
 
@@ -510,7 +503,7 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     if client.scaling is not None:
         W, mean = client.scaling.fold(W, mean)
     stretch, keep = (None, None) if client.scaling is None else (client.scaling.stretch, client.scaling.keep)
-    E = F / norms(F) if hyper.labels_from == "embedding" else project(X, W, mean, keep)
+    E = F / row_norms(F) if hyper.labels_from == "embedding" else project(X, W, mean, keep)
     seed = int(stream(hyper.seed, client.client_id, "kmeans").integers(2**31))
     found = unit_centers(E, k, hyper.n_init, seed)
     centers = to_numpy(found)
@@ -527,7 +520,7 @@ def finish_client(client: ClientState, hyper: Hyper) -> tuple[ClientState, Uplin
     # largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes
     order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
     centers = centers[order]
-    labels = like(np.argsort(order), labels)[labels]
+    labels = asarray_like(np.argsort(order), labels)[labels]
     client = replace(client, E=E, gathered=(), model=replace(model, centers=centers), labels=labels)
     return client, Uplink(centers=centers)
 
@@ -548,7 +541,7 @@ def _gather(client: ClientState, message: Downlink, hyper: Hyper) -> tuple[Clien
             f"client {client.client_id!r} tells sums about common centres "
             + (f"{GATHERINGS} times and no more" if hyper.shares_centers else "to nobody in a run like this")
         )
-    return replace(client, gathered=gathered), Uplink(sums=to_numpy(cluster_sums(E, beside(centers, E))))
+    return replace(client, gathered=gathered), Uplink(sums=to_numpy(cluster_sums(E, to_device_of(centers, E))))
 
 
 def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState:
@@ -556,13 +549,13 @@ def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState
     E, labels = client.E, client.labels
     assert client.model is not None and E is not None and labels is not None and message.order is not None
     model = replace(client.model, centers=client.model.centers[message.order])
-    labels = like(np.argsort(message.order), labels)[labels]
+    labels = asarray_like(np.argsort(message.order), labels)[labels]
     common = message.centers
-    if common is not None and (hyper.centers == "common" or _prefers(E, labels, beside(common, E))):
+    if common is not None and (hyper.centers == "common" or _prefers(E, labels, to_device_of(common, E))):
         model = replace(model, centers=common.astype(model.W.dtype))
     if hyper.labels_from == "projection":  # the very code of predict, so that equal centres are told apart the same way
         labels = assign(_rows_as_they_came(client), model)
-    gap = E - beside(model.centers, E)[labels]
+    gap = E - to_device_of(model.centers, E)[labels]
     spread = dot(gap, gap) / len(E)
     return replace(client, E=None, gathered=(), model=replace(model, spread=spread), labels=to_numpy(labels))
 
@@ -570,7 +563,7 @@ def _number(client: ClientState, message: Downlink, hyper: Hyper) -> ClientState
 def _prefers(E: Array, labels: Array, common: Array) -> bool:
     """Whether common centres suit these rows: own ones must be clearly nearer, to rows they were not made of."""
     seen = (E != 0).any(axis=1)  # a row of zeros is as far from all centres
-    return distance_left_out(E[seen], labels[seen], len(common)) >= CLEARLY * distance(E[seen], common)
+    return leave_one_out_distance(E[seen], labels[seen], len(common)) >= CLEARLY * mean_distance(E[seen], common)
 
 
 def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
@@ -607,11 +600,11 @@ def _blockwise(X: Any, keep: Array | None, answer: Callable[[Any], Array]) -> Ar
 def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> Array:
     """Normalised rows of (X - mean) W: the space the centres live in; (n, d), (d, k) -> (n, k)."""
 
-    W, mean = beside(W, X), None if mean is None else beside(mean, X)
+    W, mean = to_device_of(W, X), None if mean is None else to_device_of(mean, X)
 
     def answer(block: Any) -> Array:
         Y = _finite(Rows(block, mean) @ W)
-        return Y / norms(Y)
+        return Y / row_norms(Y)
 
     return _blockwise(X, keep, answer)
 
@@ -622,8 +615,8 @@ def assign(X: Any, model: ClientModel) -> Array:
     Centres have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm:
     one product with the d x k matrix W Cᵀ decides.
     """
-    V = beside(model.W @ model.centers.T, X)
-    mean = None if model.mean is None else beside(model.mean, X)
+    V = to_device_of(model.W @ model.centers.T, X)
+    mean = None if model.mean is None else to_device_of(model.mean, X)
     return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
 
 
@@ -638,7 +631,7 @@ def memberships(X: Any, model: ClientModel) -> Array:
     def answer(block: Any) -> Array:
         rows = Rows(block, model.mean)
         score = (rows @ V).astype(np.float64)  # cosine to each centre, times the row's norm
-        gap = (score - score.max(axis=1, keepdims=True)) / norms(_finite(rows @ model.W))
+        gap = (score - score.max(axis=1, keepdims=True)) / row_norms(_finite(rows @ model.W))
         # of two centres as near as numbers can tell, the one that `assign` takes has more
         tie = 1 - 4 * float(np.finfo(V.dtype).eps)
         P = np.where(gap == 0, 1.0, np.minimum(np.exp(gap / variance), tie))
@@ -830,24 +823,17 @@ def downlinks(server: ServerState, hyper: Hyper) -> dict[str, Downlink]:
 
 
 def server_step(
-    server: ServerState, uplinks: MutableMapping[str, Uplink], hyper: Hyper, *, reuse: bool = False
+    server: ServerState, uplinks: MutableMapping[str, Uplink], hyper: Hyper, *, workspace: Workspace | None = None
 ) -> tuple[ServerState, RoundReport]:
     """Stack the W, align them, shrink towards a common structure (Eq. 18), dual step (Eq. 19).
 
-    A client that did not answer keeps its last slice, and its rotation if one is on the way. With `reuse` answers and
-    state are used up: answers are let go of once they are stacked, and the old stacks become those of the next state,
-    unless they are the one that all are at first.
+    A client that did not answer keeps its last slice, and its rotation if it has not confirmed it.
+
+    With a `workspace`, the step uses up what it is given: it empties `uplinks` once the answers are stacked, and writes
+    over those stacks of the old state that the workspace owns. Without, neither changes.
     """
-    slices = [
-        np.asarray(uplinks[cid].W) if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
-    ]
-    rounded = hyper.message_dtype is not None  # W came so, but sums keep all digits
-    dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
-    write_over = reuse and server.W is not server.Y and server.W.dtype == dtype and server.W.flags.writeable
-    W = server.W if write_over else np.empty(server.W.shape, dtype)
-    for b in blocks(W):
-        W[b] = np.moveaxis(np.array([s[b] for s in slices]), 0, 2)
-    del slices
+    memory = Workspace() if workspace is None else workspace
+    W = _stacked(server, uplinks, hyper, memory)
     losses = server.losses.copy()
     for t, cid in enumerate(server.client_ids):
         if cid in uplinks:
@@ -858,7 +844,7 @@ def server_step(
     among = slice(None) if len(present) == W.shape[2] else present
     answered = server.answered.copy()
     answered[present] = server.round_no + 1
-    if reuse:
+    if workspace is not None:
         uplinks.clear()
     R = _rotations(server, W, present, hyper)
     if R is not None:
@@ -869,35 +855,41 @@ def server_step(
     beta, rho = server.beta, server.rho
     if beta is None:
         beta = absolute_beta(relative_beta(server, hyper), W, rho, hyper)
-    p, coupling = hyper.schatten_p, hyper.coupling
+    p, coupling = hyper.schatten_p, COUPLINGS[hyper.coupling]
     accelerate = hyper.accelerate and bool(server.Z.any())
 
     def ahead(b: slice) -> Array:  # docs/paper.md#rounds
         return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
 
-    # by blocks of features, and no more stacks: first T, then the new dual
-    Y = server.Y if write_over else np.empty_like(W)
-    for b in blocks(W):
-        Y[b] = ahead(b) + server.Y[b] / rho
-    Z, s, weight = prox_and_values(Y, beta / rho, p, coupling)
-    Z = Z.copy() if Z is Y else np.ascontiguousarray(Z)
-    for b in blocks(W):
-        Y[b] = update_dual(0, Y[b], Z[b], rho)  # the old dual is in T
+    T = memory.compute(lambda b: ahead(b) + server.Y[b] / rho, over=server.Y, dtype=W.dtype)
+    consensus = coupling.prox(T, beta / rho, p).separate_from(T)  # Eq. 18
+    Z = consensus.Z
+    Y = memory.compute(lambda b: update_dual(0, T[b], Z[b], rho), over=T)  # Eq. 19; T, used up here, has the old dual
     primal, dual = residuals(W, Z, server.Z, Y, rho)
     report = RoundReport(
         objective=global_objective(losses, server.omega, W, beta=beta, p=p, coupling=coupling),
         lagrangian=augmented_lagrangian(
-            losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling, norm=sum_of_powers(s, weight, p)
+            losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling, value=consensus.value
         ),
         primal_residual=primal,
         dual_residual=dual,
-        rank=int((s > 1e-6 * max(float(s.max()), np.finfo(s.dtype).tiny)).sum(axis=-1).max()),
+        rank=consensus.rank,
     )
     server = replace(
         server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations, answered=answered,
         round_no=server.round_no + 1,
     )  # fmt: skip
     return server, report
+
+
+def _stacked(server: ServerState, uplinks: Mapping[str, Uplink], hyper: Hyper, memory: Workspace) -> Array:
+    """The projections of all clients, those of the last round for clients that did not answer; (d, k, m)."""
+    slices = [
+        np.asarray(uplinks[cid].W) if cid in uplinks else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
+    ]
+    rounded = hyper.message_dtype is not None  # W came so, but sums keep all digits
+    dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
+    return memory.compute(lambda b: np.moveaxis(np.array([s[b] for s in slices]), 0, 2), over=server.W, dtype=dtype)
 
 
 def relative_beta(server: ServerState, hyper: Hyper) -> float:
@@ -909,7 +901,7 @@ def relative_beta(server: ServerState, hyper: Hyper) -> float:
 
 def absolute_beta(relative: float, W: Array, rho: float, hyper: Hyper) -> float:
     """The same in the units of Eq. 18, for this first stack of projections."""
-    largest = float(singular_values(W, hyper.coupling)[0].max())
+    largest = COUPLINGS[hyper.coupling].critical_threshold(W)
     return rho * weight_of_threshold(relative * largest, hyper.schatten_p)
 
 
@@ -964,7 +956,7 @@ def _in_few_features(W: Array) -> Array:
 
 def first_centers(orders: Mapping[str, Array], uplinks: Mapping[str, Uplink]) -> Array:
     """Common centres to begin with: the mean of the centres that got the same number."""
-    return common_start([np.asarray(uplinks[cid].centers)[order] for cid, order in orders.items()])
+    return shared_start([np.asarray(uplinks[cid].centers)[order] for cid, order in orders.items()])
 
 
 def gatherings(centers: Array, client_ids: Iterable[str], turn: int) -> dict[str, Downlink]:
@@ -974,7 +966,7 @@ def gatherings(centers: Array, client_ids: Iterable[str], turn: int) -> dict[str
 
 def next_centers(centers: Array, uplinks: Mapping[str, Uplink]) -> Array:
     """Common centres after a step of k-means over the rows of all clients that answered."""
-    return common_step(centers, [np.asarray(uplinks[cid].sums) for cid in sorted(uplinks)])
+    return shared_step(centers, [np.asarray(uplinks[cid].sums) for cid in sorted(uplinks)])
 
 
 def numbers(orders: Mapping[str, Array], centers: Array | None) -> dict[str, Downlink]:

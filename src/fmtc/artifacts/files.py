@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
 
-from ..linalg.arrays import put, to_numpy
+from ..linalg.arrays import to_device, to_numpy
 from ..steps import ClientState
 
 Array = np.ndarray
@@ -317,7 +317,7 @@ def read_client(path: Path, client: ClientState) -> ClientState:
             f"the rows of client {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
             "be resumed on the same data. Start afresh, or bring the old file back."
         )
-    F, W = (put(arrays[name], client.device) if name in arrays else None for name in ("F", "W"))
+    F, W = (to_device(arrays[name], client.device) if name in arrays else None for name in ("F", "W"))
     return replace(client, F=F, W=W, round_no=about["round_no"])
 
 

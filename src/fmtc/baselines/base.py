@@ -22,7 +22,7 @@ from sklearn.utils import check_random_state
 from ..clients import ClientsMixin
 from ..kernels.embedding import nystroem, spectral_start
 from ..kernels.graph import cross_affinity, graph_of, knn_weights
-from ..runtime.driver import one_thread
+from ..linalg.threads import one_thread
 from ..runtime.local import LocalTransport
 from ..steps import stream
 

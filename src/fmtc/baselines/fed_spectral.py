@@ -14,7 +14,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_array, check_random_state
 
 from ..clients import is_mapping
-from ..runtime.driver import one_thread
+from ..linalg.threads import one_thread
 from ..runtime.local import LocalTransport
 from ..steps import stream
 from .base import (

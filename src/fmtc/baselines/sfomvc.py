@@ -15,9 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from ..kernels.alignment import match_clusters
-from ..kernels.consensus import tsvt, update_dual
+from ..kernels.couplings import tsvt, update_dual
 from ..kernels.embedding import nearest_orthonormal
-from ..runtime.driver import one_thread
+from ..linalg.threads import one_thread
 from ..runtime.local import LocalTransport
 from ..steps import stream
 from .base import (

@@ -15,8 +15,8 @@ from sklearn.neighbors import NearestNeighbors
 from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
 from ..kernels.scaling import moments
+from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
-from ..runtime.driver import one_thread
 from ..steps import ClientModel
 
 Array = np.ndarray

@@ -6,17 +6,17 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ..artifacts.files import FileError, check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
 from ..kernels.scaling import Scaling
+from ..linalg.stacks import Workspace
+from ..linalg.threads import one_thread
 from ..steps import (
     BETAS,
     FEW_ROWS,
@@ -160,19 +160,6 @@ class Result:
     trials: Trials | None = None  # of beta="auto"
 
 
-@cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def one_thread(user_api: str) -> AbstractContextManager[Any]:
-    """One thread for ``"blas"`` (in the process) or ``"openmp"`` (in this thread) while the block runs.
-
-    The matrices of a round are small: more threads cost more than they bring, and sums in another order change bits.
-    """
-    return _thread_pools().limit(limits=1, user_api=user_api)
-
-
 class ClientError(RuntimeError):
     """Too few clients are left to go on."""
 
@@ -249,6 +236,7 @@ def run(
         server = without_clients(server, set(ready.failures))
 
     stopped = _stop_reason(history, hyper)
+    workspace = Workspace(server.W, server.Y) if server.round_no else Workspace()  # at first all stacks are one
     while stopped is None:
         started = time.perf_counter()
         if server.weights is None and 0 < hyper.reweigh <= server.round_no:
@@ -257,7 +245,7 @@ def run(
         if server.round_no == 0:
             server = without_clients(server, set(replies.failures))
         with one_thread("blas"):
-            server, report = server_step(server, replies.uplinks, hyper, reuse=True)
+            server, report = server_step(server, replies.uplinks, hyper, workspace=workspace)
         record = RoundRecord(
             server.round_no,
             **asdict(report),

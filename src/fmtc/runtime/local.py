@@ -11,9 +11,11 @@ from typing import Any
 from joblib import effective_n_jobs
 
 from ..artifacts.files import file_names, nbytes, read_client, write_client
-from ..linalg.arrays import HOST, on_cores
+from ..linalg.arrays import HOST
+from ..linalg.sparse import on_cores
+from ..linalg.threads import one_thread
 from ..steps import client_reply, open_client
-from .driver import Replies, one_thread
+from .driver import Replies
 
 
 class LocalTransport:

@@ -39,12 +39,13 @@ from ...artifacts.files import (
     write_json,
     write_tensors,
 )
-from ...linalg.arrays import on_cores
+from ...linalg.sparse import on_cores
+from ...linalg.threads import one_thread
 from ...steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
 from ...tables.reading import DataError, Silo, read_silos
 from ...tables.survey import ERROR, NOTE, Columns, compare, explain, from_verdict, read_columns, survey, verdicts
 from ...tables.text import TextRecipe
-from ..driver import ClientError, Replies, Result, RoundRecord, one_thread, run
+from ..driver import ClientError, Replies, Result, RoundRecord, run
 from ..guard import RefusedError, check_downlink, check_uplink
 from .serve import leave_with_parent
 
