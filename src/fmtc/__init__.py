@@ -4,7 +4,7 @@ import logging
 
 from .artifacts.files import FileError
 from .estimator import FMTC, estimate_memory, load
-from .kernels.consensus import schatten_p, tsvt
+from .kernels.couplings import schatten_p, tsvt
 from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
 from .runtime.driver import ClientError, RoundRecord, run
 from .runtime.local import LocalTransport

@@ -26,11 +26,11 @@ from ..artifacts import runs
 from ..artifacts.files import FileError, new_folder, read_json, write_json
 from ..errors import ChangedError
 from ..estimator import FMTC, read_settings
-from ..privacy.ledger import LEDGER, read_lines, totals
+from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..runtime.conductor import RESULT, read_result
 from ..runtime.driver import ClientError, FederationError, Received, Result, RoundRecord
-from ..runtime.kitclient import HELD, STATES, ClientSource, KeptResult
+from ..runtime.kitclient import ClientSource, KeptResult
 from ..tables.reading import DataError, Silo, read_silos
 from ..tables.survey import Finding
 from ..tables.text import TextRecipe
@@ -201,7 +201,7 @@ def federate_local(
     TLS on the loopback interface, runs, and stops them all. The result is that of `fmtc fit`, to the last bit, in the
     same folder.
     """
-    from ..runtime.flare.federation import LocalFederation
+    from ..runtime.flare.local import LocalFederation
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -239,10 +239,11 @@ def federate_local(
         missing = outcome.result.missing
         for cid in missing:
             words.note(f"silo {cid!r} was lost and has no model")
-        silos = [silo for silo in silos if silo.name in outcome.clients]
+        silos = [silo for silo in silos if silo.name in outcome.kept]
         for silo in silos:
-            outcome.clients[silo.name].check(silo, str(places[silo.name]))
-        adopt(words, model, outcome.result, outcome.clients, silos, recipe)
+            outcome.kept[silo.name].check(silo, str(places[silo.name]))
+        adopt(words, model, outcome.result, outcome.kept, silos, recipe)
+        model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
@@ -308,7 +309,8 @@ def federation_init(plan: Path, out: Path, as_json: bool) -> None:
     The policy lets a silo run fmtc's own classes only, no code that travels with a job, and no shell. PLAN is a TOML
     file, see below.
     """
-    from ..runtime.flare.federation import provision, read_plan
+    from ..runtime.flare.kits import provision
+    from ..runtime.flare.plan import read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -335,7 +337,8 @@ def federation_renew(plan: Path, authority: Path, out: Path, as_json: bool) -> N
 
     Kits made before stay valid until their certificates expire. PLAN may name other silos than before.
     """
-    from ..runtime.flare.federation import provision, read_plan
+    from ..runtime.flare.kits import provision
+    from ..runtime.flare.plan import read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -417,7 +420,9 @@ def coordinate(
     """
     from ..artifacts.locks import held
     from ..runtime.conductor import finished
-    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
+    from ..runtime.flare.jobs import Order
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.supervise import Coordinator, DifferError, supervise
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -452,10 +457,10 @@ def coordinate(
             shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
             raise
         except (ClientError, FederationError) as error:
-            if finished(folder, order.run_id, order.settings) is None:
+            if finished(order.spec) is None:
                 raise
             words.note(f"the run is over, but a silo may not know it: {error}")
-        about = finished(folder, order.run_id, order.settings)
+        about = finished(order.spec)
         assert about is not None
         report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started)
         shutil.rmtree(folder, ignore_errors=True)
@@ -581,7 +586,8 @@ def join(
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     if hold and not sys.stdin.isatty():
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
-    from ..runtime.flare.federation import Kit, Membership
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.membership import Membership
 
     kit = Kit.read(kit_path, "silo")
     kit.check()
@@ -618,7 +624,7 @@ def join(
                 words.say(_in_words(event))
             elif kind == "held":
                 status.stop()
-                answer_held(words, kit.path, event)
+                answer_held(words, event, member.decide)
                 status.start()
             elif kind == "error":
                 words.note(f"we could not answer: {event['why']}")
@@ -667,23 +673,23 @@ def _in_words(event: Mapping[str, Any]) -> str:
     )
 
 
-def answer_held(words: Words, kit: Path, event: Mapping[str, Any], ask: Callable[[str], bool] | None = None) -> bool:
+def answer_held(
+    words: Words,
+    event: Mapping[str, Any],
+    decide: Callable[[str, str, bool], None],
+    ask: Callable[[str], bool] | None = None,
+) -> None:
     """Show an answer that waits for the person at a silo, ask whether it may leave, and pass on what the person says.
 
     Parameters
     ----------
     words : Words
-    kit : Path
-        Folder of the silo's kit.
     event : mapping
         With the run, the phase and the fields of the answer: name, shape, bytes, what each is and what it can tell.
+    decide : callable
+        Gets the run, the phase and whether the answer may leave: `Membership.decide`.
     ask : callable, optional
         Asks the person: a question in, yes or no out. By default a question at the terminal.
-
-    Returns
-    -------
-    bool
-        Whether the answer may leave.
     """
     table = new_table()
     for title in ("field", "shape", "bytes", "what it is", "what it can tell"):
@@ -696,11 +702,9 @@ def answer_held(words: Words, kit: Path, event: Mapping[str, Any], ask: Callable
     show(words.console, table)
     ask = ask or partial(click.confirm, err=True)
     allowed = ask("Send it, and later answers of this phase in this run?")
-    folder = kit / STATES / event["run"] / HELD
-    (folder / f"{event['phase']}.{'yes' if allowed else 'no'}").touch()
+    decide(event["run"], event["phase"], allowed)
     if not allowed:
         words.note(f"the answer to {event['phase']} stays here; the coordinator learns only that it was withheld")
-    return allowed
 
 
 def _look(words: Words, source: ClientSource, kit: Path) -> str:

@@ -16,8 +16,8 @@ from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
 from ..inference import ClientModel
 from ..kernels.scaling import moments
+from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
-from ..runtime.driver import one_thread
 
 Array = np.ndarray
 
