@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -700,11 +699,18 @@ def answer_held(
         table.add_row(field["field"], shape, f"{field['bytes']:,}", *told)
     show(words.console, Text(f"the first answer of the phase {event['phase']} wants to leave:"))
     show(words.console, table)
-    ask = ask or partial(click.confirm, err=True)
-    allowed = ask("Send it, and later answers of this phase in this run?")
+    allowed = (ask or _confirm)("Send it, and later answers of this phase in this run?")
     decide(event["run"], event["phase"], allowed)
     if not allowed:
         words.note(f"the answer to {event['phase']} stays here; the coordinator learns only that it was withheld")
+
+
+def _confirm(question: str) -> bool:
+    """Yes or no from the terminal; what was typed before the question does not count."""
+    import termios  # of POSIX, as federations are
+
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    return click.confirm(question, err=True)
 
 
 def _look(words: Words, source: ClientSource, kit: Path) -> str:
