@@ -22,6 +22,7 @@ class Gather(Phase):
 
     name = "gather"
     doing = "looking for shared centres"
+    pure = True
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:

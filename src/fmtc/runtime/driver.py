@@ -18,7 +18,7 @@ from threadpoolctl import ThreadpoolController
 from ..artifacts.files import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
-from ..protocol.method import Method
+from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)
 
@@ -359,8 +359,8 @@ class _Run:
     def _check_same_run(self, about: Mapping[str, Any]) -> None:
         """Refuse to continue with another method, other settings, clients or weights."""
         folder = self.folder
-        now = _flat(jsonable({"method": self.method.name, **asdict(self.settings)}))
-        then = _flat({"method": about["method"], **about["settings"]})
+        now = dotted(jsonable({"method": self.method.name, **asdict(self.settings)}))
+        then = dotted({"method": about["method"], **about["settings"]})
         changed = [
             f"{name}={then.get(name)!r} then, {now[name]!r} now"
             for name in now
@@ -390,14 +390,6 @@ def _quorum(min_clients: int | None, m: int) -> int:
     if not 1 <= min_clients <= m:
         raise ValueError(f"min_clients must lie between 1 and the {m} clients there are, got {min_clients}")
     return min_clients
-
-
-def _flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested names with dots between."""
-    found: dict[str, Any] = {}
-    for name, value in document.items():
-        found |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
-    return found
 
 
 def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
