@@ -25,7 +25,7 @@ def test_entries_that_cannot_be_squared_are_refused(rng, kind, dtype, factor):
 
 
 def test_words_are_counted_from_zero(rng):
-    with pytest.raises(ValueError, match="'x'.*below 0"):
+    with pytest.raises(ValueError, match=r"'x'.*below 0"):
         open_client("x", rng.normal(size=(20, 4)), Settings(2, scale="tfidf"))
 
 
@@ -70,7 +70,10 @@ def test_in_absolute_units_rows_are_left_alone(make_federation, play):
 
 
 def test_a_random_stream_belongs_to_one_client_and_one_purpose():
-    draws = {key: stream(*key).random(4) for key in [(0, "a", "start"), (0, "a", "bound"), (0, "b", "start"), (1, "a", "start")]}
+    draws = {
+        key: stream(*key).random(4)
+        for key in [(0, "a", "start"), (0, "a", "bound"), (0, "b", "start"), (1, "a", "start")]
+    }
     for key, drawn in draws.items():
         assert_array_equal(stream(*key).random(4), drawn)
     assert len({drawn.tobytes() for drawn in draws.values()}) == 4

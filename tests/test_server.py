@@ -25,8 +25,16 @@ def test_clients_with_other_features_are_refused():
         opened({"a": HERE, "b": replace(HERE, n_features=5)}, Settings())
 
 
-@pytest.mark.parametrize(("value", "kind", "n"), [(0.0, sp.csr_array, 15), (1.0, np.asarray, 15), (0.1, np.asarray, 1000),
-                                                  (0.3, sp.csr_array, 1000), (1e6 + 0.1, np.asarray, 15)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "kind", "n"),
+    [
+        (0.0, sp.csr_array, 15),
+        (1.0, np.asarray, 15),
+        (0.1, np.asarray, 1000),
+        (0.3, sp.csr_array, 1000),
+        (1e6 + 0.1, np.asarray, 15),
+    ],
+)
 def test_a_constant_client_is_refused(rng, play, value, kind, n):
     """Also where the mean of equal numbers is not quite that number."""
     data = {"a": kind(np.full((n, 3), value)), "b": kind(rng.normal(size=(20, 3)))}
@@ -65,13 +73,13 @@ def test_weights_are_normalised_and_decide_the_ridge(play, make_federation):
 
 @pytest.mark.parametrize("weights", [{"a": 1}, {"a": 1, "b": 1, "c": 1}, {"a": 1, "c": 1}, {}])
 def test_weights_name_each_client_once(weights):
-    with pytest.raises(ValueError, match="^client_weights"):
+    with pytest.raises(ValueError, match=r"^client_weights"):
         opened({"a": HERE, "b": HERE}, Settings(), weights)
 
 
 @pytest.mark.parametrize("bad", [0, -1, np.nan, np.inf, True, "1"])
 def test_weights_are_above_zero(bad):
-    with pytest.raises(ValueError, match="^client_weights"):
+    with pytest.raises(ValueError, match=r"^client_weights"):
         opened({"a": HERE, "b": HERE}, Settings(), {"a": 1.0, "b": bad})
 
 

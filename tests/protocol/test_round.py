@@ -25,7 +25,8 @@ def test_the_anchor_is_the_only_combination_a_client_needs(make_federation, play
 
 
 @pytest.mark.parametrize(
-    ("alpha", "n_inner", "accelerate"), [(0.1, 1, True), (0.1, 5, False), (1.0, 5, True), (30.0, 1, False), (30.0, 5, True)]
+    ("alpha", "n_inner", "accelerate"),
+    [(0.1, 1, True), (0.1, 5, False), (1.0, 5, True), (30.0, 1, False), (30.0, 5, True)],
 )
 def test_the_local_objective_falls_within_a_client_step(make_federation, play, alpha, n_inner, accelerate):
     """Its share of the Lagrangian, cut + alpha misfit + alpha ridge ||W - anchor||², after W and after F."""
@@ -54,9 +55,7 @@ def test_the_local_objective_falls_within_a_client_step(make_federation, play, a
 
 
 @pytest.mark.parametrize("accelerate", [True, False])
-def test_a_client_whose_graph_is_in_another_order_takes_the_same_steps(
-    make_federation, play, monkeypatch, accelerate
-):
+def test_a_client_whose_graph_is_in_another_order_takes_the_same_steps(make_federation, play, monkeypatch, accelerate):
     ends = []
     for order_from in (10**9, 1):
         monkeypatch.setattr(graph, "ORDER_FROM", order_from)

@@ -239,7 +239,8 @@ def _wrong_value(value: Any, entry: Entry) -> str | None:
         return None if isinstance(value, bool) else "is neither true nor false"
     if entry.kind == "count":
         return None if is_count(value) else "is not a whole number of at least 0"
-    real = isinstance(value, float | int | np.floating) and not isinstance(value, bool)
+    value = value.item() if isinstance(value, np.floating) else value
+    real = isinstance(value, float | int) and not isinstance(value, bool)
     return None if real and abs(value) <= sys.float_info.max else "is not a finite number"
 
 
