@@ -21,6 +21,8 @@ from ..errors import RefusedError
 
 Array = np.ndarray
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None
+REPEATS = 3  # answers to a phase that comes once: a server that was lost may ask again, with other clients
+RESTARTS = 8  # answers to a loop phase beyond its rounds: a run that has not completed one may be started again
 LARGEST_COUNT = 2**53  # no number of rows or rounds is larger, and all of them are exact in JSON
 
 DTYPES = {  # kinds of array that a field may hold, and what is accepted for each
@@ -130,7 +132,7 @@ class Phase:
 
     def limit(self, settings: Any) -> int:
         """How many different answers a client releases in one run, at most; the same question is not a new one."""
-        return 3
+        return settings.max_iter + RESTARTS if self.resumes and self.persists else REPEATS
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """What each client is asked."""

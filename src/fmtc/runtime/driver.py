@@ -344,9 +344,9 @@ class _Run:
         if about["schema"] < CHECKPOINT_FORMAT:
             raise FileError(f"{path} was written by an older version of fmtc, which alone can resume it; start again")
         try:
+            self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)
             self.server = unflatten(server, arrays, about["server"])
-            self._check_same_run(about)
             self.history = tuple(RoundRecord.from_dict(line) for line in about["history"])
             self.answered = {str(cid): int(number) for cid, number in about["answered"].items()}
             lines = [Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]]
@@ -371,7 +371,7 @@ class _Run:
                 f"the checkpoint in {folder} was made with other settings ({'; '.join(changed)}). "
                 "Resume with the same ones, or start again."
             )
-        ids, here = self.server.client_ids, self.transport.client_ids
+        ids, here = about["server"]["client_ids"], self.transport.client_ids
         if not set(ids) <= set(here) <= set(about["asked"]):
             raise FileError(f"the checkpoint in {folder} is of clients {list(ids)}, this run has {list(here)}")
         if about["weights"] != jsonable(self.weights):
