@@ -170,10 +170,16 @@ def doubled(lines):
 
 
 def added(lines):
-    """A line that fits the one before it: only the head tells that it was not written by the outbox."""
     line = json.loads(lines[-1])
-    line |= {"number": line["number"] + 1, "before": line["hash"]}
-    lines.append(json.dumps(line | {"hash": hash_of(line)}).encode())
+    lines.append(json.dumps(line | {"number": line["number"] + 1}).encode())
+
+
+def two_added(lines):
+    """Lines that fit the ones before them: only the head tells that the outbox did not write them."""
+    for _ in range(2):
+        line = json.loads(lines[-1])
+        line |= {"number": line["number"] + 1, "before": line["hash"]}
+        lines.append(json.dumps(line | {"hash": hash_of(line)}).encode())
 
 
 def all_removed(lines):
@@ -181,7 +187,7 @@ def all_removed(lines):
 
 
 CHANGES = [changed, changed_with_its_hash, deleted, first_deleted, swapped, last_removed, last_cut,
-           last_changed_with_its_hash, doubled, added, all_removed]  # fmt: skip
+           last_changed_with_its_hash, doubled, added, two_added, all_removed]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +22,9 @@ from ..errors import RefusedError
 
 Array = np.ndarray
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None
+REPEATS = 3  # answers to a phase that comes once: a server that was lost may ask again, with other clients
+RESTARTS = 8  # answers to a loop phase beyond its rounds: a run that has not completed one may be started again
+LARGEST_COUNT = 2**53  # no number of rows or rounds is larger, and all of them are exact in JSON
 
 DTYPES = {  # kinds of array that a field may hold, and what is accepted for each
     "float": ("float32", "float64"),
@@ -126,6 +131,7 @@ class Phase:
     subject: ClassVar[str] = "client"  # who replies: "client" (its rows), "table" (its file) or "run" (the process)
     resumes: ClassVar[bool] = False  # replies from the state after a numbered round, which the message names
     persists: ClassVar[bool] = False  # the client's state is saved before the answer leaves
+    pure: ClassVar[bool] = False  # a reply leaves the client's state as it is
     rebuilds: ClassVar[bool] = False  # asked again when a run resumes: it makes what a client does not save
     parallel: ClassVar[bool] = True  # clients of one process may reply at the same time
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
@@ -136,7 +142,7 @@ class Phase:
 
     def limit(self, settings: Any) -> int:
         """How many different answers a client releases in one run, at most; the same question is not a new one."""
-        return 3
+        return settings.max_iter + RESTARTS if self.resumes and self.persists else REPEATS
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """What each client is asked."""
@@ -181,6 +187,19 @@ class Message:
     def key(self) -> tuple[str, int, int]:
         """What makes this question another one than those before in a run."""
         return self.phase, self.round_no, self.turn
+
+    @cached_property
+    def asked(self) -> str:
+        """Digest of the question; arrays are read once, however often it is needed."""
+        return digest(self.ask)
+
+
+PLACE = {  # fields of a message besides the question: shape, what it is, what it can tell
+    "phase": ("a word", "which phase is due", "Nothing."),
+    "round_no": ("a number", "the round", "How far the run is."),
+    "last_round": ("a number", "the client's last round that the server has", "Which of its answers were lost."),
+    "turn": ("a number", "which of several questions of a phase this is", "Nothing."),
+}
 
 
 def required(state: Any, *names: str) -> tuple[Any, ...]:
@@ -231,10 +250,15 @@ def _wrong_value(value: Any, entry: Entry) -> str | None:
     if entry.kind == "flag":
         return None if isinstance(value, bool) else "is neither true nor false"
     if entry.kind == "count":
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0
-        return None if whole else f"is {value!r}, not a whole number of at least 0"
-    real = isinstance(value, float | int | np.floating) and not isinstance(value, bool)
-    return None if real and np.isfinite(value) else "is not a finite number"
+        return None if is_count(value) else "is not a whole number of at least 0"
+    value = value.item() if isinstance(value, np.floating) else value
+    real = isinstance(value, float | int) and not isinstance(value, bool)
+    return None if real and abs(value) <= sys.float_info.max else "is not a finite number"
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number of at least 0, and one that can be the number of something."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= int(value) < LARGEST_COUNT
 
 
 def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
@@ -258,9 +282,13 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
 
 
 def pack(message: Any) -> dict[str, Any]:
-    """Fields of a message that are filled, by name: arrays and single values, nothing nested."""
+    """Fields of a message that are filled, by name: arrays and single values of Python, nothing nested."""
     values = {f.name: getattr(message, f.name) for f in fields(message)}
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def unpack(kind: type, flat: Mapping[str, Any]) -> Any:
@@ -286,7 +314,7 @@ def nbytes(message: Any) -> int:
 
 
 def message_bytes(message: Message) -> int:
-    """Payload of a question with its place in the run: the name of the phase and two numbers."""
+    """Payload of a question with its place in the run: the name of the phase and two numbers of rounds."""
     return len(message.phase) + 16 + nbytes(message.ask)
 
 
@@ -383,6 +411,8 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
 def privacy_table(phases: tuple[Phase, ...], side: str = "Answer") -> str:
     """The table of docs/privacy.md: every field of the answers (or, with ``"Ask"``, of the questions)."""
     lines = ["| Phase | Field | Shape | What it is | What it can tell |", "|---|---|---|---|---|"]
+    if side == "Ask":
+        lines += [f"| any | `{name}` | {' | '.join(columns)} |" for name, columns in PLACE.items()]
     for phase in phases:
         for name, entry in entries(getattr(phase, side)).items():
             what = f"{entry.what} ({entry.when})" if entry.when else entry.what

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, input_rows
+from ..errors import RefusedError
 from ..inference import assign
 from ..kernels.centers import leave_one_out_distance, mean_distance
 from ..kernels.objective import dot
@@ -53,6 +54,8 @@ class Number(Phase):
         """Take the common numbers; of the centres, the shared ones unless the client's own are clearly nearer."""
         (own,) = required(client, "own")
         E, solver = own.E, settings.solver
+        if ask.centers is not None and not solver.shares_centers:
+            raise RefusedError("shared centres came in a run where every client keeps its own")
         model = replace(own.model, centers=own.model.centers[ask.order])
         labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
         shared = ask.centers
