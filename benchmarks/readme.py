@@ -103,8 +103,8 @@ def costs_part(found: dict[str, Any]) -> str:
         f"{setting['features']:,} features and {setting['clusters']} clusters each, {setting['rounds']} rounds. "
         "The payload is 2 d k numbers of 8 bytes per silo and round (`python benchmarks/federation.py`).\n\n"
         + "\n".join(lines)
-        + f"\n\nWith `--solver message_dtype=float32` {half['bytes_up']:.0%} of the bytes go up; on the digits of `fmtc demo` "
-        f"{half['labels_changed']:.1%} of the labels changed, and W by {half['largest_relative_change_of_W']:.0e} "
+        + f"\n\nWith `--solver message_dtype=float32` {half['bytes_up']:.0%} of the bytes go up; on the digits of "
+        f"`fmtc demo` {half['labels_changed']:.1%} of the labels changed, and W by {half['largest_relative_change_of_W']:.0e} "
         "of its size at most."
     )
 
