@@ -127,7 +127,7 @@ class Phase:
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
 
     def times(self, server: Any, settings: Any) -> int:
-        """How often the phase comes in a row; 0 omits it."""
+        """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
         return 1
 
     def limit(self, settings: Any) -> int:

@@ -222,13 +222,15 @@ class _Run:
 
     def _phase(self, phase: Phase, answered: Iterable[str] = ()) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one."""
-        for turn in range(phase.times(self.server, self.settings)):
+        turn = 0
+        while turn < phase.times(self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
             if not self.history and phase in self.method.opening:
                 self.server = self.method.without(self.server, set(replies.failures))
             if not (self.history and phase in self.method.opening):  # a resumed run has reduced these answers before
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
+            turn += 1
         return answered
 
     def _round(self) -> None:
