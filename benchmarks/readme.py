@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fmtc.bench import tables
-from fmtc.bench.evidence import RIVALS, Row, read_compact
+from fmtc.bench.evidence import COMPARED, Row, read_compact
 from fmtc.bench.methods import METHODS
 from fmtc.demo import draw_demo, run_demo
 
@@ -28,7 +28,7 @@ MAKERS = {
     "demo": "benchmarks/readme.py",
     "speed": "benchmarks/readme.py",
     "costs": "benchmarks/federation.py",
-    "rivals": "benchmarks/rivals.py",
+    "baselines": "benchmarks/baselines.py",
     "evidence": "fmtc bench paper",
     "run": "fmtc bench paper",
     "tables": "fmtc bench paper",
@@ -81,7 +81,7 @@ def speed_part() -> str:
         f"{large['far apart']['FMTC default / scikit-learn']:.2f} × the time. A million rows in ten silos take "
         f"{million['seconds'] / 60:.1f} minutes and {million['peak of the process, GB']:.1f} GB; ten million in a "
         f'hundred, on one H200 with `device="cuda"`, {ten["seconds"]:.0f} seconds (`python benchmarks/scale.py`). '
-        "All marks, met and missed: docs/performance.md."
+        "All targets, met and missed: docs/performance.md."
     )
 
 
@@ -103,13 +103,13 @@ def costs_part(found: dict[str, Any]) -> str:
         f"{setting['features']:,} features and {setting['clusters']} clusters each, {setting['rounds']} rounds. "
         "The payload is 2 d k numbers of 8 bytes per silo and round (`python benchmarks/federation.py`).\n\n"
         + "\n".join(lines)
-        + f"\n\nWith `--message-dtype float32` {half['bytes_up']:.0%} of the bytes go up; on the digits of `fmtc demo` "
+        + f"\n\nWith `--solver message_dtype=float32` {half['bytes_up']:.0%} of the bytes go up; on the digits of `fmtc demo` "
         f"{half['labels_changed']:.1%} of the labels changed, and W by {half['largest_relative_change_of_W']:.0e} "
         "of its size at most."
     )
 
 
-def rivals_part(rows: list[dict[str, Any]]) -> str:
+def baselines_part(rows: list[dict[str, Any]]) -> str:
     """What each rival's fit takes against its dominant operation."""
     lines = ["| | seconds | times | what |", "|---|---|---|---|"]
     lines += ["| {method} | {seconds:.2f} | {ratio:.2f} | {operation} |".format(**row) for row in rows]
@@ -122,7 +122,7 @@ def evidence_parts(rows: list[Row], about: dict[str, Any]) -> dict[str, str]:
     counts = f"{about['cells']:,} cells, {about['failed']} of them failed"
     both = ("in", "out")
     parts = {
-        "evidence": tables.table(rows, "acc", "default", both, methods=(*RIVALS, "sklearn-spectral"))
+        "evidence": tables.table(rows, "acc", "default", both, methods=(*COMPARED, "sklearn-spectral"))
         + f"\n\n{_ranks(tables.statistics(rows))}",
         "run": f"`{about['command']}`: {counts}, {hours:.1f} hours of one core in all ({machines}).",
         "statistics": tables.statistics_page(tables.statistics(rows)).partition("\n")[2].strip().replace("## ", "### "),
@@ -189,7 +189,7 @@ def main() -> None:
     text = with_evidence(replace_part(before, "speed", speed_part()))
     pages = {
         FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
-        BASELINES: replace_part(BASELINES.read_text(), "rivals", rivals_part(stored("rivals"))),
+        BASELINES: replace_part(BASELINES.read_text(), "baselines", baselines_part(stored("baselines"))),
         EVIDENCE: with_evidence(EVIDENCE.read_text()),
     }
     if args.check:

@@ -54,10 +54,16 @@ def hash_of(line: Mapping[str, Any]) -> str:
 
 
 class MemoryLedger:
-    """A ledger that lives as long as the process: of clients in one process."""
+    """A ledger that lives as long as the process: of clients in one process.
 
-    def __init__(self) -> None:
-        self._lines: list[dict[str, Any]] = []
+    Parameters
+    ----------
+    lines : iterable of dict, optional
+        Lines that were written before.
+    """
+
+    def __init__(self, lines: Iterable[dict[str, Any]] = ()) -> None:
+        self._lines: list[dict[str, Any]] = list(lines)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line."""

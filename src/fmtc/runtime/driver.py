@@ -99,13 +99,23 @@ class Received:
     bytes: int
 
 
+def add_received(received: dict[tuple[str, str], Received], phase: Phase, replies: Replies) -> None:
+    """Add the answers of one exchange to what was received before, by phase and field."""
+    for answer in replies.answers.values():
+        for name, value in pack(answer).items():
+            key = phase.name, name
+            before = received.get(key, Received(*key, (), 0, 0))
+            shape = value.shape if isinstance(value, np.ndarray) else ()
+            received[key] = Received(*key, shape, before.times + 1, before.bytes + value_bytes(value))
+
+
 @dataclass(frozen=True)
 class Result:
     """End of a run: the server's last state, the history and why it ended."""
 
     server: Any
     history: tuple[RoundRecord, ...]
-    converged: bool
+    converged: bool | None  # None: not known here
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
@@ -283,17 +293,8 @@ class _Run:
                 f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
                 f"({len(replies.answers)} of {len(messages)} clients answered, {self.quorum} needed)"
             ) from error
-        self._count(phase, replies)
+        add_received(self.received, phase, replies)
         return replies
-
-    def _count(self, phase: Phase, replies: Replies) -> None:
-        """Add up what came in."""
-        for answer in replies.answers.values():
-            for name, value in pack(answer).items():
-                key = phase.name, name
-                before = self.received.get(key, Received(*key, (), 0, 0))
-                shape = value.shape if isinstance(value, np.ndarray) else ()
-                self.received[key] = Received(*key, shape, before.times + 1, before.bytes + value_bytes(value))
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
