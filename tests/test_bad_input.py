@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from sklearn.exceptions import ConvergenceWarning
 
 from fmtc import FMTC
+from fmtc.errors import DataError, InputError, NotFiniteError
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 OTHER = np.random.default_rng(1).normal(size=(25, 4))
@@ -60,7 +61,7 @@ ROWS = {
 @pytest.mark.parametrize("in_mapping", [False, True])
 def test_rows_that_are_no_numbers(rows, in_mapping):
     bad, message = ROWS[rows]
-    with pytest.raises((ValueError, TypeError), match=message) as caught:
+    with pytest.raises((DataError, TypeError), match=message) as caught:
         quick().fit({"bad": bad, "good": X} if in_mapping else bad)
     if in_mapping:
         assert str(caught.value).startswith("client 'bad': ")
@@ -71,21 +72,21 @@ def test_rows_that_are_no_numbers(rows, in_mapping):
 def test_new_rows_are_checked_as_well(call, bad):
     model = quick().fit({"a": X, "b": OTHER})
     for question in ({"X": bad, "clients": "a"}, {"X": {"b": OTHER, "a": bad}}):
-        with pytest.raises(ValueError, match=r"NaN|infinity|expecting 4 features|2D array|convert string|dtype"):
+        with pytest.raises(DataError, match=r"NaN|infinity|expecting 4 features|2D array|convert string|dtype"):
             getattr(model, call)(**question)
 
 
 def test_clients_with_other_columns_are_named():
-    with pytest.raises(ValueError, match="client 'b': X has 3 features, but FMTC is expecting 4 features"):
+    with pytest.raises(DataError, match=r"client 'b': .*3 features.* 4 features"):
         quick().fit({"a": X, "b": OTHER[:, :3]})
 
 
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (1, 3), (2, 2), (3, 3), (3, 4), (2, 8)])
 def test_too_few_rows_name_the_client(n, k):
-    words = rf"client 'small' has {n} sample{'s' * (n > 1)} .*n_clusters={k} needs at least {max(2, k + 1)} rows"
+    words = rf"'small' .*n_samples={n}.*n_clusters={k} .*{max(2, k + 1)} rows"
     for question in ({"X": {"big": X, "small": X[:n]}},
                      {"X": np.vstack([X, X[:n]]), "clients": ["big"] * 30 + ["small"] * n}):  # fmt: skip
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(DataError, match=words):
             quick(k).fit(**question)
 
 
@@ -101,14 +102,14 @@ def test_constant_columns(value, dtype):
     some[:, 1] = value
     assert np.bincount(quick().fit(some).labels_).min() > 0
     flat = np.full((2000, 4), value, dtype=dtype) * np.array([1, 2, 3, 7], dtype=dtype)
-    with pytest.raises(ValueError, match="every feature is constant in client 'flat': there is nothing to cluster"):
+    with pytest.raises(DataError, match=r"constant .*'flat'"):
         quick().fit({"lively": X.astype(dtype), "flat": flat})
-    with pytest.raises(ValueError, match="every feature is constant in client 'all'"):
+    with pytest.raises(DataError, match=r"constant .*'all'"):
         quick().fit(flat)
 
 
 def test_rows_of_zeros_are_refused_where_sparse_and_fine_among_others():
-    with pytest.raises(ValueError, match="every feature is constant in client 'void'"):
+    with pytest.raises(DataError, match=r"constant .*'void'"):
         quick().fit({"a": sp.csr_array(X), "void": sp.csr_array((30, 4))})
     positive = np.random.default_rng(42).uniform(size=(60, 3))
     holes = np.where(positive > 0.6, positive, 0)
@@ -128,7 +129,7 @@ def test_units_do_not_matter(exponent, dtype):
 
 @pytest.mark.parametrize(("exponent", "dtype"), [(200, float), (-200, float), (30, np.float32), (-30, np.float32)])
 def test_numbers_whose_squares_do_not_fit_are_refused(exponent, dtype):
-    with pytest.raises(ValueError, match=r"client 'far'.*(too large|too small|constant)"):
+    with pytest.raises(DataError, match=r"'far'"):
         quick().fit({"near": X.astype(dtype), "far": (X * 10.0**exponent).astype(dtype)})
 
 
@@ -145,7 +146,7 @@ def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
 def test_one_name_per_row(clients):
     if clients is None:
         clients = np.array("a")  # no dimension at all
-    with pytest.raises(ValueError, match="clients must hold one name per row: X has 30 rows, clients has shape"):
+    with pytest.raises(DataError, match=r"clients .*30 rows.* \("):
         quick().fit(X, clients=clients)
 
 
@@ -154,32 +155,32 @@ def test_every_row_needs_a_name(missing):
     names = np.array(["a", "b"] * 15, dtype=object)
     names[4] = missing
     for clients in (names, list(names), pd.Series(names)):
-        with pytest.raises(ValueError, match=r"clients has 1 rows? without a name"):
+        with pytest.raises(DataError, match=r"clients .*1 row"):
             quick().fit(X, clients=clients)
 
 
 @pytest.mark.parametrize("missing", [None, np.nan, "", pd.NA])
 def test_every_client_needs_a_name(missing):
-    with pytest.raises(ValueError, match="without a name"):
+    with pytest.raises(DataError, match="name"):
         quick().fit({missing: X, "b": OTHER})
 
 
 def test_the_only_client_needs_a_name_as_well():
-    with pytest.raises(ValueError, match="without a name"):
+    with pytest.raises(DataError, match="name"):
         quick().fit(X, clients="")
 
 
 def test_mappings_that_make_no_sense():
-    with pytest.raises(ValueError, match="two clients are called '1'; names must differ when written out"):
+    with pytest.raises(DataError, match="'1'"):
         quick().fit({1: X, "1": OTHER})
-    with pytest.raises(ValueError, match="empty mapping; give at least one client"):
+    with pytest.raises(DataError, match="empty mapping"):
         quick().fit({})
-    with pytest.raises(TypeError, match="a mapping of clients already; leave clients= out"):
+    with pytest.raises(TypeError, match="clients="):
         quick().fit({"a": X}, clients=["a"] * 30)
     model = quick().fit({"a": X, "b": OTHER})
-    with pytest.raises(ValueError, match="empty mapping"):
+    with pytest.raises(DataError, match="empty mapping"):
         model.predict({})
-    with pytest.raises(ValueError, match=r"client 'b' has 1 row; score needs at least 2"):
+    with pytest.raises(DataError, match=r"'b' has 1 row.* 2 "):
         model.score({"a": X, "b": OTHER[:1]})
 
 
@@ -252,7 +253,7 @@ def test_weights_are_by_name(weights):
 
 @pytest.mark.parametrize("weight", ["2", None, [1.0], 0, -1, np.inf, True])
 def test_weights_are_numbers(weight):
-    with pytest.raises(ValueError, match="client_weights must be finite numbers above 0, got"):
+    with pytest.raises(InputError, match="client_weights"):
         quick(client_weights={"a": weight, "b": 1.0}).fit({"a": X, "b": OTHER})
 
 
@@ -274,7 +275,7 @@ def test_one_feature_has_two_directions():
 def test_new_rows_too_large_to_project_are_refused():
     X = np.random.default_rng(0).normal(size=(30, 3))
     model = quick(2).fit(X)
-    with pytest.raises(ValueError, match="values too large for their number format"):
+    with pytest.raises(NotFiniteError):
         model.predict(np.full((1, 3), 1.7e308) * np.sign(model.projections_["all"][:, 0]))
 
 

@@ -1,6 +1,7 @@
 """`fmtc bench`: one tidy table, and nothing run twice."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -70,18 +71,19 @@ def test_only_some_cells(out):
 
 def test_what_cannot_be_run_is_refused_before_anything_is(out, tmp_path):
     for name, code, words in (
-        ("nope", 2, "there is no data set 'nope'; there is 'webkb4', "),
-        ("digit", 2, "there is no data set 'digit'; did you mean 'digits'?"),
-        ("synthetic-ring", 2, "there is no data set 'synthetic-ring'; did you mean 'synthetic-rings'"),
-        ("digits?n_client=4", 2, "digits has no option n_client; it has n_clients"),
-        ("synthetic-rings?sise=4", 2, "'rings' has no option sise"),
-        ("digits?rows=0", 2, "rows must be a whole number of 1 or more, got 0"),
-        ("yale", 3, "yale is not on this machine: looked in"),
+        ("nope", 2, "'nope'.* 'webkb4', "),
+        ("digit", 2, "'digit'.* 'digits'"),
+        ("synthetic-ring", 2, "'synthetic-ring'.* 'synthetic-rings'"),
+        ("digits?n_client=4", 2, "digits .*n_client;.* n_clients"),
+        ("synthetic-rings?sise=4", 2, "'rings' .*sise"),
+        ("synthetic-rings?spacing=0", 2, "spacing .*0$"),
+        ("digits?rows=0", 2, "rows .*0$"),
+        ("yale", 3, "yale .*/"),
     ):
         asked = ("--dataset", name, "--method", "kmeans", "--splits", 1, "--out", out)
         done = bench("run", "--dataset", "synthetic-offset", *asked, FMTC_DATA=str(tmp_path))
         assert done.exit_code == code, done.output
-        assert words in " ".join(done.stderr.split())
+        assert re.search(words, " ".join(done.stderr.split()))
         assert not out.exists()
     refused = bench("run", "--dataset", "digits", "--method", "kmean", "--out", out)
     assert refused.exit_code == 2

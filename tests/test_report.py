@@ -18,15 +18,16 @@ from scipy.stats import ortho_group
 import fmtc
 from fmtc import FMTC, Hyper, LocalTransport
 from fmtc.artifacts import runs
-from fmtc.artifacts.files import FileError, write_json
+from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
+from fmtc.errors import FileError
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual
 from fmtc.report.summary import SENT, _balance, letters, match_concepts, signatures, verdict
 from fmtc.runtime.driver import run
 from fmtc.runtime.flare.adapter import write_result
 from fmtc.steps import Uplink
-from fmtc.tables.reading import read_silos
+from fmtc.tables import read_silos
 
 HOSTILE = "<script>alert(1)</script>"
 COLUMNS = ["height", HOSTILE, "age", '"><img src=x onerror=alert(1)>']

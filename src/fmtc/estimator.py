@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -14,13 +14,15 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .clients import ClientsMixin, is_mapping
+from .errors import DataError, FileError, NotFiniteError
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device, to_numpy
 from .linalg.neighbors import EXACT_UP_TO
 from .runtime.driver import Callback, RoundRecord, Trials, run
 from .runtime.local import LocalTransport
-from .steps import DEFAULT_BETA, ClientModel, Hyper, NotFiniteError, assign, memberships, project, relative_beta
+from .steps import DEFAULT_BETA, ClientModel, Hyper, assign, memberships, project, relative_beta
 
 Array = np.ndarray
 
@@ -317,7 +319,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.beta_: float | None = relative_beta(result.server, hyper)
         self.trials_: Trials | None = result.trials
         self.n_iter_ = result.server.round_no
-        self.converged_ = result.converged
+        self.converged_: bool | None = result.converged
         self.stopped_because_ = result.stopped_because
         return self
 
@@ -404,7 +406,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         shares = []
         for cid, (Xt, _) in self._parts(X, clients, reset=False).items():
             if Xt.shape[0] < 2:
-                raise ValueError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
+                raise DataError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
             model = self._models[cid]
             affinity = knn_affinity(model.scaled(Xt), self.n_neighbors, self.bandwidth, one_sided=self.one_sided)
             shares.append(association(affinity, assign(Xt, model), self._k))
@@ -450,10 +452,20 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> bool((same.predict(X) == model.labels_).all())
         True
         """
-        from .artifacts.models import save_model
-
         check_is_fitted(self)
-        return save_model(self, Path(path), overwrite=overwrite)
+        saved = SavedModel(
+            params=self.get_params(),
+            clients=self._models,
+            n_features=self.n_features_in_,
+            feature_names=getattr(self, "feature_names_in_", None),
+            text=getattr(self, "text_recipe_", None),
+            beta=self.beta_,
+            n_iter=self.n_iter_,
+            converged=self.converged_,
+            stopped_because=self.stopped_because_,
+            history=[asdict(record) for record in self.history_],
+        )
+        return write_model(Path(path), saved, overwrite=overwrite)
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.
@@ -474,7 +486,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         -------
         Path
         """
-        from .artifacts.models import export_onnx
+        from .artifacts.onnx import export_onnx
 
         check_is_fitted(self)
         return export_onnx(self._model_of(client), Path(path), dtype)
@@ -562,6 +574,59 @@ def estimate_memory(
     return int(n_clients * kept + working)
 
 
+def load(path: str | Path) -> FMTC:
+    """Read a model that `FMTC.save` wrote. It predicts as it did, and contains no training row or label.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the model.
+
+    Returns
+    -------
+    FMTC
+        Fitted, without `labels_`, `embedding_` and `consensus_`.
+
+    Raises
+    ------
+    FileError
+        If a file is missing, damaged, truncated, not from fmtc, or in a newer format.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
+    ...     model = fmtc.load(path)
+    >>> model.predict(X).shape
+    (60,)
+    """
+    saved = read_model(path)
+    model = read_settings(Path(path) / MODEL_FILE, saved.params)
+    model._models = dict(saved.clients)
+    model.client_ids_ = list(saved.clients)
+    model.n_features_in_ = saved.n_features
+    if saved.feature_names is not None:
+        model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+    if saved.text is not None:
+        model.text_recipe_ = saved.text
+    model.beta_, model.trials_ = saved.beta, None
+    model.n_iter_, model.converged_, model.stopped_because_ = saved.n_iter, saved.converged, saved.stopped_because
+    model.history_ = [RoundRecord.from_dict(line) for line in saved.history]
+    return model
+
+
+def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
+    """An estimator with the parameters that a file holds, or a `FileError` if `fit` would reject them."""
+    try:
+        model = FMTC(**settings)
+        model._hyper()
+    except (TypeError, ValueError) as error:
+        raise FileError(f"{file} is damaged: {error}") from None
+    return model
+
+
 def _print_round(record: RoundRecord) -> None:
     print(
         f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, "
@@ -570,4 +635,4 @@ def _print_round(record: RoundRecord) -> None:
     )
 
 
-__all__ = ["FMTC", "estimate_memory"]
+__all__ = ["FMTC", "estimate_memory", "load"]

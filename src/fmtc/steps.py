@@ -32,6 +32,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
+from .errors import DataError, InputError, NotFiniteError
 from .kernels.alignment import generalized_procrustes, match_clusters, rotate, turn_towards
 from .kernels.centers import (
     cluster_sums,
@@ -296,7 +297,7 @@ def open_client(client_id: str, X: Any, hyper: Hyper, device: str = HOST) -> Cli
     n, _ = X.shape
     needed = max(2, hyper.n_clusters + 1)
     if n < needed:
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
             f"n_clusters={hyper.n_clusters} needs at least {needed} rows in every client. "
             "Ask for fewer clusters or leave this client out."
@@ -304,14 +305,14 @@ def open_client(client_id: str, X: Any, hyper: Hyper, device: str = HOST) -> Cli
     entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
     peak = float(max(entries.max(initial=0), -entries.min(initial=0)))
     if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
             f"in {X.dtype}. Rescale the features of all clients."
         )
     if hyper.scale == "tfidf" and entries.min(initial=0) < 0:
-        raise ValueError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
+        raise DataError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
     if device != HOST and sp.issparse(X):
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has sparse rows, which device={device!r} does not take; leave device out for them"
         )
     scaling = standardize(moments(X)) if hyper.scale == "client" else None
@@ -380,7 +381,7 @@ def _open_trial(client: ClientState, fold: int, hyper: Hyper) -> Trial:
     back = drawn[fold::5]
     seen = np.setdiff1d(drawn, back)
     if len(seen) <= hyper.n_clusters or len(back) < 2:
-        raise ValueError(
+        raise DataError(
             f"client {client.client_id!r} has {n} rows, too few to hold a fifth back and to find {hyper.n_clusters} "
             'clusters in the rest; beta="auto" needs more. Give a number for beta, or leave this client out.'
         )
@@ -584,10 +585,6 @@ def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:
 BLOCK = 32_768  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
 
 
-class NotFiniteError(ValueError):
-    """Rows with NaN, infinity, or values too large for their number format."""
-
-
 def _finite(Y: Array) -> Array:
     """The same projections, or an error: NaN and infinity in a row show in every column of its projection."""
     if not np.isfinite(float(Y.sum())) and not namespace(Y).isfinite(Y).all():  # the sum alone may just be too large
@@ -704,7 +701,7 @@ def _shared_width(features: Mapping[str, int]) -> int:
     """The number of features that all clients have."""
     if len(set(features.values())) > 1:
         listed = ", ".join(f"{cid!r} has {d}" for cid, d in features.items())
-        raise ValueError(
+        raise DataError(
             f"clients disagree on the number of features: {listed}. FMTC needs one shared feature space: "
             "bring every client to the same columns before fitting."
         )
@@ -725,7 +722,7 @@ def open_server(
     energy = {cid: hellos[cid].energy or 0.0 for cid in ids}
     flat = [cid for cid in ids if energy[cid] == 0]
     if flat:
-        raise ValueError(
+        raise DataError(
             f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
             "Leave that client out, or check how its rows were read."
         )
@@ -747,13 +744,13 @@ def _client_weights(ids: tuple[str, ...], weights: Mapping[str, float] | None) -
         return np.full(len(ids), 1 / len(ids))
     unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))
     if unknown or missing:
-        raise ValueError(
+        raise InputError(
             f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
         )
     given: list[Any] = list(weights.values())
     for weight in given:
         if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < float("inf"):
-            raise ValueError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
+            raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
     return omega / omega.sum()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from fmtc.runtime.driver import ClientError
+from fmtc.errors import ClientError
 
 from .conftest import HYPER, Trouble, Troubles, assert_same, expected, family, slay, two_silos
 

@@ -31,13 +31,13 @@ from fmtc import Hyper
 from fmtc.artifacts import files as wire
 from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
+from fmtc.errors import KitError, RefusedError
 from fmtc.runtime.flare import federation
 from fmtc.runtime.flare.adapter import FmtcExecutor, Site
 from fmtc.runtime.flare.federation import (
     ADMIN,
     Coordinator,
     Kit,
-    KitError,
     LocalFederation,
     Order,
     Plan,
@@ -48,7 +48,6 @@ from fmtc.runtime.flare.federation import (
     read_plan,
     write_job,
 )
-from fmtc.runtime.guard import RefusedError
 
 from .conftest import FAULTS, none_left
 from .papers import change, copied, listening, sign

@@ -4,7 +4,8 @@ import pytest
 
 pytest.importorskip("nvflare")
 
-from fmtc.runtime.flare.federation import Coordinator, ServerLostError
+from fmtc.errors import ServerLostError
+from fmtc.runtime.flare.federation import Coordinator
 
 
 class Session:

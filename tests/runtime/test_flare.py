@@ -18,9 +18,9 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 
 from fmtc import Hyper, LocalTransport, run
-from fmtc.artifacts.files import FileError, read_json
+from fmtc.artifacts.files import read_json
+from fmtc.errors import FileError, RefusedError
 from fmtc.runtime.flare import adapter as flare
-from fmtc.runtime.guard import RefusedError
 from fmtc.steps import Downlink, Uplink
 
 HYPER = Hyper(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)

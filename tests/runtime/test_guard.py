@@ -7,7 +7,8 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from fmtc.runtime.guard import DOWNLINKS, UPLINKS, RefusedError, check_downlink, check_uplink
+from fmtc.errors import RefusedError
+from fmtc.runtime.guard import DOWNLINKS, UPLINKS, check_downlink, check_uplink
 from fmtc.steps import PHASES, Downlink, Uplink
 
 D, K = 5, 3

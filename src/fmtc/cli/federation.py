@@ -21,30 +21,27 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from ..artifacts import runs
-from ..artifacts.files import FileError, new_folder, read_json, write_json
-from ..estimator import FMTC
-from ..runtime.driver import ClientError, FederationError, RoundRecord
-from ..tables.reading import DataError, Silo, read_silos
-from ..tables.survey import Finding
-from ..tables.text import TextRecipe
-from .preflight import show_findings
-from .program import (
-    Option,
-    build_model,
+from ..artifacts.files import new_folder, read_json, write_json
+from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
+from .options import (
     data_options,
     free_path,
-    main_group,
-    model_options,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
     text_option,
 )
+from .preflight import show_findings
+from .program import Option, main_group
+from .settings import build_model, model_options
 from .words import Words, new_table, note_constants, plural, print_json, show_run, size_of
 
 if TYPE_CHECKING:
+    from ..estimator import FMTC
+    from ..runtime.driver import RoundRecord
     from ..runtime.flare.adapter import Site, SiteResult
+    from ..tables import Silo, TextRecipe
 
 SHOWN_ROUNDS = 8
 
@@ -117,8 +114,12 @@ class View:
         elif kind in notes:
             self.words.note(notes[kind])
         elif kind == "surveyed" and event["findings"]:
+            from ..tables import Finding
+
             show_findings(self.words, event["silos"], [Finding(**finding) for finding in event["findings"]])
         elif kind == "round":
+            from ..runtime.driver import RoundRecord
+
             record = RoundRecord.from_dict(event["record"])
             self.records.append(record)
             self.seconds.append(record.seconds)
@@ -199,6 +200,7 @@ def federate_local(
     """
     from ..runtime.flare.adapter import Site
     from ..runtime.flare.federation import LocalFederation
+    from ..tables import TextRecipe, read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -267,6 +269,8 @@ def fitted(
     recipe: TextRecipe | None,
 ) -> None:
     """Make an estimator of what the silos came to, as if it had been fitted here."""
+    from ..runtime.driver import RoundRecord
+
     model._models = {cid: result.model for cid, result in results.items()}
     model.client_ids_ = sorted(results)
     model.labels_ = np.concatenate([results[silo.name].labels for silo in silos])
@@ -421,7 +425,7 @@ def coordinate(
     """
     from ..artifacts.locks import held
     from ..runtime.flare.adapter import RESULT, finished
-    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
+    from ..runtime.flare.federation import Coordinator, Kit, Order, supervise
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -577,7 +581,7 @@ def join(
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
     """
-    from ..runtime.flare.adapter import ChangedError, Site
+    from ..runtime.flare.adapter import Site
     from ..runtime.flare.federation import Kit, Membership
 
     words = Words(quiet)
@@ -676,6 +680,8 @@ def _write_silo(
     words: Words, site: Site, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
+    from ..estimator import FMTC
+
     result: SiteResult = event["result"]
     silo = replace(site.rows(kit), name=site.client_id)
     result.check(silo, site.data)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -18,26 +18,22 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
-from ..estimator import FMTC
-from ..report import needs_jinja, study, summarise, write_page
-from ..report.page import PAGE
-from ..report.rows import POINTS
-from ..tables.reading import DataError, read_silos
-from ..tables.text import TextRecipe
-from .program import (
-    Option,
-    build_model,
+from ..errors import DataError
+from .options import (
     data_options,
     free_path,
-    main_group,
-    model_options,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
     text_option,
 )
+from .program import Option, main_group
+from .settings import build_model, model_options
 from .words import Rounds, Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -96,6 +92,11 @@ def fit(
     named after its file. With --text-column, rows are texts, and their words are weighed by --scale tfidf unless told
     otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json; with --report also report.html.
     """
+    from ..report import needs_jinja, study, summarise, write_page
+    from ..report.page import PAGE
+    from ..report.rows import POINTS
+    from ..tables import TextRecipe, read_silos
+
     started = time.perf_counter()
     words = Words(quiet)
     if with_page:
@@ -196,12 +197,15 @@ def predict(
     free. --label-column only says that a column is no feature. A model of texts knows the name of their column;
     --text-column gives another.
     """
+    from ..estimator import load
+    from ..tables import read_silos
+
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
     words = Words()
     if out is not None:
         out = free_path(out, force)
-    model, _ = runs.load_run(run)
+    model = load(runs.model_folder(run))
     name = None if client_column is not None else _one_client(model, client)
     known = getattr(model, "feature_names_in_", None)
     recipe = getattr(model, "text_recipe_", None)
@@ -266,7 +270,10 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
     (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
     of the feature as --scale left it.
     """
-    model, folder = runs.load_run(run)
+    from ..estimator import load
+
+    folder = runs.model_folder(run)
+    model = load(folder)
     recipe = getattr(model, "text_recipe_", None)
     history = model.history_  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
@@ -367,9 +374,11 @@ def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool
 
     RUN is the --out folder of `fmtc fit`, or a model folder.
     """
+    from ..estimator import load
+
     words = Words()
     onnx = free_path(onnx, force)
-    model, _ = runs.load_run(run)
+    model = load(runs.model_folder(run))
     client = _one_client(model, client)
     onnx.parent.mkdir(parents=True, exist_ok=True)
     model.export_onnx(client, onnx, dtype=np.float64 if float64 else np.float32)

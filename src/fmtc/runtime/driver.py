@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from ..artifacts.files import FileError, check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, new_folder, pack, read_tensors, write_tensors
+from ..errors import ClientError, FileError
 from ..kernels.scaling import Scaling
 from ..steps import (
     BETAS,
@@ -171,14 +172,6 @@ def one_thread(user_api: str) -> AbstractContextManager[Any]:
     The matrices of a round are small: more threads cost more than they bring, and sums in another order change bits.
     """
     return _thread_pools().limit(limits=1, user_api=user_api)
-
-
-class ClientError(RuntimeError):
-    """Too few clients are left to go on."""
-
-
-class FederationError(RuntimeError):
-    """Processes of a federation that do not start or do not answer; the message says where to look."""
 
 
 Callback = Callable[[RoundRecord], None]

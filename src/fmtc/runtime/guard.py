@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RefusedError
 from ..steps import Downlink, Uplink
 
 Array = np.ndarray
@@ -41,10 +42,6 @@ DOWNLINKS = {
     "end": ("converged",),
 }
 TRIED = ("hello", "prepare", "round", "finish", "gather", "number", "score")  # phases of a trial
-
-
-class RefusedError(ValueError):
-    """A message that does not belong here; it was thrown away."""
 
 
 def check_downlink(message: Downlink, d: int, k: int) -> None:
@@ -127,7 +124,7 @@ def check_uplink(uplink: Uplink, asked: Downlink, k: int) -> None:
 
 def _check_survey(uplink: Uplink) -> None:
     """Refuse what no columns can be like: all arrays are of one length, and counts add up."""
-    from ..tables.survey import KINDS, LIMIT
+    from ..tables.columns import KINDS, LIMIT
 
     columns = uplink.columns
     if not (isinstance(columns, np.ndarray) and columns.ndim == 1 and columns.size):
@@ -159,7 +156,8 @@ def _check_survey(uplink: Uplink) -> None:
 
 
 def _check_findings(findings: Array, d: int) -> None:
-    from ..tables.survey import CODES, WIDTH
+    from ..tables.findings import CODES
+    from ..tables.survey import WIDTH
 
     rows = len(findings) if isinstance(findings, np.ndarray) and findings.ndim == 2 else 0
     _check_array("findings", findings, (rows, WIDTH))

@@ -25,7 +25,6 @@ import numpy as np
 from joblib import effective_n_jobs
 
 from ...artifacts.files import (
-    FileError,
     check_schema,
     fingerprint,
     jsonable,
@@ -39,13 +38,23 @@ from ...artifacts.files import (
     write_json,
     write_tensors,
 )
+from ...errors import (
+    AbortedError,
+    ChangedError,
+    ClientError,
+    FileError,
+    LimitError,
+    OwnError,
+    RefusedError,
+    SiteError,
+)
 from ...linalg.arrays import on_cores
 from ...steps import ClientModel, ClientState, Downlink, Hyper, Uplink, client_reply, open_client
-from ...tables.reading import DataError, Silo, read_silos
-from ...tables.survey import ERROR, NOTE, Columns, compare, explain, from_verdict, read_columns, survey, verdicts
-from ...tables.text import TextRecipe
-from ..driver import ClientError, Replies, Result, RoundRecord, one_thread, run
-from ..guard import RefusedError, check_downlink, check_uplink
+from ...tables import Columns, Silo, TextRecipe, compare, explain, read_columns, read_silos
+from ...tables.findings import ERROR, NOTE
+from ...tables.survey import from_verdict, survey, verdicts
+from ..driver import Replies, Result, RoundRecord, one_thread, run
+from ..guard import check_downlink, check_uplink
 from .serve import leave_with_parent
 
 try:
@@ -77,26 +86,6 @@ RUNS = "runs.jsonl"  # in a silo's kit: the runs it has taken part in
 TROUBLE = "trouble.jsonl"  # in a silo's kit: what kept it from answering, in the sentences that do not leave it
 DAY = 24 * 3600.0
 RESULT_FORMAT = 1
-
-
-class AbortedError(RuntimeError):
-    """The job was told to end."""
-
-
-class SiteError(RuntimeError):
-    """A silo that is not there or does not answer."""
-
-
-class LimitError(ValueError):
-    """A run that a silo's own person does not want to take part in."""
-
-
-class ChangedError(DataError):
-    """Rows, or identifiers, that are not those of before: labels would land on the wrong ones."""
-
-
-class OwnError(SiteError):
-    """A silo whose own code failed: asking again will not help."""
 
 
 def _settle() -> None:

@@ -28,7 +28,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...artifacts.files import FileError, read_json
+from ...artifacts.files import read_json
+from ...errors import FileError
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -85,7 +86,7 @@ def examine(
     data : path, optional
         The file of rows that a silo is going to join with.
     columns : mapping, optional
-        How it is going to be read: keyword arguments of `fmtc.tables.reading.read_silos`.
+        How it is going to be read: keyword arguments of `fmtc.tables.read_silos`.
     out : path
         The folder that is going to be written.
     extras : mapping of extra to package, optional
@@ -162,7 +163,8 @@ def disk(name: str, folder: Path) -> Check:
 
 def data_file(path: Path, kit: Kit | None, columns: Mapping[str, Any]) -> Check:
     """Whether a run can use the rows, as `fmtc join` reads them; `fmtc preflight` says what suits the federation."""
-    from ...tables.reading import DataError, constant_columns, read_silos
+    from ...errors import DataError
+    from ...tables import constant_columns, read_silos
 
     if columns.get("text_column") is not None and kit is not None:
         columns = {**columns, "salt": kit.salt}
@@ -215,7 +217,8 @@ def open_kit(path: Path) -> tuple[Check, Kit | None]:
     """Whether a folder is a whole kit: its files, and a certificate that belongs to key, authority and name."""
     ask = "ask the person who made the kits for a new one"
     try:
-        from .federation import Kit, KitError
+        from ...errors import KitError
+        from .federation import Kit
     except ImportError as error:
         return Check("kit", False, f"cannot be looked at: {error}", "install it, then come back"), None
     try:

@@ -32,8 +32,9 @@ from typing import Any, Self
 
 from ...artifacts.files import check_form, check_schema, jsonable, new_folder, read_json, write_json
 from ...artifacts.locks import held
+from ...errors import ClientError, DifferError, FederationError, KitError, ServerLostError
 from ...steps import Hyper
-from ..driver import ClientError, FederationError, RoundRecord
+from ..driver import RoundRecord
 from . import serve
 from .adapter import (
     ASKED,
@@ -78,10 +79,6 @@ EXECUTOR = "fmtc.runtime.flare.adapter.FmtcExecutor"
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 OTHER_FOLDERS = ("coordinator", "authority")  # what `provision` makes beside the silos' kits
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
-
-
-class KitError(ValueError):
-    """A plan or kit that cannot be used; the message says what is wrong with it."""
 
 
 # ------------------------------------------------------------------------------------------------------------ plans
@@ -626,10 +623,6 @@ def _check_port(port: int, patience: float = 3.0) -> None:
         time.sleep(0.2)
 
 
-class ServerLostError(FederationError):
-    """FLARE's server does not answer."""
-
-
 @contextmanager
 def quiet() -> Iterator[None]:
     """FLARE's session prints, logs and uses what is deprecated; nobody asked for it."""
@@ -782,10 +775,6 @@ def supervise(
 
 
 _ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "failed")
-
-
-class DifferError(ValueError):
-    """Silos whose columns do not go together; the events say how."""
 
 
 class _Follower:

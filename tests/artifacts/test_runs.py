@@ -1,8 +1,6 @@
 """The folder a run leaves behind, as any caller writes it."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import polars as pl
@@ -13,7 +11,7 @@ import fmtc
 from fmtc import FMTC
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
-from fmtc.tables.reading import read_silos
+from fmtc.tables import read_silos
 
 FEATURES = ["height", "weight", "age"]
 
@@ -59,7 +57,7 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
     assert (mine["seconds"], mine["notes"], mine["files"]) == (1.5, ["a note"], ["north.csv", "south.csv"])
     for run in ("mine", "fit"):
         assert runs.is_run(tmp_path / run)
-        assert runs.load_run(tmp_path / run)[0].feature_names_in_.tolist() == FEATURES
+        assert fmtc.load(runs.model_folder(tmp_path / run)).feature_names_in_.tolist() == FEATURES
 
 
 def test_one_silo_without_history(files, tmp_path):
@@ -72,8 +70,9 @@ def test_one_silo_without_history(files, tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert [line["silo"] for line in report["silos"]] == list(report["projection"]) == ["north"]
     assert report["mean"]["acc"] == report["silos"][0]["acc"]
-    saved, folder = runs.load_run(tmp_path / "run")
+    folder = runs.model_folder(tmp_path / "run")
     assert folder == tmp_path / "run" / "model"
+    saved = fmtc.load(folder)
     assert (saved.client_ids_, saved.history_) == (["north"], [])
 
 
@@ -83,20 +82,6 @@ def test_a_run_is_told_from_other_folders(files, tmp_path):
     model.save(tmp_path / "model")
     assert not runs.is_run(tmp_path)  # a model, but no report
     assert not runs.is_run(tmp_path / "model")
-    assert runs.load_run(tmp_path)[1] == runs.load_run(tmp_path / "model")[1] == tmp_path / "model"
-    with pytest.raises(fmtc.FileError, match="holds no model"):
-        runs.load_run(tmp_path / "absent")
-
-
-IMPORT = """
-import sys
-import sklearn.cluster, sklearn.metrics, polars, fmtc
-before = set(sys.modules)
-import fmtc.artifacts.runs
-print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
-"""
-
-
-def test_runs_need_neither_command_line_nor_engine():
-    added = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True).stdout.split()
-    assert {"click", "rich", "nvflare", "onnx", "matplotlib"}.isdisjoint(added)
+    assert runs.model_folder(tmp_path) == runs.model_folder(tmp_path / "model") == tmp_path / "model"
+    with pytest.raises(fmtc.FileError, match="absent"):
+        runs.model_folder(tmp_path / "absent")

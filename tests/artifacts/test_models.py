@@ -113,7 +113,7 @@ def test_parameters_of_numpy_survive_and_generators_are_forgotten(params, tmp_pa
 def test_an_existing_folder_is_refused_unless_told(model, folder):
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
     other = fitted(random_state=5, beta=0.5)
-    with pytest.raises(FileExistsError, match="model exists; choose another name or allow overwriting"):
+    with pytest.raises(FileExistsError, match="model "):
         other.save(folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     other.save(str(folder), overwrite=True)
@@ -188,44 +188,44 @@ def point_to(target):
 
 
 DAMAGE = {
-    "no folder": (shutil.rmtree, "is not a folder; a saved model is a folder with model.json in it"),
-    "no json": (lambda folder: (folder / "model.json").unlink(), "model.json is missing"),
-    "empty json": (cut("model.json", 0), "model.json is damaged"),
-    "cut json": (cut("model.json", -5), "model.json is damaged"),
-    "not text": (lambda folder: (folder / "model.json").write_bytes(b"\xff\xfe\x00"), "model.json is damaged"),
-    "a list": (lambda folder: (folder / "model.json").write_text("[1]"), "it holds no fmtc model"),
-    "other kind": (edit(kind="recipe"), "holds 'recipe', not 'fmtc model'"),
-    "newer": (edit(schema=2), "was written in format 2; this fmtc reads up to format 1. Upgrade fmtc to read it."),
-    "no schema": (edit(schema=...), "was written in format None"),
-    "no params": (edit(params=...), "model.json is damaged"),
-    "strange param": (edit(params={"n_clusters": 4, "magic": 1}), "model.json is damaged"),
-    "params a list": (edit(params=[1]), "model.json is damaged"),
-    "no clients": (edit(clients={}), "model.json is damaged"),
-    "clients a list": (edit(clients=["berlin"]), "model.json is damaged"),
-    "client without a file": (edit(clients={"berlin": {}}), "model.json is damaged"),
-    "features in words": (edit(n_features_in="many"), "model.json is damaged"),
-    "fewer features": (edit(n_features_in=D - 1), "other shapes than 11 features and 4 clusters"),
-    "more clusters": (edit(params={"n_clusters": 5}), "other shapes than 12 features and 5 clusters"),
-    "no names": (edit(feature_names_in=...), "model.json is damaged"),
-    "too few names": (edit(feature_names_in=["one"]), "model.json is damaged"),
-    "strange history": (edit(history=[{"round_no": 1}]), "model.json is damaged"),
-    "client file missing": (lambda folder: client_file(folder).unlink(), "berlin.safetensors is missing"),
-    "client file empty": (cut("berlin.safetensors", 0), "berlin.safetensors is damaged or cut short"),
-    "client file cut": (cut("berlin.safetensors", -1), "berlin.safetensors is damaged or cut short"),
-    "a flipped bit": (flip, "berlin.safetensors is damaged|checksum differs"),
-    "swapped files": (swap, "is not the file of client .* its checksum differs"),
-    "exchanged file": (other_client, "is not the file of client 'berlin' .* its checksum differs"),
-    "path upwards": (point_to("../outside.safetensors"), "outside.safetensors is missing"),
-    "absolute path": (point_to("{parent}/outside.safetensors"), "outside.safetensors is missing"),
-    "path to the parent": (point_to(".."), "damaged|folder|missing"),
+    "no folder": (shutil.rmtree, r"model .*model\.json"),
+    "no json": (lambda folder: (folder / "model.json").unlink(), r"model\.json"),
+    "empty json": (cut("model.json", 0), r"model\.json"),
+    "cut json": (cut("model.json", -5), r"model\.json"),
+    "not text": (lambda folder: (folder / "model.json").write_bytes(b"\xff\xfe\x00"), r"model\.json"),
+    "a list": (lambda folder: (folder / "model.json").write_text("[1]"), r"model\.json .*fmtc model"),
+    "other kind": (edit(kind="recipe"), r"model\.json .*'recipe'.*'fmtc model'"),
+    "newer": (edit(schema=2), r"model\.json .*2.* 1\b"),
+    "no schema": (edit(schema=...), r"model\.json .*None"),
+    "no params": (edit(params=...), r"model\.json .*params"),
+    "strange param": (edit(params={"n_clusters": 4, "magic": 1}), r"model\.json .*magic"),
+    "params a list": (edit(params=[1]), r"model\.json .*params"),
+    "no clients": (edit(clients={}), r"model\.json"),
+    "clients a list": (edit(clients=["berlin"]), r"model\.json .*clients"),
+    "client without a file": (edit(clients={"berlin": {}}), r"model\.json .*clients\.berlin\.file"),
+    "features in words": (edit(n_features_in="many"), r"model\.json .*n_features_in .*'many'"),
+    "fewer features": (edit(n_features_in=D - 1), r"\.safetensors .*11 features .*4 clusters"),
+    "more clusters": (edit(params={"n_clusters": 5}), r"\.safetensors .*12 features .*5 clusters"),
+    "no names": (edit(feature_names_in=...), r"model\.json .*feature_names_in"),
+    "too few names": (edit(feature_names_in=["one"]), r"model\.json .*\b1 .*12 features"),
+    "strange history": (edit(history=[{"round_no": 1}]), r"model\.json .*history\[0\]"),
+    "client file missing": (lambda folder: client_file(folder).unlink(), r"berlin\.safetensors"),
+    "client file empty": (cut("berlin.safetensors", 0), r"berlin\.safetensors"),
+    "client file cut": (cut("berlin.safetensors", -1), r"berlin\.safetensors"),
+    "a flipped bit": (flip, r"berlin\.safetensors"),
+    "swapped files": (swap, r"\.safetensors .*client .*checksum"),
+    "exchanged file": (other_client, r"berlin\.safetensors .*'berlin' .*checksum"),
+    "path upwards": (point_to("../outside.safetensors"), r"model/outside\.safetensors"),
+    "absolute path": (point_to("{parent}/outside.safetensors"), r"model/outside\.safetensors"),
+    "path to the parent": (point_to(".."), r"model"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_models_are_refused_with_a_sentence(damage, folder):
-    do, sentence = DAMAGE[damage]
+def test_damaged_models_are_refused(damage, folder):
+    do, mentioned = DAMAGE[damage]
     do(folder)
-    with pytest.raises(FileError, match=sentence) as caught:
+    with pytest.raises(FileError, match=mentioned) as caught:
         fmtc.load(folder)
     assert "\n" not in str(caught.value)
 
@@ -234,7 +234,7 @@ def test_json_cut_anywhere_is_refused(folder):
     whole = (folder / "model.json").read_bytes()
     for size in range(0, len(whole) - 2, 97):
         (folder / "model.json").write_bytes(whole[:size])
-        with pytest.raises(FileError, match="damaged"):
+        with pytest.raises(FileError, match=r"model\.json"):
             fmtc.load(folder)
 
 
@@ -286,9 +286,9 @@ def test_onnx_uses_plain_operators_only(model, tmp_path):
 
 
 def test_onnx_that_cannot_be_written(model, tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="dtype must be float32 or float64, got int64"):
+    with pytest.raises(ValueError, match=r"float32 or float64.*int64"):
         model.export_onnx("berlin", tmp_path / "m.onnx", dtype=int)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r"needs the onnx package: pip install 'fmtc\[onnx\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'fmtc\[onnx\]'"):
         model.export_onnx("berlin", tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
