@@ -64,6 +64,7 @@ docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/h
 bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; many hours)
 	$(BIN)/fmtc bench paper --out results --splits 5
 	$(BIN)/python benchmarks/choices.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/rounds.py

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from fmtc import baselines
 from fmtc.baselines import bregman
 from fmtc.kernels.graph import knn_affinity, normalized_laplacian, resolve_neighbors
-from readme import BASELINES, RESULTS, replace_part, baselines_part
+from readme import BASELINES, RESULTS, baselines_part, replace_part
 from speed import best_of, silos
 
 K, ROWS = 10, 2_000

@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from fmtc.steps import OVER_RELAXED, Hyper, ServerState, Uplink, server_step
 
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.threads import one_thread
-from fmtc.steps import OVER_RELAXED, Hyper, ServerState, Uplink, server_step
 
 RESULTS = Path(__file__).parent / "results" / "server.json"
 D, K, CLIENTS, FEWER = 2_000, 10, 1_000, 100

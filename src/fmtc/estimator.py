@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from .artifacts.files import FileError
 from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .clients import ClientsMixin, is_mapping
-from .inference import ClientModel, NotFiniteError, assign, memberships, project
+from .errors import DataError, FileError, NotFiniteError
+from .inference import ClientModel, assign, memberships, project
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
@@ -386,7 +386,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         shares = []
         for cid, (Xt, _) in self._parts(X, clients, reset=False).items():
             if Xt.shape[0] < 2:
-                raise ValueError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
+                raise DataError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
             model = self._models[cid]
             solver = Solver() if self.solver is None else self.solver
             affinity = knn_affinity(

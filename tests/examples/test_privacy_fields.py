@@ -5,7 +5,6 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-
 from fmtc.steps import Downlink, Uplink
 
 PAGE = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text(encoding="utf-8")

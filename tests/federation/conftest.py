@@ -16,7 +16,6 @@ from numpy.testing import assert_array_equal
 
 from fmtc import Hyper, LocalTransport, run
 from fmtc.runtime.driver import Replies
-from fmtc.runtime.flare.adapter import Site
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.processes import free_port
 
@@ -145,7 +144,7 @@ def federation(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     for cid, X in data.items():
         np.save(folder / f"{cid}.npy", X)
-    with LocalFederation([Site(cid, str(folder / f"{cid}.npy")) for cid in data], lost_after=8.0) as fed:
+    with LocalFederation([ClientSource(cid, str(folder / f"{cid}.npy")) for cid in data], lost_after=8.0) as fed:
         yield fed
         place = fed.folder
     assert none_left(place)

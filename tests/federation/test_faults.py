@@ -44,7 +44,6 @@ from fmtc.artifacts.files import read_json
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.driver import ClientError, FederationError
 from fmtc.runtime.flare import adapter, membership, supervise
-from fmtc.runtime.flare.adapter import Site
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
 
@@ -58,7 +57,7 @@ def simulation(data, tmp_path, monkeypatch):
     """A federation of silos a, b and c."""
     for cid, X in data.items():
         np.save(tmp_path / f"{cid}.npy", X)
-    with Simulation([Site(cid, str(tmp_path / f"{cid}.npy")) for cid in data], tmp_path) as fed:
+    with Simulation([ClientSource(cid, str(tmp_path / f"{cid}.npy")) for cid in data], tmp_path) as fed:
         monkeypatch.setattr(adapter, "time", fed.world)
         yield fed
 
@@ -306,7 +305,7 @@ def joined(study, monkeypatch):
 
     def join(name, **options):
         kit = Kit.read(study.folder / "kits" / name, "silo")
-        Site(name, str(study.folder / f"{name}.csv"), id_column="patient", **options).write(kit.path)
+        ClientSource(name, str(study.folder / f"{name}.csv"), id_column="patient", **options).write(kit.path)
         return world.add(kit)
 
     join.world = world

@@ -31,15 +31,15 @@ from fmtc import Hyper
 from fmtc.artifacts import files as wire
 from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
+from fmtc.errors import KitError, RefusedError
 from fmtc.runtime.flare import kits as kits_module
-from fmtc.runtime.flare.adapter import FmtcExecutor, Site
+from fmtc.runtime.flare.adapter import FmtcExecutor
 from fmtc.runtime.flare.jobs import Order, write_job
 from fmtc.runtime.flare.kits import ADMIN, Kit, provision
 from fmtc.runtime.flare.local import LocalFederation
-from fmtc.runtime.flare.plan import KitError, Plan, is_loopback, read_plan
+from fmtc.runtime.flare.plan import Plan, is_loopback, read_plan
 from fmtc.runtime.flare.processes import Process, free_port
 from fmtc.runtime.flare.supervise import Coordinator
-from fmtc.runtime.guard import RefusedError
 
 from .conftest import FAULTS, none_left
 from .papers import change, copied, listening, sign
@@ -434,7 +434,7 @@ def study(tmp_path_factory):
     sign(kits / "authority", west.startup / "client.crt", begins=-9, ends=-2)
     for name in ("client.crt", "client.key"):
         shutil.copy(folder / "strangers/south/startup" / name, south.startup)
-    Site("north", str(folder / "rows.csv"), (), "id").write(north.path)
+    ClientSource("north", str(folder / "rows.csv"), (), "id").write(north.path)
     with contextlib.ExitStack() as stack:
         coordinator = stack.enter_context(Coordinator(first))
         with pytest.MonkeyPatch.context() as patch:  # its software is not what it should be, either
@@ -651,7 +651,7 @@ def observed(tmp_path_factory):
     """Two silos and a coordinator, watched from their first process to their last."""
     folder = tmp_path_factory.mktemp("watched")
     rows = [write_rows(folder / f"{name}.csv") for name in ("north", "south")]
-    sites = [Site(name, str(folder / f"{name}.csv"), (), "id") for name in ("north", "south")]
+    sites = [ClientSource(name, str(folder / f"{name}.csv"), (), "id") for name in ("north", "south")]
     record, connections = folder / "record.jsonl", []
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(listening(connections.append))

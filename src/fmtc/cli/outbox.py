@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from ..artifacts.files import FileError
 from ..artifacts.runs import OUTBOX, what_left
-from ..privacy.ledger import FAILURE, HEAD, LEDGER, REPLAY, read_lines, totals, verify
+from ..errors import FileError
+from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
 from .program import main_group
 from .words import Words, new_table, plural, print_json, show, show_indented
 
@@ -35,7 +35,7 @@ def find_ledgers(folder: Path) -> list[Path]:
 
     A kit that has not answered yet has none. Any other folder raises `FileError`.
     """
-    if (folder / LEDGER).exists() or (folder / HEAD).exists():
+    if (folder / LEDGER).exists() or head_of(folder / LEDGER).exists():
         return [folder / LEDGER]
     if (folder / OUTBOX).is_dir():
         names = {path.stem for path in (folder / OUTBOX).iterdir() if path.suffix in (".jsonl", ".head")}

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..artifacts.files import FileError, check_form, write_file
+from ..artifacts.files import check_form, write_file
+from ..errors import FileError
 
 START = "0" * 64  # the hash before the first line
 LEDGER = "outbox.jsonl"  # file of a client's kit, or of a run; beside it `head_of`

@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..artifacts.files import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
+from ..errors import ClientError, FileError
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
@@ -119,14 +120,6 @@ class Result:
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
-
-
-class ClientError(RuntimeError):
-    """Too few clients are left to continue."""
-
-
-class FederationError(RuntimeError):
-    """Processes of a federation that do not start or do not answer; the message says where to look."""
 
 
 Callback = Callable[[RoundRecord], None]

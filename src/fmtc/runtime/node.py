@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..artifacts.files import FileError, check_schema, fingerprint, jsonable, read_tensors, write_tensors
-from ..errors import RefusedError
+from ..artifacts.files import check_schema, fingerprint, jsonable, read_tensors, write_tensors
+from ..errors import FileError, RefusedError
 from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox, question
 from ..protocol.base import Message, Phase, is_count

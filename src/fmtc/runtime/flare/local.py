@@ -12,11 +12,12 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
+from ...errors import ClientError
 from ...privacy.ledger import LEDGER, read_lines
 from ...protocol.method import ClientResult
 from ..clock import SYSTEM, Clock
 from ..conductor import RESULT, read_result
-from ..driver import ClientError, Result
+from ..driver import Result
 from ..kitclient import RESULT as CLIENT_RESULT
 from ..kitclient import STATES, TROUBLE, ClientSource, KeptResult, read_client_result
 from .jobs import Order

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ...errors import ClientError, DifferError, FederationError, ServerLostError
 from ..clock import SYSTEM, Clock
 from ..conductor import finished
-from ..driver import ClientError, FederationError
 from . import compat, serve
 from .adapter import EVENTS
 from .jobs import Order, write_job
@@ -23,14 +23,6 @@ from .processes import CONSOLE, Process, check_port, quiet
 Event = Callable[[Mapping[str, Any]], None]
 
 BARREN = 3  # jobs in a row that complete no round, after which a run is given up
-
-
-class ServerLostError(FederationError):
-    """FLARE's server does not answer."""
-
-
-class DifferError(ValueError):
-    """Silos whose columns do not go together; the events say how."""
 
 
 class Follower:

@@ -11,15 +11,15 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
 import fmtc
 from fmtc import FMTC, FileError, Hyper, LocalTransport, cli, steps
 from fmtc.artifacts.files import read_tensors, write_tensors
-from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
-from fmtc.tables.reading import DataError, read_silos
-from fmtc.tables.text import TextRecipe, hashed_counts
+from fmtc.errors import DataError, InputError
+from fmtc.tables import TextRecipe, hashed_counts, read_silos
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -99,7 +99,7 @@ def test_models_do_not_depend_on_the_salt():
 
 @pytest.mark.parametrize("n_buckets", [0, -1, 2**31, 1.5, True])
 def test_buckets_are_a_whole_number(n_buckets):
-    with pytest.raises(ValueError, match="n_buckets must be a whole number from 1"):
+    with pytest.raises(InputError, match=r"n_buckets .*2.*31"):
         hashed_counts(["a word"], "s", n_buckets)
 
 
@@ -215,12 +215,12 @@ def test_a_saved_model_with_other_columns_is_refused(keep, tmp_path):
     folder = short(max_iter=1).fit(DATA).save(tmp_path / "m")
     arrays, about = read_tensors(folder / "west.safetensors")
     write_tensors(folder / "west.safetensors", arrays | {"keep": keep}, about)
-    with pytest.raises(FileError, match=r"west\.safetensors is not the file|checksum"):
+    with pytest.raises(FileError, match=r"west\.safetensors"):
         fmtc.load(folder)
     about = json.loads((folder / "model.json").read_text())
     about["clients"]["west"]["sha256"] = sha256((folder / "west.safetensors").read_bytes()).hexdigest()
     (folder / "model.json").write_text(json.dumps(about))
-    with pytest.raises(FileError, match=r"keeps columns that are not among 4096 features|arrays of other shapes"):
+    with pytest.raises(FileError, match=r"west\.safetensors .*(4096|29) features"):
         fmtc.load(folder)
 
 
@@ -262,9 +262,7 @@ def test_what_is_said_about_words():
 
 def test_rows_must_be_counts():
     for X in (-DATA["west"], -DATA["west"].toarray()):
-        with pytest.raises(
-            ValueError, match="client 'west' has entries below 0; scale=\"tfidf\" takes counts of words"
-        ):
+        with pytest.raises(DataError, match=r"'west' .*tfidf"):
             short().fit(DATA | {"west": X} if sp.issparse(X) else {"west": X})
 
 
@@ -275,13 +273,12 @@ def test_rows_of_unit_length_are_not_centred():
 
 
 def test_no_word_left():
-    with pytest.raises(ValueError, match=r"no word is left: none of the 4 columns is filled in at least 2 and at most "
-                                         r"half of the 20 documents"):  # fmt: skip
+    with pytest.raises(DataError, match=r"4 columns .*20 "):
         FMTC(2, scale="tfidf", random_state=0).fit(np.ones((20, 4)))
 
 
 def test_clients_of_other_columns_are_refused():
-    with pytest.raises(ValueError, match=r"'north' has 4096, 'south' has 4096, 'west' has 4000.*one shared feature"):
+    with pytest.raises(DataError, match=r"'north' has 4096, 'south' has 4096, 'west' has 4000"):
         fmtc.run(LocalTransport(DATA | {"west": DATA["west"][:, :4000]}, HYPER), HYPER)
 
 
@@ -348,22 +345,21 @@ def test_texts_of_all_silos_in_one_file(folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "mentioned"),
     [
-        ({}, "silo 'north' has 'id', 'topic' besides the texts in 'note', and words and numbers are not clustered"),
-        ({"id_column": "id"}, "silo 'north' has 'topic' besides the texts in 'note'"),
-        ({"text_column": "notes"}, "--text-column: north.csv has no column 'notes'; did you mean 'note'?"),
+        ({}, "'north' .*'id', 'topic' .*'note'.*`drop`"),
+        ({"id_column": "id"}, "'north' .*'topic' .*'note'"),
+        ({"text_column": "notes"}, r"`text_column`: north\.csv .*'notes'.*'note'"),
     ],
 )
-def test_other_columns_beside_texts_are_refused(folder, options, sentence):
-    with pytest.raises(DataError) as caught:
+def test_other_columns_beside_texts_are_refused(folder, options, mentioned):
+    with pytest.raises(DataError, match=mentioned):
         read_silos([folder / "north.csv"], **{"text_column": "note"} | options)
-    assert sentence in str(caught.value)
 
 
 def test_a_matrix_has_no_column_of_texts(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((3, 2)))
-    with pytest.raises(DataError, match=r"a\.npy has no column names, so --text-column cannot be used"):
+    with pytest.raises(DataError, match=r"a\.npy .*`text_column`"):
         read_silos([tmp_path / "a.npy"], text_column="note")
 
 
@@ -437,15 +433,17 @@ def test_another_scale_for_texts(folder):
 def test_refusals_of_the_command_line(folder, run, tmp_path):
     done = fmtc_run("fit", folder / "west.csv", "-k", 3, "--text-column", "note", "--out", tmp_path / "r")
     assert done.exit_code == 3
-    assert "besides the texts in 'note'" in done.stderr
+    assert "'note'" in done.stderr
+    assert "--drop" in done.stderr
     done = fmtc_run("predict", run, folder / "west.csv", "--client", "west")
     assert done.exit_code == 3
-    assert "besides the texts in 'note'" in done.stderr
+    assert "'note'" in done.stderr
+    assert "--drop" in done.stderr
     np.save(tmp_path / "n.npy", np.random.default_rng(0).normal(size=(30, 2)))
     fmtc_ok("fit", tmp_path / "n.npy", "-k", 2, "--max-iter", 1, "--out", tmp_path / "numbers")
     done = fmtc_run("predict", tmp_path / "numbers", folder / "west.csv", "--text-column", "note")
     assert done.exit_code == 2
-    assert "the model is of 2 columns of numbers, not of texts" in done.stderr
+    assert "2 columns" in done.stderr
 
 
 def test_a_recipe_belongs_to_the_rows_it_was_made_for(run):

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from fmtc.tables.reading import read_silos
 
 import fmtc
 from fmtc import FMTC
@@ -16,7 +17,6 @@ from fmtc.cli import main_group
 from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
 from fmtc.protocol.moments import MOMENTS
-from fmtc.tables.reading import read_silos
 
 FEATURES = ["height", "weight", "age"]
 

