@@ -319,8 +319,7 @@ def test_every_parameter_of_the_estimator_has_its_flag(home, tmp_path):
 def test_a_device_needs_pytorch(home, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--device", "cuda", "--out", tmp_path / "r")
-    sentence = "Error: device='cuda' needs PyTorch: pip install 'fmtc[gpu]', or leave device out for the processor"
-    assert sentence in words_of(done, 2)
+    assert "Error: device='cuda' needs PyTorch: pip install 'fmtc[gpu]'" in words_of(done, 2)
     assert not (tmp_path / "r").exists()
 
 
@@ -334,10 +333,7 @@ def test_a_device_needs_a_gpu(home, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "empty", refuse)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--device", "cuda", "--out", tmp_path / "r")
-    sentence = (
-        "Error: device='cuda' cannot be used (Torch not compiled with CUDA enabled); "
-        f'PyTorch {torch.__version__} sees no GPU. Leave device out, or take "cpu".'
-    )
+    sentence = f"(Torch not compiled with CUDA enabled); PyTorch {torch.__version__} finds no GPU"
     assert sentence in words_of(done, 2)
     assert not (tmp_path / "r").exists()
 

@@ -275,8 +275,7 @@ def test_rows_of_unit_length_are_not_centred():
 
 
 def test_no_word_left():
-    with pytest.raises(ValueError, match=r"no word is left: none of the 4 columns is filled in at least 2 and at most "
-                                         r"half of the 20 documents"):  # fmt: skip
+    with pytest.raises(ValueError, match=r"no word is left.* 4 columns .* 20 documents"):
         FMTC(2, scale="tfidf", random_state=0).fit(np.ones((20, 4)))
 
 
