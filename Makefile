@@ -33,7 +33,8 @@ test: $(VENV)/dev.stamp ## all tests but those below
 # OpenBLAS and NumPy can be told to compute as older processors do; NumPy knows what it can leave out.
 DISPATCHED = $(shell $(BIN)/python -c \
 	"from numpy._core._multiarray_umath import __cpu_dispatch__ as found; print(*found)")
-NUMERICAL = $(BIN)/python -m pytest tests/kernels tests/baselines tests/test_estimator.py -k 'not test_scikit_learn' -q \
+NUMERICAL = $(BIN)/python -m pytest tests/linalg tests/kernels tests/conformance/test_couplings.py tests/baselines \
+	tests/test_estimator.py -k 'not test_scikit_learn' -q \
 	--numprocesses=auto --dist=worksteal $(ARGS)
 
 test-processors: $(VENV)/dev.stamp ## tests of numbers again, as two older processors would compute
