@@ -56,6 +56,8 @@ class FedKMeansSettings(MethodSettings):
         super().__post_init__()
         check_whole(n_rounds=self.n_rounds, local_iters=self.local_iters, min_count=self.min_count, n_init=self.n_init)
         check_number(tol=self.tol)
+        if not isinstance(self.personalised, bool):
+            raise ValueError(f"personalised must be True or False, got {self.personalised!r}")
 
 
 @dataclass(frozen=True)
