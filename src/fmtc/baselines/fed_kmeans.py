@@ -36,7 +36,7 @@ from .base import (
 )
 
 SERVER = "the server"  # whose random streams the server draws from
-MIN_COUNT = 2  # a centre of fewer rows than this is a row: it stays at home
+MIN_COUNT = 2  # a centre of fewer rows is a row: it stays with the client
 
 
 # ------------------------------------------------------------------------------------------------ settings and states
@@ -57,6 +57,8 @@ class FedKMeansSettings(MethodSettings):
         super().__post_init__()
         check_whole(n_rounds=self.n_rounds, local_iters=self.local_iters, min_count=self.min_count, n_init=self.n_init)
         check_number(tol=self.tol)
+        if not isinstance(self.personalised, bool):
+            raise ValueError(f"personalised must be True or False, got {self.personalised!r}")
 
 
 @dataclass(frozen=True)
@@ -280,7 +282,7 @@ class FederatedKMeans(FederatedMethod):
     """Federated k-means: the phases of a run.
 
     start   each client's first centres; the server merges them
-    round   centres after some steps from the common ones; the server merges them     until the centres rest
+    round   centres after some steps from the common ones; the server merges them     until the centres settle
     finish  rows take the nearest centre
     """
 
@@ -295,10 +297,10 @@ class FederatedKMeans(FederatedMethod):
     changeable = ("n_rounds", "tol", "personalised")
 
     def converged(self, history: Sequence[RoundRecord], settings: FedKMeansSettings) -> str | None:
-        """No common centre has moved by `tol`."""
+        """All common centres have moved by less than `tol`."""
         if not history[-1].primal_residual < settings.tol:
             return None
-        return f"no centre moved by tol={settings.tol:g} in round {history[-1].round_no}"
+        return f"all centres moved by less than tol={settings.tol:g} in round {history[-1].round_no}"
 
 
 METHOD = FederatedKMeans()
@@ -319,9 +321,9 @@ class FedKMeans(Baseline):
     ----------
     n_clusters : int
     n_rounds : int
-        Rounds at most, after the start.
+        Largest number of rounds after the start.
     local_iters : int
-        Steps of Lloyd's at a client in each round.
+        Steps of Lloyd's algorithm at a client in each round.
     personalised : bool
         Label the rows of a client by centres of its own, `local_iters` steps from the common ones.
     min_count : int
@@ -329,7 +331,7 @@ class FedKMeans(Baseline):
     n_init : int
         Restarts of the server's k-means, the best of which counts.
     tol : float
-        Stop when no common centre moves farther.
+        Stop when every common centre moves by less.
     random_state : int, RandomState instance or None
 
     Attributes

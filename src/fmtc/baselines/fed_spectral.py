@@ -76,7 +76,7 @@ def root_inverse(x: Array) -> Array:
     return np.divide(1, np.sqrt(x), out=np.zeros_like(x), where=x > 0)
 
 
-def subspace_rests(history: Sequence[RoundRecord], settings: Any) -> str | None:
+def subspace_settled(history: Sequence[RoundRecord], settings: Any) -> str | None:
     """The subspace has moved by less than `tol`."""
     if not history[-1].primal_residual < settings.tol:
         return None
@@ -319,7 +319,7 @@ class StepMeans(Phase):
     Answer = MeansAnswer
 
     def times(self, server: SpectralServer, settings: FedSpectralSettings) -> int:
-        """Until the centres rest."""
+        """Until the centres settle."""
         steps = server.merges - 1  # so far
         return steps if steps and server.moved < settings.kmeans.tol else settings.kmeans.n_rounds
 
@@ -373,10 +373,10 @@ class FederatedSpectral(FederatedMethod):
     distances  how far rows are from the anchors; the server sets the width of the weights
     weights    each client ties its rows to the anchors
     mass       how much weight each anchor has
-    round      one step of a power iteration on the anchors' side               until the subspace rests
+    round      one step of a power iteration on the anchors' side               until the subspace settles
     embed      each client's rows of the common embedding
     start      first centres in the embedding; the server merges them
-    lloyd      centres after some steps from the common ones; the server merges them    until the centres rest
+    lloyd      centres after some steps from the common ones; the server merges them    until the centres settle
     finish     rows take the nearest centre
     """
 
@@ -398,7 +398,7 @@ class FederatedSpectral(FederatedMethod):
 
     def converged(self, history: Sequence[RoundRecord], settings: FedSpectralSettings) -> str | None:
         """The subspace has moved by less than `tol`."""
-        return subspace_rests(history, settings)
+        return subspace_settled(history, settings)
 
 
 METHOD = FederatedSpectral()
@@ -411,7 +411,7 @@ class FedSpectral(Baseline):
     ``S = B diag(lam)^-1 Bᵀ`` over the rows of all clients, with ``lam = sum_t B_tᵀ1``, has unit degrees; its leading
     eigenvectors come from a power iteration on the anchors' side, ``V <- qr(sum_t diag(lam)^-1/2 B_tᵀB_t
     diag(lam)^-1/2 V)``. Each client keeps its rows of the embedding ``B_t diag(lam)^-1/2 V diag(w)^-1/2``, normalised,
-    and federated k-means labels them. New rows take the same way.
+    and federated k-means labels them. New rows are labelled in the same way.
 
     Provenance: in spirit. The published method has one set of nodes and spreads its edges over clients (that is
     `FedSpectralGraph`, after the abstract; there is no public code). Clients with different rows share no node, so the
@@ -421,16 +421,16 @@ class FedSpectral(Baseline):
     ----------
     n_clusters : int
     n_anchors : int or "auto"
-        Anchors at most; ``"auto"`` is 10 for each cluster. They are made of the centres that clients send, at most
-        half as many as a client has rows and each of at least two rows.
+        Largest number of anchors; ``"auto"`` is 10 for each cluster. They are made of the centres that clients send:
+        from each client at most half as many as it has rows, each the mean of at least two.
     n_nearest : int
         Anchors that a row is tied to.
     bandwidth_scale : float
         Width of the weights as a multiple of the mean distance to those anchors, over all clients.
     max_iter : int
-        Steps of the power iteration at most.
+        Largest number of steps of the power iteration.
     tol : float
-        Stop when the subspace moves less.
+        Stop when the subspace moves by less.
     n_init : int
         Restarts of the server's k-means.
     random_state : int, RandomState instance or None

@@ -30,7 +30,7 @@ from .base import (
     unit_rows,
 )
 from .fed_kmeans import SERVER
-from .fed_spectral import Subspace, root_inverse, subspace_rests
+from .fed_spectral import Subspace, root_inverse, subspace_settled
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class FederatedEdges(FederatedMethod):
     """FedSpectral+ as published: the phases of a run. The server clusters the nodes when it has ended.
 
     degree  the degree of each node
-    round   one step of a power iteration         until the subspace rests
+    round   one step of a power iteration         until the subspace settles
     """
 
     name = "fed-spectral-graph"
@@ -159,7 +159,7 @@ class FederatedEdges(FederatedMethod):
 
     def converged(self, history: Sequence[RoundRecord], settings: SpectralGraphSettings) -> str | None:
         """The subspace has moved by less than `tol`."""
-        return subspace_rests(history, settings)
+        return subspace_settled(history, settings)
 
 
 METHOD = FederatedEdges()
@@ -182,7 +182,7 @@ class FedSpectralGraph(ClusterMixin, BaseEstimator):
     n_clusters : int
     max_iter : int
     tol : float
-        Stop when the subspace moves less.
+        Stop when the subspace moves by less.
     n_init : int
         Restarts of k-means.
     random_state : int, RandomState instance or None

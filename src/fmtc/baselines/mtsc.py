@@ -43,7 +43,7 @@ from .base import (
 
 EPS = 1e-8  # added to squared row norms (times a typical one in relative units): keeps the weights finite
 DENSE_UP_TO = 700  # rows; then a full decomposition is as fast as an iterative one
-RESIDUAL = 3e-7  # ||M v - lambda v|| asked of an eigenvector
+RESIDUAL = 3e-7  # target of ||M v - lambda v|| for an eigenvector
 UNITS = ("relative", "absolute")
 
 
@@ -268,7 +268,7 @@ class FederatedMTSC(FederatedMethod):
     """Multitask spectral clustering: the phases of a run.
 
     prepare  graph, rows in the units of the run
-    round    F and W at the clients, weights of the features at the server      until the objective rests
+    round    F and W at the clients, weights of the features at the server      until the objective settles
     finish   k-means
     """
 
@@ -343,7 +343,7 @@ def _is_small(n: int, k: int) -> bool:
 def bottom_eigenvectors(apply: Callable[[Array], Array], start: Array) -> Array:
     """Eigenvectors of the k smallest eigenvalues of a symmetric operator with values in [0, 1]; (n, k) -> (n, k).
 
-    A dense solver below 700 rows, else block iteration from `start` and, where it is not there in time, Lanczos.
+    A dense solver up to 700 rows; beyond, block iteration from `start`, and Lanczos where that does not converge.
     """
     n, k = start.shape
     if _is_small(n, k):
@@ -351,7 +351,7 @@ def bottom_eigenvectors(apply: Callable[[Array], Array], start: Array) -> Array:
         return eigh((M + M.T) / 2, subset_by_index=(0, k - 1), check_finite=False)[1]
     operator = LinearOperator((n, n), matvec=lambda v: apply(v.reshape(n, 1)).ravel(), matmat=apply, dtype=np.float64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of what the residual below decides
+        warnings.simplefilter("ignore")  # the residual below decides whether it converged
         lam, V = lobpcg(operator, start, largest=False, tol=RESIDUAL, maxiter=100)
     if np.linalg.norm(apply(V) - V * lam, axis=0).max() <= 10 * RESIDUAL:
         return V
@@ -365,7 +365,8 @@ class MTSC(Baseline):
     of [W_1 ... W_m]: each client learns its spectral embedding F together with a linear map that explains it, and the
     clients agree on which features the maps may use. Solved by reweighting: for given weights of the features,
     F (bottom eigenvectors), W and b of a client are found exactly, so that the objective never rises; then k-means on
-    the rows of F, brought to unit length. New rows by the map. The rows need not be in one place: see `FedMTSC`.
+    the rows of F, scaled to unit length. New rows are labelled by the map. The rows need not be in one place: see
+    `FedMTSC`.
 
     Provenance: idea and terms from the paper's abstract, the objective from memory. Ours: intercept, smoothing (eps is
     1e-8 of a typical ||wⁱ||²), the form for more features than rows, and the relative units.
@@ -376,22 +377,22 @@ class MTSC(Baseline):
     alpha : float
         Weight of the linear map against the graph.
     gamma : float
-        Weight of the penalty. In relative units it means the same for all data: what a feature of typical weight
-        costs, whatever `row_power`, against the variance along a typical direction of the data.
+        Weight of the penalty. In relative units it means the same for all data and every `row_power`: the cost of a
+        feature of typical weight, relative to the variance along a typical direction of the data.
     row_power : float in (0, 2]
-        The paper's p: below 2 features are dropped by all clients together, the more the smaller it is. With 2 the
-        clients have nothing in common (`SEC`).
+        The paper's p. Below 2, all clients drop the same features, and more of them the smaller p is. With 2 the
+        clients do not influence each other (`SEC`).
     units : {"relative", "absolute"}
-        "relative": a client's rows are divided by a number of its own, so that the mean eigenvalue of XcᵀXc (Xc: the
-        centred rows), weighted by itself, is 1. And the penalty takes a factor, fixed after the first iteration, with
-        which its derivative by ||wⁱ||² is gamma for a feature of typical ||wⁱ||² (the mean, again weighted by itself).
-        Then neither the unit of the rows matters nor their number nor features that never vary. "absolute": the
-        objective as it stands, for the rows as they come; the paper's alpha and gamma.
+        "relative": each client divides its rows by one number, so that the mean eigenvalue of XcᵀXc (Xc: the centred
+        rows), weighted by itself, is 1. The penalty gets a factor, fixed after the first iteration, that makes its
+        derivative by ||wⁱ||² equal to gamma for a feature of typical ||wⁱ||² (the mean, again weighted by itself). The
+        result then depends neither on the unit or the number of the rows nor on features that never vary. "absolute":
+        the objective as written above, for the rows as given; the paper's alpha and gamma.
     n_neighbors, bandwidth_scale, nonmutual_weight
         Of the graph, as in `StSC`.
     max_iter : int
     tol : float
-        Stop when the objective changes by less than this part of itself.
+        Stop when the objective changes by less than this fraction of itself.
     n_init : int
         Restarts of k-means.
     random_state : int, RandomState instance or None
@@ -404,7 +405,7 @@ class MTSC(Baseline):
     feature_weights_ : ndarray of shape (n_features,)
         ||wⁱ||, in the units of the run: how much the maps of all clients use each feature.
     embedding_, projections_, intercepts_, cluster_centers_ : dict of client to ndarray
-        F (n_t, k); W (d, k) and b (k,) for rows as they come; centres among rows of F of unit length (k, k).
+        F (n_t, k); W (d, k) and b (k,) for rows as given; centres among rows of F of unit length (k, k).
 
     Examples
     --------
@@ -462,10 +463,10 @@ class MTSC(Baseline):
 
 
 class FedMTSC(MTSC):
-    """`MTSC` with rows that stay where they are: the same clients, answering messages, and the same result.
+    """`MTSC` with rows that stay with their clients, which answer messages; the result is the same.
 
-    Up, for each client and round: the squared norms of the rows of its W, d numbers, and its part of the objective.
-    The server needs their sums alone, so they can be summed in secret. Down: the weight of each feature, d numbers.
+    In each round a client sends the squared norms of the rows of its W, d numbers, and its part of the objective. The
+    server needs only the sums over clients. It sends the weight of each feature, d numbers.
 
     Provenance: ours; the published method has the rows in one place.
 
@@ -501,7 +502,8 @@ class SEC(MTSC):
     """Spectral embedded clustering of each client by itself (Nie, Xu, Tsang and Zhang 2009).
 
     ``min Tr(FᵀLF) + alpha ||XW + 1bᵀ - F||² + gamma ||W||²`` over FᵀF = I: `MTSC` with p = 2, where each client is on
-    its own and one iteration is exact. What FMTC becomes without collaboration. Nothing leaves a client.
+    its own and one iteration gives the exact solution. FMTC becomes this without collaboration. Nothing leaves a
+    client.
 
     Provenance: objective from memory; units as in `MTSC`.
 

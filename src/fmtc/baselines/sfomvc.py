@@ -197,7 +197,7 @@ class ProjectionServer(AnchorServer):
     P: Array | None = None  # a x k x m
     Q: Array | None = None  # a x k x m, consensus
     Y: Array | None = None  # a x k x m, dual
-    growth: float = 1.0  # times which rho and mu have grown
+    growth: float = 1.0  # factor on rho and mu by now
     orders: Mapping[str, Array] = field(default_factory=dict)  # the cluster of a client that takes each common number
     scores: Array | None = None  # views: n x k, how much each sample belongs to each cluster
 
@@ -318,7 +318,7 @@ class Round(LoopPhase):
             "a k", "Q - Y/rho, the only combination of consensus and dual that P needs",
             "What the other clients' P have in common with the client's own.",
         )  # fmt: skip
-        growth: float = number("times which rho and mu have grown", "The number of rounds.", check=above(0))
+        growth: float = number("factor on rho and mu in this round", "The number of rounds.", check=above(0))
         order: Array | None = array(
             "k", "the client's cluster that takes each common number", "Which clusters of the others are like its own.",
             kind="int", when='in the first round after start="local"', check=is_order,
@@ -458,15 +458,15 @@ class SFOMVC(Baseline):
     P (a x m x k), Fourier transform along clusters. By ADMM: clients update P_t, F_t; the server the consensus.
     `labels_` are the largest entries of F_t; new rows take ``argmax B(x) P_t``, which may differ near a border.
 
-    Provenance: a re-implementation in spirit, from the abstract only; no full text or code was at hand. In the paper
-    each client has a view of the same samples (that is `SFOMVCViews`). Here rows differ, so what has a common
-    shape is P_t over common anchors; all updates, constants, the start and the anchors are ours.
+    Provenance: a re-implementation in spirit, from the abstract only; neither full text nor code was available. In the
+    paper each client has a view of the same samples (that is `SFOMVCViews`). Here rows differ, so what has a common
+    shape is P_t, over common anchors; all updates, constants, the start and the anchors are ours.
 
     Parameters
     ----------
     n_clusters : int
     beta : float
-        Weight of the tensor norm. With 0 clients go their own ways once they have started.
+        Weight of the tensor norm. With 0, clients do not influence each other after the start.
     gamma : float
         Weight of the row-sparse penalty.
     schatten_p : float
@@ -476,8 +476,9 @@ class SFOMVC(Baseline):
     n_anchors, n_nearest, bandwidth_scale
         As in `FedSpectral`.
     start : {"local", "global"}
-        First clusters of a client: by k-means of its own, matched between clients by the anchors they lie at, or by
-        the nearest of common centres, which tell clients apart where these differ by an offset.
+        First clusters of a client. "local": by its own k-means, matched between clients by the anchors near them.
+        "global": by the nearest of common centres, which separate clients, not clusters, where clients differ by an
+        offset.
     rho, mu : float
         Step sizes of the two duals.
     growth : float

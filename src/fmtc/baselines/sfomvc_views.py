@@ -151,10 +151,10 @@ class SFOMVCViews(ClusterMixin, BaseEstimator):
     The objective of `SFOMVC`, with anchors that are the same samples in every view, drawn at random by the server.
     Views are clustered by k-means first and their clusters matched by the anchors. At the end each client sends
     ``B_t P_t``, how much each sample belongs to each cluster (**n x k numbers leave the client**); labels are the
-    largest sums over clients. New samples, all views of them, take the same way.
+    largest sums over clients. New samples are labelled in the same way, from all their views.
 
-    Provenance: a re-implementation in spirit, from the abstract only; no full text or code was at hand. Updates,
-    constants, anchors, start and the final sum are ours.
+    Provenance: a re-implementation in spirit, from the abstract only; neither full text nor code was available.
+    Updates, constants, anchors, start and the final sum are ours.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class SFOMVCViews(ClusterMixin, BaseEstimator):
     beta, gamma, schatten_p, row_power, n_nearest, rho, mu, growth, max_iter, tol, n_init, random_state
         As in `SFOMVC`.
     n_anchors : int or "auto"
-        Samples that are anchors; ``"auto"`` is 10 for each cluster, never more than there are.
+        Number of samples that are anchors, at most all; ``"auto"`` is 10 for each cluster.
     bandwidth_scale : float
         Width of the weights as a multiple of the mean distance to the nearest anchors, in each view.
 

@@ -73,7 +73,7 @@ class StSC(Baseline):
     ``min Tr(FᵀLF)`` over FᵀF = I, then k-means on the normalised rows of F. New rows by Nyström's formula. Nothing
     leaves a client.
 
-    Provenance: from the paper, but for the graph: Gaussian weights on nearest neighbours, the same for all
+    Provenance: from the paper, except for the graph: Gaussian weights on nearest neighbours, the same for all
     spectral methods here, instead of the full matrix.
 
     Parameters
@@ -84,8 +84,8 @@ class StSC(Baseline):
     bandwidth_scale : float
         Width of the weights as a multiple of the mean distance to the neighbours.
     nonmutual_weight : float in (0, 1]
-        Times which an edge is taken that only one of two rows counts, as in `fmtc.FMTC`. 1 is the usual graph, and
-        FMTC's default is not: it costs `USC` accuracy.
+        Factor on the weight of an edge between two rows when only one of them counts the other among its neighbours, as
+        in `fmtc.FMTC`. 1 is the usual graph. The smaller default of FMTC costs `USC` accuracy.
     n_init : int
         Restarts of k-means.
     random_state : int, RandomState instance or None
@@ -138,8 +138,8 @@ class USC(StSC):
     n_clusters, bandwidth_scale, nonmutual_weight, n_init, random_state
         As in `StSC`.
     n_neighbors : int or "auto"
-        As in `StSC`, but "auto" goes on as sqrt(n)/2 beyond 30: on the union of 20News the limit, which spares large
-        clients time, would cost it 20 points of accuracy.
+        As in `StSC`, but "auto" is sqrt(n)/2 also beyond 30. The limit saves large clients time; on the union of 20News
+        it would cost 20 points of accuracy.
 
     Examples
     --------
@@ -179,10 +179,10 @@ class Voters:
 class SklearnSpectral(Baseline):
     """scikit-learn's `SpectralClustering` of each client by itself: what most people would reach for first.
 
-    ``min Tr(FᵀLF)`` over FᵀF = I as in `StSC`, but for four things: neighbours count 1, or 1/2 where only one of two
-    counts the other, whatever their distance; a row is its own neighbour; eigenvectors are divided by the root of the
-    degree; and rows are not normalised. It cannot predict, so new rows take the vote of their five nearest training
-    rows.
+    ``min Tr(FᵀLF)`` over FᵀF = I as in `StSC`, with four differences: neighbours have weight 1, or 1/2 where only one
+    of two counts the other, at any distance; a row is its own neighbour; eigenvectors are divided by the root of the
+    degree; and rows are not normalised. It has no `predict`, so new rows take the majority vote of their five nearest
+    training rows.
 
     Provenance: scikit-learn itself (Pedregosa et al. 2011); the vote is ours.
 
