@@ -436,7 +436,7 @@ def test_an_answer_that_may_not_leave_changes_nothing(tmp_path, monkeypatch):
         with monkeypatch.context() as patched:
             bad = replace(answer, W=answer.W * np.nan)
             compute = type(ROUND).reply
-            patched.setattr(type(ROUND), "reply", lambda *args, compute=compute: (compute(*args)[0], bad))
+            patched.setattr(type(ROUND), "reply", lambda *args, compute=compute, bad=bad: (compute(*args)[0], bad))
             with pytest.raises(RefusedError):
                 node.answer(message)
         for message, answer in said[3:]:
