@@ -20,7 +20,7 @@ from fmtc.runtime.flare.adapter import Site
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.processes import free_port
 
-from .commands import SETTINGS, in_process, start, write_tables
+from .commands import NAMES, SETTINGS, in_process, start, write_tables
 
 FAULTS = Path(__file__).parent / "faults"
 ROUNDS = 6
@@ -198,16 +198,16 @@ class Troubles:
 
 
 @pytest.fixture
-def study(tmp_path):
-    """Kits of three silos, and their tables."""
-    files = write_tables(tmp_path, silo_rows())
-    silos = '["north", "south", "west"]'
+def study(tmp_path, request):
+    """Kits of silos, and their tables: of north, south and west, unless a test asks for fewer."""
+    names = getattr(request, "param", NAMES)
+    files = write_tables(tmp_path, silo_rows())[: len(names)]
     (tmp_path / "plan.toml").write_text(
-        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {silos}\nlost_after = 8\n'
+        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {json.dumps(names)}\nlost_after = 8\n'
     )
     done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
     assert done.exit_code == 0, done.output
-    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", "north", "south", "west"]
+    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", *names]
     started = []
 
     def join(name, *more):

@@ -1,4 +1,4 @@
-"""The commands of a federation, as people give them: one machine, many silos, interrupts, and a run gone on with."""
+"""The commands of a federation, as people give them: one machine, refused commands, interrupts, a resumed run."""
 
 from __future__ import annotations
 
@@ -98,20 +98,6 @@ def test_a_process_whose_parent_went_first_goes_too():
 
 
 @pytest.mark.federation
-def test_below_the_quorum_and_with_fewer(study):
-    north, south = study("north"), study("south")
-    code, _, said = finish(start(*study.coordinator, "--wait", "15"))
-    assert code == 5, said
-    assert "2 of 3 silos are there, 3 needed" in said
-    assert "west" in said
-    code, _, said = finish(start(*study.coordinator, "--resume", "--wait", "15", "--min-clients", "2"))
-    assert code == 0, said
-    assert "silo 'west' was lost and has no model of this run" in said
-    assert json.loads((study.folder / "run" / "report.json").read_text())["missing"] == ["west"]
-    assert [finish(process, 30)[0] for process in (north, south)] == [0, 0]
-
-
-@pytest.mark.federation
 def test_interrupts_leave_nothing(study, tmp_path):
     north = study("north")
     log = study.folder / "kits" / "north" / "console.log"
@@ -119,8 +105,9 @@ def test_interrupts_leave_nothing(study, tmp_path):
     north.send_signal(signal.SIGINT)
     assert finish(north, 20)[0] == 130
     assert none_left(study.folder / "kits")
-    local = start("federate", "local", *study.files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "local")
-    wait_until(lambda: len(psutil.Process(local.pid).children(recursive=True)) > 5)
+    files = study.files[:2]
+    local = start("federate", "local", *files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "local")
+    wait_until(lambda: len(psutil.Process(local.pid).children(recursive=True)) > 3)  # server, silos, and those of a job
     children = psutil.Process(local.pid).children(recursive=True)
     local.send_signal(signal.SIGINT)
     code, _, said = finish(local, 30)

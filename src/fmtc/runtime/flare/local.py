@@ -23,7 +23,7 @@ from .jobs import Order
 from .kits import Kit, provision
 from .plan import Plan
 from .processes import Process, free_port, stop_all
-from .supervise import Coordinator, Event, Follower, supervise
+from .supervise import Coordinator, Follower, Listener, supervise
 
 Array = np.ndarray
 
@@ -143,7 +143,7 @@ class LocalFederation:
         min_clients: int | None = None,
         deadline: float = 600.0,
         wait: float = 60.0,
-        listen: Event = lambda event: None,
+        listen: Listener = lambda event: None,
     ) -> Outcome:
         """One run of the federation, to its end. Parameters are those of `Order`; `listen` is that of `supervise`."""
         run_id = secrets.token_hex(8)
@@ -153,7 +153,7 @@ class LocalFederation:
         self.order = Order(settings, folder, run_id, min_clients, weights, deadline, wait, client_ids=ids)
         return self.resume(listen)
 
-    def resume(self, listen: Event = lambda event: None) -> Outcome:
+    def resume(self, listen: Listener = lambda event: None) -> Outcome:
         """Resume the last run, from its last round."""
         order = self.order
         errors = {cid: Follower(kit.path / TROUBLE) for cid, kit in self.kits.items()}
@@ -181,7 +181,7 @@ def federate(
     min_clients: int | None = None,
     deadline: float = 600.0,
     wait: float = 60.0,
-    listen: Event = lambda event: None,
+    listen: Listener = lambda event: None,
 ) -> Outcome:
     """Cluster arrays by a federation of processes on this machine; the result is that of `FMTC.fit`, bit for bit.
 
