@@ -7,13 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
+from functools import partial
 
 import psutil
 import pytest
 
 from fmtc import FMTC, LocalTransport, run
 from fmtc.artifacts.files import write_json
-from fmtc.runtime.flare import serve
+from fmtc.runtime.clock import ManualClock
+from fmtc.runtime.flare import serve, supervise
 from fmtc.runtime.flare.adapter import RESULT, write_result
 
 from .commands import SETTINGS, finish, history, in_process, start, wait_until, write_tables
@@ -47,6 +49,13 @@ def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
     assert none_left(tmp_path)
 
 
+@pytest.fixture
+def hurried(monkeypatch):
+    """A coordinator that does not wait for its port: it waits by a clock that jumps."""
+    monkeypatch.setattr(supervise, "Coordinator", partial(supervise.Coordinator, clock=ManualClock()))
+
+
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
@@ -125,6 +134,7 @@ def test_a_killed_join_takes_its_processes_along(study):
     assert none_left(study.folder / "kits", 10.0)
 
 
+@pytest.mark.usefixtures("hurried")
 def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(tmp_path, monkeypatch):
     """The coordinator was killed before it wrote its folder; by now another program has the port."""
     monkeypatch.chdir(tmp_path)

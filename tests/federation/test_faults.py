@@ -268,6 +268,7 @@ def test_a_run_that_has_begun_goes_on_with_enough_silos_soon(simulation):
     def lose():
         lost.append(simulation.clock.time())
         simulation.processes["b"].kill()
+        simulation.processes["b"].seen = 0.0  # long ago
         simulation.job.kill()
 
     outcome = simulation.run(HYPER, listen=Trouble(lose), min_clients=2, wait=600.0)
