@@ -47,7 +47,7 @@ coverage: test ## the same tests, and how much of the code they run: 95 % at lea
 test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m torch --numprocesses=auto -q $(ARGS)
 
-test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
+test-federation: $(VENV)/dev.stamp ## federations of real processes (about two minutes)
 	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can

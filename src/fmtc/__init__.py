@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import ClientError, FileError
-    from .estimator import FMTC, estimate_memory, load
+    from .estimator import FMTC, estimate_memory, federate, load
     from .kernels.couplings import schatten_p, tsvt
     from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
     from .runtime.driver import RoundRecord, run
@@ -28,6 +28,7 @@ __all__ = [
     "clustering_accuracy",
     "clustering_scores",
     "estimate_memory",
+    "federate",
     "load",
     "match_classes",
     "run",
@@ -69,7 +70,7 @@ __getattr__, __dir__ = lazy_names(
     baselines=(),
     datasets=(),
     errors=("ClientError", "FileError"),
-    estimator=("FMTC", "estimate_memory", "load"),
+    estimator=("FMTC", "estimate_memory", "federate", "load"),
     kernels__couplings=("schatten_p", "tsvt"),
     metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
     runtime__driver=("RoundRecord", "run"),
