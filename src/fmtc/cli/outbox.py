@@ -162,7 +162,5 @@ def outbox_verify(ctx: click.Context, /, folder: Path, as_json: bool) -> None:
 
 def _check(path: Path) -> dict[str, Any]:
     """Number of lines and faults of one ledger."""
-    if not path.exists():
-        return {"ledger": path.name, "lines": 0, "faults": ["the file is missing, though lines were written to it"]}
-    lines = sum(bool(line) for line in path.read_bytes().split(b"\n"))
+    lines = path.read_bytes().count(b"\n") if path.exists() else 0
     return {"ledger": path.name, "lines": lines, "faults": verify(path)}
