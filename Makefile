@@ -72,7 +72,7 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; man
 	$(BIN)/python benchmarks/scale.py --clients 10 --rows 100000
 	$(BIN)/python benchmarks/flame.py after
 	$(BIN)/python benchmarks/performance.py
-	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/readme.py
 

@@ -1,4 +1,4 @@
-"""Sparse text of 50,000 words: memory of a whole fit, and time of the projection step against named rivals.
+"""Sparse text of 50,000 words: memory of a whole fit, and time of the projection step against named libraries.
 
 Memory is what a fit adds to a process at its peak, from outside, over 4 CSR + W: CSR the rows of all clients as they
 came, W the projections of all. Times are of one client's W-step, in the same run.

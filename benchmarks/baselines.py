@@ -1,6 +1,6 @@
-"""What each rival's fit takes, against the operation of a named library that its method cannot do without.
+"""What the fit of each baseline takes, against the operation of a named library that its method cannot do without.
 
-    python benchmarks/rivals.py            # about two minutes on two cores
+    python benchmarks/baselines.py          # about two minutes on two cores
 
 Four clients x 2,000 rows x 50 features, 10 clusters; one thread for all. The operation is done as often as the
 method did it, so a ratio of 1 means that all else is free.
@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from fmtc import baselines
 from fmtc.baselines import bregman
 from fmtc.kernels.graph import knn_affinity, normalized_laplacian, resolve_neighbors
-from readme import BASELINES, RESULTS, replace_part, rivals_part
+from readme import BASELINES, RESULTS, baselines_part, replace_part
 from speed import best_of, silos
 
 K, ROWS = 10, 2_000
@@ -80,7 +80,7 @@ def anchored(data: Data) -> None:
 
 
 def cases(data: Data) -> dict[str, tuple[str, Any, Callable[[Any, Counter[str]], object]]]:
-    """For each rival: the operation in words, the estimator, and the operation, as often as in a fit."""
+    """For each baseline: the operation in words, the estimator, and the operation, as often as in a fit."""
     union = {"all": np.concatenate(list(data.values()))}
     b = baselines
     steps = "its steps of k-means, and its transport problems by SciPy"
@@ -124,8 +124,8 @@ def main() -> None:
         rows.append({"method": name, "operation": words, "seconds": ours, "ratio": ours / theirs})
         print(f"{name}: {ours:.2f} s, {ours / theirs:.2f} x {words}", flush=True)
     if not args.dry_run:
-        (RESULTS / "rivals.json").write_text(json.dumps(rows, indent=1) + "\n")
-        BASELINES.write_text(replace_part(BASELINES.read_text(), "rivals", rivals_part(rows)))
+        (RESULTS / "baselines.json").write_text(json.dumps(rows, indent=1) + "\n")
+        BASELINES.write_text(replace_part(BASELINES.read_text(), "baselines", baselines_part(rows)))
 
 
 if __name__ == "__main__":
