@@ -24,9 +24,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from _proxy import Proxy
 from fmtc import FMTC, Hyper, LocalTransport, __version__, run
+from fmtc.artifacts.files import read_json, write_json
 from fmtc.demo import digits_silos
 from fmtc.runtime.flare.adapter import Site
-from fmtc.runtime.flare.federation import LocalFederation, read_json, write_json
+from fmtc.runtime.flare.local import LocalFederation
 
 RESULTS = Path(__file__).parent / "results" / "federation.json"
 D, K, ROWS, ROUNDS = 2_000, 10, 120, 20

@@ -22,7 +22,8 @@ from fmtc.bench.evidence import compact
 from fmtc.bench.grid import Cell, Store, _keep
 from fmtc.bench.protocol import dataset, evaluate
 from fmtc.cli import main_group
-from fmtc.runtime.flare.federation import Plan, provision
+from fmtc.runtime.flare.kits import provision
+from fmtc.runtime.flare.plan import Plan
 from fmtc.tables import reading as tables
 
 TRIES = 20  # damaged files of each kind; raise it to look for more

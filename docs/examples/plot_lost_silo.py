@@ -29,7 +29,7 @@ from sklearn.datasets import load_digits
 
 from fmtc import Hyper, LocalTransport, run
 from fmtc.runtime.flare.adapter import Site
-from fmtc.runtime.flare.federation import LocalFederation
+from fmtc.runtime.flare.local import LocalFederation
 
 X, _ = load_digits(return_X_y=True)
 silos = {"north": X[:500], "south": X[500:750], "west": X[750:850]}
@@ -91,7 +91,7 @@ transport = LocalTransport(silos, hyper)
 undisturbed = run(transport, hyper)
 
 for name in silos:
-    same = np.array_equal(outcome.silos[name].labels, transport.clients[name].labels)
+    same = np.array_equal(outcome.labels[name], transport.clients[name].labels)
     print(f"{name:5}  {len(silos[name])} rows, labels equal: {same}")
 print("consensus equal:", np.array_equal(outcome.consensus, undisturbed.server.Z))
 

@@ -34,6 +34,7 @@ class ClientState:
 
     client_id: str
     X: Any  # n x d, as it came
+    k: int  # clusters
     rows: Rows  # as they are computed with: scaled where the run says so, and on a device where there is one
     scaling: Scaling | None = None  # from X to the rows; None: they are X
     graph: Graph | None = None
@@ -50,12 +51,12 @@ class ClientState:
 
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:
     """A client at rest, its rows checked for what this run needs."""
-    n, _ = X.shape
-    needed = max(2, settings.n_clusters + 1)
+    n, k = X.shape[0], settings.clusters_of(client_id)
+    needed = max(2, k + 1)
     if n < needed:
         raise ValueError(
             f"client {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
-            f"n_clusters={settings.n_clusters} needs at least {needed} rows in every client. "
+            f"n_clusters={k} needs at least {needed} rows in every client. "
             "Ask for fewer clusters or leave this client out."
         )
     entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
@@ -72,7 +73,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
             f"client {client_id!r} has sparse rows, which device={device!r} does not take; use the default device"
         )
     scaling = standardize(moments(X)) if settings.scale == "client" else None
-    return ClientState(client_id, X, rows_of(X, scaling, settings, device), scaling, device=device)
+    return ClientState(client_id, X, k, rows_of(X, scaling, settings, device), scaling, device=device)
 
 
 def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str) -> Rows:

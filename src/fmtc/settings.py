@@ -187,6 +187,10 @@ class Settings:
         """Settings from one flat set of names, the solver's among them. An unknown name is an error."""
         return cls(**split_solver(values))
 
+    def clusters_of(self, client_id: str) -> int:
+        """The number of clusters of a client; all have the same."""
+        return self.n_clusters
+
     @property
     def min_move(self) -> float:
         """The move of an embedding, as a share of its norm, below which a round takes no further step; 0: no limit.

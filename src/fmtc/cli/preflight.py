@@ -78,7 +78,9 @@ def preflight(
 
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
     """Ask the silos of a federation for their columns, compare them, and tell each what is odd about its own."""
-    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
+    from ..runtime.flare.jobs import Order
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.supervise import Coordinator, DifferError, supervise
     from .federation import View
 
     kit = Kit.read(kit_path, "coordinator")

@@ -53,7 +53,7 @@ class Finish(Phase):
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
         client = rotated(client, ask.rotation)
         F, W = required(client, "F", "W")
-        X, k = input_rows(client), settings.n_clusters
+        X, k = input_rows(client), client.k
         from_embedding = settings.solver.labels_from == "embedding"
         W = signature = to_numpy(W)  # of clusters, in the units that all clients share
         mean = None if client.rows.mean is None else to_numpy(client.rows.mean)

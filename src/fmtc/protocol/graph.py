@@ -64,7 +64,11 @@ class GraphView(Method):
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k)."""
-        return {"D": client.X.shape[1], "d": client.rows.shape[1], **self.known_sizes(settings)}
+        return {"D": client.X.shape[1], "d": client.rows.shape[1], "k": client.k}
+
+    def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
+        """Clusters of a client."""
+        return {"k": settings.clusters_of(client_id)}
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
         """Both residuals below `tol`, or `max_iter` rounds."""

@@ -83,10 +83,10 @@ class Method:
 
     def sizes(self, client: Any, settings: Any) -> dict[str, int]:
         """What a client knows of the letters in shapes."""
-        return self.known_sizes(settings)
+        return self.known_sizes(client.client_id, settings)
 
-    def known_sizes(self, settings: Any) -> dict[str, int]:
-        """What both sides know of the letters in shapes."""
+    def known_sizes(self, client_id: str, settings: Any) -> dict[str, int]:
+        """What the server knows of the letters in shapes of a client's messages."""
         return {"k": settings.n_clusters}
 
     def stop_reason(self, history: Sequence[Any], settings: Any) -> tuple[bool, str] | None:

@@ -47,7 +47,7 @@ class Prepare(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Graph, spectral start and factor of the data."""
-        solver, k, cid = settings.solver, settings.n_clusters, client.client_id
+        solver, k, cid = settings.solver, client.k, client.client_id
         if settings.scale in POOLED_SCALES and client.scaling is None:
             raise RuntimeError(f"client {cid!r} does not know the common units of the columns yet")
         rows = client.rows

@@ -42,6 +42,8 @@ class ManualClock:
     ----------
     now : float
         The time at the start.
+    limit : float
+        Raises `TimeoutError` when this moment passes, so that what would wait for ever fails.
 
     Examples
     --------
@@ -54,8 +56,8 @@ class ManualClock:
     3600.0
     """
 
-    def __init__(self, now: float = 0.0):
-        self._now = float(now)
+    def __init__(self, now: float = 0.0, limit: float = float("inf")):
+        self._now, self.limit = float(now), limit
         self._queue: list[tuple[float, int, Callable[[], object]]] = []  # when, order, what to do
         self._count = 0
 
@@ -80,8 +82,14 @@ class ManualClock:
         """Let others run until so many seconds have passed."""
         mine = _Turn()
         self.after(max(0.0, seconds), mine)
-        self._advance()
+        try:
+            self._advance()
+        except BaseException:  # of something that was due: it is ours now, and so is the turn
+            mine.given_up = True
+            raise
         mine.wait()
+        if self._now > self.limit:
+            raise TimeoutError(f"{self.limit:g} seconds have passed")
 
     def start(self, target: Callable[[], object]) -> threading.Thread:
         """Run a function in a thread of its own that shares this clock, from the next time all others sleep."""
@@ -103,6 +111,8 @@ class ManualClock:
         """Do what is due next, until it is a thread's turn."""
         while self._queue:
             when, _, act = heapq.heappop(self._queue)
+            if isinstance(act, _Turn) and act.given_up:
+                continue
             self._now = max(self._now, when)
             act()
             if isinstance(act, _Turn):
@@ -111,6 +121,8 @@ class ManualClock:
 
 class _Turn(threading.Event):
     """A thread that sleeps until it is called."""
+
+    given_up = False
 
     def __call__(self) -> None:
         self.set()

@@ -25,17 +25,8 @@ from ..clock import SYSTEM, Clock
 from ..conductor import Spec, conduct
 from ..driver import Replies
 from ..kitclient import KitClient
+from .compat import DXO, Controller, DataKind, EventType, Executor, ReturnCode, Task, from_shareable
 from .serve import leave_with_parent
-
-try:
-    from nvflare.apis.controller_spec import Task
-    from nvflare.apis.dxo import DXO, DataKind, from_shareable
-    from nvflare.apis.event_type import EventType
-    from nvflare.apis.executor import Executor
-    from nvflare.apis.fl_constant import ReturnCode
-    from nvflare.apis.impl.controller import Controller
-except ImportError as error:
-    raise ImportError("a federation of processes needs nvflare: pip install 'fmtc[federation]'") from error
 
 TASK = "fmtc"
 EVENTS = "events.jsonl"  # in the coordinator's folder of a run: what happened, a line each
@@ -220,7 +211,7 @@ class FlareTransport:
                     return
                 spec = self.controller.spec
                 answer = _answered(result, spec.run_id, asked, spec.method)
-                sizes = spec.method.known_sizes(spec.settings)
+                sizes = spec.method.known_sizes(cid, spec.settings)
                 spec.method.phase(asked.phase).check_answer(answer, asked.ask, sizes)
             except RefusedError as error:
                 self.replies.refused += 1
