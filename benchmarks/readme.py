@@ -163,7 +163,6 @@ def phases_part() -> str:
 def _about(phase: Phase) -> str:
     said = " ".join((type(phase).__doc__ or "").split())
     facts = [
-        {"client": "The rows reply.", "table": "The file replies.", "run": "The process replies."}[phase.subject],
         "The client saves its state before the answer leaves." if phase.persists else "",
         "It is asked again when a run resumes." if phase.rebuilds else "",
     ]
