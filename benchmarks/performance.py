@@ -169,7 +169,8 @@ def main() -> None:
     found = {name: stored[name] for name in NAMES if name in stored}  # growth and rounds take long: may be missing
     table = ["| | target | measured | |", "|---|---|---|---|"]
     table += [
-        f"| {what} | {target} | {shown} | {'met' if met else '**missed**'} |" for what, target, shown, met in lines(found)
+        f"| {what} | {target} | {shown} | {'met' if met else '**missed**'} |"
+        for what, target, shown, met in lines(found)
     ]
     (OUT / "performance.md").write_text("\n".join(table) + "\n")
     (OUT / "performance_gpu.md").write_text("\n".join(stages(found["scale"])) + "\n")
