@@ -63,7 +63,7 @@ def stopwatch(device: str) -> Iterator[tuple[dict[str, float], dict[str, int]]]:
         (steps, "update_embedding", "F-steps"),
         (steps, "local_terms", "objective"),
         (steps, "unit_centers", "k-means"),
-        (embedding, "moved", "of them, looking how far F went"),
+        (embedding, "relative_move", "of them, measuring how far F moved"),
     ]
     kept = [(place, name, getattr(place, name)) for place, name, _ in stages]
 
@@ -128,8 +128,8 @@ def main() -> None:
             started = time.perf_counter()
             model.fit(data)
             found["seconds"] = time.perf_counter() - started
-        single_steps = times.pop("of them, looking how far F went")
-        del spent["of them, looking how far F went"]
+        single_steps = times.pop("of them, measuring how far F moved")
+        del spent["of them, measuring how far F moved"]
         found |= {"seconds of stages": dict(spent), "calls": dict(times), "single F-steps": single_steps}
     else:
         started = time.perf_counter()

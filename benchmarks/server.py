@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fmtc.kernels.consensus import prox_and_values
-from fmtc.runtime.driver import one_thread
+from fmtc.kernels.couplings import COUPLINGS
+from fmtc.linalg.threads import one_thread
 from fmtc.steps import OVER_RELAXED, Hyper, ServerState, Uplink, server_step
 
 RESULTS = Path(__file__).parent / "results" / "server.json"
@@ -100,6 +100,7 @@ def grown(work: str) -> float:
     """What a piece of work adds to the largest memory of a process, as a multiple of the variable `size`."""
     code = (
         "import resource; from dataclasses import replace; import numpy as np; from server import *\n"
+        "from fmtc.linalg.stacks import Workspace\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n" + work
     )
     done = subprocess.run(
@@ -114,14 +115,14 @@ def memory() -> dict[str, float]:
         f"server, uplinks, hyper = federation({D}, {K}, {CLIENTS})\n"
         "server_step(*federation(50, 3, 4)); size = server.W.nbytes\n"
         "before = peak()\n"
-        "after, _ = server_step(server, uplinks, hyper, reuse=True); print((peak() - before) / size)"
+        "after, _ = server_step(server, uplinks, hyper, workspace=Workspace()); print((peak() - before) / size)"
     )
     later = (
         f"server, uplinks, hyper = federation({D}, {K}, {CLIENTS}); rng = np.random.default_rng(1)\n"
         "server_step(*federation(50, 3, 4)); size = server.W.nbytes\n"
         "W, Z, Y = (rng.normal(size=server.W.shape) for _ in range(3))\n"
         "server = replace(server, W=W, Z=Z, Y=Y, beta=5 * server.rho, round_no=3); before = peak()\n"
-        "after, _ = server_step(server, uplinks, hyper, reuse=True); print((peak() - before) / size)"
+        "after, _ = server_step(server, uplinks, hyper, workspace=Workspace(W, Y)); print((peak() - before) / size)"
     )
     return {"first step / stack": grown(first), "later step / stack": grown(later)}
 
@@ -136,7 +137,7 @@ def large_matrix(d: int, k: int, m: int) -> dict[str, float]:
         noise = rng.standard_normal((2_000, k * m), np.float32)
         T[begin : begin + 2_000] = (left @ right + 0.3 * noise).reshape(2_000, k, m)
     largest = float(np.sqrt(d * k * m))
-    wall, cpu = timed(prox_and_values, T, 0.15 * largest, 1.0, "subspace", n=1)
+    wall, cpu = timed(COUPLINGS["subspace"].prox, T, 0.15 * largest, 1.0, n=1)
     return {"shrunk: seconds": wall, "shrunk: of processors": cpu, "bytes": T.nbytes}
 
 

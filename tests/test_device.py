@@ -108,7 +108,7 @@ def test_so_many_rows_that_k_means_starts_on_some(make_federation, settings):
 def test_a_graph_that_falls_apart(make_federation, rng, parts):
     data = make_federation(m=2, n=60, d=4)
     data["a"] = rng.normal(size=(60, 4)) + 40 * rng.permutation(np.arange(60) % parts)[:, None]
-    with pytest.warns(UserWarning, match=f"client 'a' falls into {parts} parts") as told:
+    with pytest.warns(UserWarning, match=f"'a' .*{parts} parts") as told:
         a, b = pair(data, n_neighbors=5)
     assert len({str(w.message) for w in told}) == 1
     assert_alike(a, b, 1e-10)
@@ -148,9 +148,9 @@ def test_sparse_rows_are_refused_in_one_sentence(make_federation):
     data["b"] = sp.csr_array(data["b"])
     with pytest.raises(ValueError, match="sparse") as refused:
         FMTC(3, device="torch").fit(data)
-    assert str(refused.value) == (
-        "client 'b' has sparse rows, which device='torch' does not take; leave device out for them"
-    )
+    for part in ("'b'", "device='torch'"):
+        assert part in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_saved_model_needs_no_pytorch(make_federation, tmp_path):

@@ -559,7 +559,7 @@ def test_score_prefers_the_true_partition(model):
 def test_score_is_one_minus_ncut_over_k(model):
     shares = []
     for cid, X in DATA.items():
-        A, labels = knn_affinity(X, one_sided=0.25).toarray(), model.predict(X, clients=cid)
+        A, labels = knn_affinity(X, nonmutual_weight=0.25).toarray(), model.predict(X, clients=cid)
         shares += [A[labels == j][:, labels == j].sum() / A[labels == j].sum() for j in range(3)]
     assert_allclose(model.score(DATA), np.mean(shares), rtol=1e-12)
 

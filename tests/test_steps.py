@@ -13,9 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 from fmtc import FMTC, steps
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
-from fmtc.kernels.centers import distance, distance_left_out
-from fmtc.kernels.consensus import singular_values
+from fmtc.kernels.centers import leave_one_out_distance, mean_distance
+from fmtc.kernels.couplings import COUPLINGS
 from fmtc.kernels.graph import knn_affinity
+from fmtc.linalg.stacks import Workspace
 from fmtc.steps import (
     LEAST_WEIGHT,
     ClientModel,
@@ -270,37 +271,46 @@ def test_the_local_objective_falls_within_a_client_step(make_federation):
 
 
 @pytest.mark.parametrize(
-    "setting", [{}, {"coupling": "subspace"}, {"beta": 0.0}, {"message_dtype": "float32"}], ids=str
+    "setting",
+    [{}, {"coupling": "subspace"}, {"coupling": "average"}, {"beta": 0.0}, {"message_dtype": "float32"}],
+    ids=str,
 )
-def test_a_server_that_reuses_its_stacks_comes_to_the_same(make_federation, setting):
-    hyper = Hyper(n_clusters=3, **setting)
+def test_a_server_with_a_workspace_comes_to_the_same_in_the_memory_it_owns(make_federation, setting):
+    hyper, workspace = Hyper(n_clusters=3, **setting), Workspace()
     clients, server = open_all(make_federation(), hyper)
+    assert server.W is server.Z is server.Y
     for round_no in range(5):
         uplinks = exchange(clients, downlinks(server, hyper), hyper)
         if round_no == 3:
             del uplinks["b"]  # keeps its slice
-        given = replace(server, **{name: getattr(server, name).copy() for name in ("W", "Z", "Y")})
+        before = {name: getattr(server, name).copy() for name in ("W", "Z", "Y")}
         pure, report = server_step(server, uplinks, hyper)
         for name in ("W", "Z", "Y"):
-            assert_array_equal(getattr(server, name), getattr(given, name))
+            assert_array_equal(getattr(server, name), before[name])
         assert len(uplinks) == (2 if round_no == 3 else 3)
-        reused, other = server_step(given, uplinks, hyper, reuse=True)
-        assert report == other
-        assert not uplinks  # let go of
+        after, same = server_step(server, uplinks, hyper, workspace=workspace)
+        assert report == same
+        assert not uplinks  # the answers are released
         for name in ("W", "Z", "Y"):
-            assert_array_equal(getattr(reused, name), getattr(pure, name))
-        taken_over = [np.shares_memory(getattr(reused, name), getattr(given, name)) for name in ("W", "Y", "Z")]
-        assert taken_over == [True, True, False]
-        server = reused
+            assert_array_equal(getattr(after, name), getattr(pure, name))
+        # the first stack is not the workspace's own; later W and Y are, and Z of the round before is never touched
+        assert [getattr(after, name) is getattr(server, name) for name in ("W", "Y")] == [round_no > 0] * 2
+        assert_array_equal(server.Z, before["Z"])
+        assert not np.shares_memory(after.W, after.Y)
+        assert not np.shares_memory(after.Z, after.Y)
+        server = after
 
 
-def test_the_first_stack_of_a_server_is_not_written_to(make_federation):
+def test_a_workspace_takes_over_the_stacks_it_is_handed(make_federation):
     hyper = Hyper(n_clusters=3)
     clients, server = open_all(make_federation(), hyper)
-    assert server.W is server.Z is server.Y
-    after, _ = server_step(server, exchange(clients, downlinks(server, hyper), hyper), hyper, reuse=True)
-    assert not server.W.any()
-    assert after.W is not after.Y
+    server, _ = server_step(server, exchange(clients, downlinks(server, hyper), hyper), hyper)
+    uplinks = exchange(clients, downlinks(server, hyper), hyper)
+    expected, _ = server_step(server, uplinks, hyper)
+    after, _ = server_step(server, uplinks, hyper, workspace=Workspace(server.W, server.Y))
+    assert after.W is server.W
+    assert after.Y is server.Y
+    assert_array_equal(after.Z, expected.Z)
 
 
 @pytest.mark.parametrize("accelerate", [True, False])
@@ -308,7 +318,7 @@ def test_a_client_whose_graph_is_in_another_order_takes_the_same_steps(make_fede
     hyper = Hyper(n_clusters=3, accelerate=accelerate)
     ends = []
     for order_from in (10**9, 1):
-        monkeypatch.setattr(graph, "ORDER_FROM", order_from)
+        monkeypatch.setattr(graph, "REORDER_FROM", order_from)
         clients, server = open_all(make_federation(), hyper)
         server = rounds(clients, server, hyper, 5)
         ends.append((clients, server, exchange(clients, downlinks(server, hyper), hyper)))
@@ -599,12 +609,12 @@ def test_a_client_takes_common_centres_unless_its_own_are_clearly_nearer(rng, si
     E, labels = np.vstack([E, np.zeros((zeros, 2))]), np.append(labels, np.zeros(zeros, int))
     client = finished_client(E, labels, hyper)
     full = E.any(axis=1)
-    own = distance_left_out(E[full], labels[full], 2)
+    own = leave_one_out_distance(E[full], labels[full], 2)
 
     def turned(by):
         return np.array([[np.cos(by), np.sin(by)], [-np.sin(by), np.cos(by)]])
 
-    edge = brentq(lambda by: 0.9 * distance(E[full], turned(by)) - own, 0.0, 0.6 * sign)
+    edge = brentq(lambda by: 0.9 * mean_distance(E[full], turned(by)) - own, 0.0, 0.6 * sign)
     for by, takes in ((0.0, True), (0.98 * edge, True), (1.02 * edge, False)):
         message = Downlink("number", order=np.arange(2), centers=turned(by))
         after, uplink = client_reply(client, message, hyper)
@@ -857,7 +867,8 @@ def test_first_round_aligns_all_and_fixes_beta(make_federation):
         assert_allclose(after.W, rotate(W, R), atol=1e-12)
         for t, cid in enumerate("abc"):
             assert_allclose(after.rotations[cid], R[:, :, t], atol=1e-12)
-        assert_allclose(after.beta, 0.2 * server.rho * singular_values(rotate(W, R), coupling)[0].max(), rtol=1e-10)
+        largest = COUPLINGS[coupling].critical_threshold(rotate(W, R))
+        assert_allclose(after.beta, 0.2 * server.rho * largest, rtol=1e-10)
         assert rounds(clients, after, hyper, 1).beta == after.beta
 
 

@@ -13,7 +13,7 @@ from .inference import ClientModel
 from .kernels.graph import Graph
 from .kernels.projection import RidgeFactors, Rows, column_means
 from .kernels.scaling import Scaling, moments, standardize
-from .linalg.arrays import HOST, like, put
+from .linalg.arrays import HOST, asarray_like, to_device
 from .settings import Settings
 
 Array = np.ndarray
@@ -78,7 +78,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
 
 def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str) -> Rows:
     """The rows to compute with; the only copy of X where it is scaled."""
-    S = put(X if scaling is None else scaling.apply(X), device)
+    S = to_device(X if scaling is None else scaling.apply(X), device)
     centre = settings.solver.center_features
     if centre == "auto":
         centre = not sp.issparse(S) and settings.scale != "tfidf"
@@ -89,7 +89,7 @@ def rotated(client: ClientState, rotation: Array | None) -> ClientState:
     """The client in the common frame; the local terms do not change under (F R, W R)."""
     if rotation is None or client.F is None or client.W is None:
         return client
-    rotation = like(rotation, client.F)
+    rotation = asarray_like(rotation, client.F)
     return replace(client, F=client.F @ rotation, W=client.W @ rotation)
 
 

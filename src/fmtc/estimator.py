@@ -366,7 +366,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             model = self._models[cid]
             solver = Solver() if self.solver is None else self.solver
             affinity = knn_affinity(
-                model.scaled(Xt), self.n_neighbors, solver.bandwidth, one_sided=solver.nonmutual_weight
+                model.scaled(Xt), self.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
             )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .kernels.consensus import COUPLINGS
+from .kernels.couplings import COUPLINGS
 
 LABEL_SOURCES = ("projection", "embedding")
 SCALES = ("none", "client", "global", "tfidf")

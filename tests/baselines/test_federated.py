@@ -42,7 +42,7 @@ from fmtc.baselines.sfomvc import (
     projection_reply,
     view_reply,
 )
-from fmtc.kernels.consensus import schatten_p
+from fmtc.kernels.couplings import schatten_p
 from fmtc.metrics import clustering_accuracy
 from fmtc.runtime.local import LocalTransport
 

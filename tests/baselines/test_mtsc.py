@@ -178,7 +178,7 @@ def test_without_alpha_it_is_spectral_clustering(rng, row_power):
 def test_the_graph_is_the_one_asked_for(tall):
     model = SEC(3, alpha=1e-9, n_neighbors=4, bandwidth_scale=0.5, one_sided=0.3, random_state=0).fit(tall)
     for cid, X in tall.items():
-        L = graph_of(knn_affinity(X, 4, stretch=0.5, one_sided=0.3)).laplacian.toarray()
+        L = graph_of(knn_affinity(X, 4, bandwidth_scale=0.5, nonmutual_weight=0.3)).laplacian.toarray()
         assert_allclose(
             model.embedding_[cid].T @ L @ model.embedding_[cid], np.diag(np.linalg.eigvalsh(L)[:3]), atol=1e-6
         )

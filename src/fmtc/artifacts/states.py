@@ -33,7 +33,7 @@ def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[st
     """
     arrays: dict[str, np.ndarray] = {}
     rest: dict[str, Any] = {}
-    for f in fields(state):
+    for f in _saved(state):
         name, value = f"{above}{f.name}", getattr(state, f.name)
         if isinstance(value, np.ndarray):
             arrays[name] = value
@@ -53,11 +53,16 @@ def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[st
     return arrays, rest
 
 
+def _saved(kind: Any) -> list[Any]:
+    """Fields of a dataclass that files hold: all but those declared with ``metadata={"saved": False}``."""
+    return [f for f in fields(kind) if f.metadata.get("saved", True)]
+
+
 def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any], above: str = "") -> Any:
     """Undo `flatten`, given a state of the same type; a field that is missing is an error."""
     kind = state if isinstance(state, type) else type(state)
     hints, values = get_type_hints(kind), {}
-    for f in fields(kind):
+    for f in _saved(kind):
         name = f"{above}{f.name}"
         if name in arrays:
             values[f.name] = arrays[name]

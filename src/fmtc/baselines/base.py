@@ -19,12 +19,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 
+from ..client import stream
 from ..clients import ClientsMixin
 from ..kernels.embedding import nystroem, spectral_start
 from ..kernels.graph import cross_affinity, graph_of, knn_weights
-from ..runtime.driver import one_thread
+from ..linalg.threads import one_thread
 from ..runtime.local import LocalTransport
-from ..client import stream
 
 Array = np.ndarray
 Data = Mapping[str, Any]  # rows of each client, n_t x d, by sorted name

@@ -13,10 +13,10 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils import check_array, check_random_state
 
-from ..clients import is_mapping
-from ..runtime.driver import one_thread
-from ..runtime.local import LocalTransport
 from ..client import stream
+from ..clients import is_mapping
+from ..linalg.threads import one_thread
+from ..runtime.local import LocalTransport
 from .base import (
     Array,
     Baseline,

@@ -12,10 +12,10 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 
+from ..client import stream
 from ..kernels.graph import graph_of, knn_affinity
 from ..kernels.projection import Rows, column_means
 from ..runtime.local import LocalTransport
-from ..client import stream
 from .base import (
     Array,
     Baseline,
@@ -117,13 +117,15 @@ class Client:
 
 def open_client(client_id: str, X: Any, settings: Settings) -> Client:
     """Graph of the rows, and the rows in the units of the run."""
-    affinity = knn_affinity(X, settings.n_neighbors, stretch=settings.bandwidth_scale, one_sided=settings.one_sided)
+    affinity = knn_affinity(
+        X, settings.n_neighbors, bandwidth_scale=settings.bandwidth_scale, nonmutual_weight=settings.one_sided
+    )
     laplacian = graph_of(affinity).laplacian
     X = X.astype(np.float64, copy=False)
     rows = Rows(X, column_means(X))
     n, d = rows.shape
     gram = rows.gram("d" if d <= n else "n")
-    if settings.units == "relative" and (energy := rows.energy()) > 0:
+    if settings.units == "relative" and (energy := rows.sum_of_squares()) > 0:
         unit = energy * float(np.square(gram / energy).sum())
         rows, gram = replace(rows, gamma=unit**-0.5), gram / unit
     return Client(client_id, rows, laplacian.astype(np.float64), gram if d <= n else None)

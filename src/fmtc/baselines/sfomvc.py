@@ -14,12 +14,12 @@ from sklearn.metrics import pairwise_distances_argmin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..kernels.alignment import match_clusters
-from ..kernels.consensus import tsvt, update_dual
-from ..kernels.embedding import nearest_orthonormal
-from ..runtime.driver import one_thread
-from ..runtime.local import LocalTransport
 from ..client import stream
+from ..kernels.alignment import match_clusters
+from ..kernels.couplings import tsvt, update_dual
+from ..kernels.embedding import nearest_orthonormal
+from ..linalg.threads import one_thread
+from ..runtime.local import LocalTransport
 from .base import (
     Array,
     Baseline,

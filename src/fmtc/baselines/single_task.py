@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from sklearn.cluster import SpectralClustering
 from sklearn.neighbors import KNeighborsClassifier
 
-from ..kernels.graph import resolve_neighbors
 from ..client import stream
+from ..kernels.graph import resolve_neighbors
 from .base import (
     Array,
     Baseline,

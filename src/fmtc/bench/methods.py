@@ -29,8 +29,8 @@ from ..baselines import (
     StSC,
 )
 from ..baselines.base import Array, Baseline, Data
-from ..estimator import FMTC
 from ..client import stream
+from ..estimator import FMTC
 from ..tables.reading import nearest_names
 
 TRIALS = 12  # settings that every method may try where labels pick the best

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from ..baselines.single_task import Voters
+from ..client import stream
 from ..datasets import SOURCES, FederatedDataset, load, locate, synthetic
 from ..datasets.simulated import KINDS
 from ..metrics import clustering_accuracy, match_classes, score_clients
-from ..client import stream
 from ..tables.reading import nearest_names
 from .methods import method_of, settings_of
 

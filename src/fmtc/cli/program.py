@@ -20,7 +20,7 @@ from rich.text import Text
 from .. import __version__
 from ..artifacts.locks import InUseError
 from ..estimator import FMTC
-from ..kernels.consensus import COUPLINGS
+from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import check_device
 from ..runtime.driver import ClientError, FederationError
 from ..steps import ALIGNMENTS, CENTERS, LABEL_SOURCES, SCALES, Hyper

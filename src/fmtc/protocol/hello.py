@@ -37,7 +37,7 @@ class Hello(Phase):
         if settings.scale in POOLED_SCALES and client.scaling is None:
             raise RuntimeError(f"client {client.client_id!r} does not know the common units of the columns yet")
         n, d = client.rows.shape
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.energy())
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.sum_of_squares())
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..client import ClientState, input_rows
 from ..inference import assign
-from ..kernels.centers import distance, distance_left_out
+from ..kernels.centers import leave_one_out_distance, mean_distance
 from ..kernels.objective import dot
-from ..linalg.arrays import beside, like, to_numpy
+from ..linalg.arrays import asarray_like, to_device_of, to_numpy
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
@@ -54,13 +54,13 @@ class Number(Phase):
         (own,) = required(client, "own")
         E, solver = own.E, settings.solver
         model = replace(own.model, centers=own.model.centers[ask.order])
-        labels = like(np.argsort(ask.order), own.labels)[own.labels]
+        labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
         shared = ask.centers
-        if shared is not None and (solver.shared_centers is True or _prefers(E, labels, beside(shared, E))):
+        if shared is not None and (solver.shared_centers is True or _prefers(E, labels, to_device_of(shared, E))):
             model = replace(model, centers=shared.astype(model.W.dtype))
         if solver.labels_from == "projection":  # the very code of predict, so that ties are broken the same way
             labels = assign(input_rows(client), model)
-        gap = E - beside(model.centers, E)[labels]
+        gap = E - to_device_of(model.centers, E)[labels]
         model = replace(model, spread=dot(gap, gap) / len(E))
         return replace(client, own=None, model=model, labels=to_numpy(labels)), Nothing()
 
@@ -68,7 +68,8 @@ class Number(Phase):
 def _prefers(E: Array, labels: Array, shared: Array) -> bool:
     """Whether shared centres suit these rows: own ones must be clearly nearer, to rows they were not made of."""
     seen = (E != 0).any(axis=1)  # a row of zeros is as far from all centres
-    return distance_left_out(E[seen], labels[seen], len(shared)) >= OWN_CENTER_RATIO * distance(E[seen], shared)
+    E, labels = E[seen], labels[seen]
+    return leave_one_out_distance(E, labels, len(shared)) >= OWN_CENTER_RATIO * mean_distance(E, shared)
 
 
 NUMBER = Number()

@@ -14,10 +14,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
-from ..kernels.scaling import moments
-from ..metrics import clustering_accuracy
-from ..runtime.driver import one_thread
 from ..inference import ClientModel
+from ..kernels.scaling import moments
+from ..linalg.threads import one_thread
+from ..metrics import clustering_accuracy
 
 Array = np.ndarray
 

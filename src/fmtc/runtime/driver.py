@@ -6,17 +6,15 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from ..artifacts.files import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
+from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
 from ..protocol.method import Method
@@ -111,19 +109,6 @@ class Result:
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
-
-
-@cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def one_thread(user_api: str) -> AbstractContextManager[Any]:
-    """One thread for ``"blas"`` (in the process) or ``"openmp"`` (in this thread) while the block runs.
-
-    The matrices of a round are small: more threads cost more than they bring, and sums in another order change bits.
-    """
-    return _thread_pools().limit(limits=1, user_api=user_api)
 
 
 class ClientError(RuntimeError):

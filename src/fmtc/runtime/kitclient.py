@@ -32,13 +32,14 @@ from ..artifacts.files import (
 )
 from ..artifacts.states import flatten, unflatten
 from ..errors import ChangedError, LimitError, RefusedError
-from ..linalg.arrays import HOST, on_cores
+from ..linalg.arrays import HOST
+from ..linalg.sparse import on_cores
+from ..linalg.threads import one_thread
 from ..privacy.ledger import LEDGER, FileLedger
 from ..privacy.outbox import Outbox, Payloads
 from ..protocol.base import Failure, Message
 from ..protocol.method import ClientResult, method_of
 from .clock import SYSTEM, Clock
-from .driver import one_thread
 from .node import ClientNode, FolderStore
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..artifacts.files import FileError, check_schema, fingerprint, read_tensors, write_tensors
 from ..errors import RefusedError
-from ..linalg.arrays import put, to_numpy
+from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox
 from ..protocol.base import Message, Phase, digest
 from ..protocol.method import Method
@@ -105,7 +105,7 @@ def read_state(path: Path, client: Any, method: Method) -> Any:
         )
     device = getattr(client, "device", None)
     found = {
-        name: (arrays[name] if device is None else put(arrays[name], device)) if name in arrays else None
+        name: (arrays[name] if device is None else to_device(arrays[name], device)) if name in arrays else None
         for name in method.saved
     }
     return replace(client, round_no=about["round_no"], **found)

@@ -765,4 +765,4 @@ def _sample(columns: Columns | None, place: int) -> str:
     return f" (such as {_example(column)!r})" if _column_kind(column) == "text" else f" ({_column_kind(column)})"
 
 
-__all__ = ["Columns", "Finding", "compare", "explain", "from_verdict", "read_columns", "survey", "encoded"]
+__all__ = ["Columns", "Finding", "compare", "encoded", "explain", "from_verdict", "read_columns", "survey"]

@@ -1,33 +1,28 @@
-"""The door to PyTorch: who is asked for it, what it says where it is shut, and numbers that go there and back."""
+"""NumPy and PyTorch: when PyTorch is imported, which devices are refused, and numbers that go there and back."""
 
 import subprocess
 import sys
-from contextlib import nullcontext
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc.kernels import arrays
+from fmtc.linalg import arrays
 from fmtc.linalg.arrays import (
-    Steady,
-    Striped,
-    affine,
-    beside,
+    asarray_like,
     cast,
     check_device,
     column_sums,
     contiguous,
-    csr,
+    copy,
     double,
-    inner,
+    inner_products,
     is_tensor,
-    like,
     namespace,
-    on_cores,
     precision,
-    put,
+    to_device,
+    to_device_of,
     to_numpy,
 )
 
@@ -53,7 +48,7 @@ def test_the_processor_is_always_there(monkeypatch):
 def test_a_device_is_a_name(device):
     with pytest.raises(TypeError) as refused:
         check_device(device)
-    assert str(refused.value) == f'device must be a name such as "cpu" or "cuda", got {device!r}'
+    assert repr(device) in str(refused.value)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cuda:1", "torch"])
@@ -61,9 +56,8 @@ def test_a_device_without_pytorch(monkeypatch, device):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError) as refused:
         check_device(device)
-    assert str(refused.value) == (
-        f"device='{device}' needs PyTorch: pip install 'fmtc[gpu]', or leave device out for the processor"
-    )
+    assert f"device='{device}'" in str(refused.value)
+    assert "fmtc[gpu]" in str(refused.value)
     assert refused.value.__suppress_context__
 
 
@@ -84,35 +78,33 @@ def test_devices_that_are_there(torch, device):
     ],
 )
 def test_a_device_that_is_not_there(torch, device, why):
-    with pytest.raises(ValueError, match="cannot be used") as refused:
+    with pytest.raises(ValueError, match="device") as refused:
         check_device(device)
     text = str(refused.value)
-    assert text.startswith(f"device={device!r} cannot be used ({why}")
-    assert f"PyTorch {torch.__version__} sees " in text
-    assert text.endswith('Leave device out, or take "cpu".')
+    for part in (f"device={device!r}", why, torch.__version__):
+        assert part in text
     assert "\n" not in text
 
 
 @pytest.mark.torch
-def test_the_gpus_there_are_are_told(torch, monkeypatch):
+def test_an_error_lists_the_gpus(torch, monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("CUDA error: invalid device ordinal. More of it\nand a second line")
 
     monkeypatch.setattr(torch, "ones", refuse)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"card {i}")
-    with pytest.raises(ValueError, match="cannot be used") as refused:
+    with pytest.raises(ValueError, match="device") as refused:
         check_device("cuda:5")
-    assert str(refused.value) == (
-        "device='cuda:5' cannot be used (CUDA error: invalid device ordinal); "
-        f'PyTorch {torch.__version__} sees "cuda:0" (card 0), "cuda:1" (card 1). Leave device out, or take "cpu".'
-    )
+    for part in ("cuda:5", "(CUDA error: invalid device ordinal)", '"cuda:0" (card 0), "cuda:1" (card 1)'):
+        assert part in str(refused.value)
+    assert "second line" not in str(refused.value)
 
 
 @pytest.mark.torch
 def test_without_gpu_it_says_so(torch, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ValueError, match=f"{torch.__version__.replace('+', '.')} sees no GPU"):
+    with pytest.raises(ValueError, match="no GPU"):
         check_device("cuda:99")
 
 
@@ -158,17 +150,19 @@ def test_numpy_stays_numpy(rng, dtype):
     A = numbers(rng, dtype)
     assert not is_tensor(A)
     assert namespace(A) is namespace(sp.csr_array(A)) is np
-    assert put(A, "cpu") is A
+    assert to_device(A, "cpu") is A
     assert to_numpy(A) is A
-    assert beside(A, np.zeros(1, dtype=np.float32)) is A  # keeps its number format
-    assert like(A, np.zeros(1, dtype=np.float32)).dtype == np.float32
-    assert like(A, A) is A
+    assert to_device_of(A, np.zeros(1, dtype=np.float32)) is A  # keeps its number format
+    assert asarray_like(A, np.zeros(1, dtype=np.float32)).dtype == np.float32
+    assert asarray_like(A, A) is A
     assert cast(A, np.float32).dtype == np.float32
     assert cast(A, A.dtype) is A
     assert double(A).dtype == np.float64
     assert contiguous(A) is A
     assert_array_equal(contiguous(A.T), A.T)
     assert contiguous(A.T).flags.c_contiguous
+    assert_array_equal(copy(A), A)
+    assert not np.shares_memory(copy(A), A)
 
 
 def test_precision():
@@ -181,14 +175,14 @@ def test_precision():
 @pytest.mark.parametrize("turn", [lambda A: A, lambda A: A.T, lambda A: A[::2, ::-1]], ids=["rows", "columns", "parts"])
 def test_there_and_back(torch, rng, dtype, turn):
     A = turn(numbers(rng, dtype))
-    B = put(A, "torch")
+    B = to_device(A, "torch")
     assert is_tensor(B)
     assert namespace(B) is torch
     assert B.dtype == getattr(torch, dtype)
     assert B.device.type == "cpu"
     assert_array_equal(to_numpy(B), A)
     assert to_numpy(B).dtype == A.dtype
-    assert_array_equal(to_numpy(put(A, "cpu:0")), A)  # PyTorch's own name
+    assert_array_equal(to_numpy(to_device(A, "cpu:0")), A)  # PyTorch's own name
 
 
 @pytest.mark.torch
@@ -202,17 +196,17 @@ def test_like_takes_library_and_number_format(torch, rng, dtype):
     A = numbers(rng)
     other = torch.zeros(1, dtype=getattr(torch, dtype))
     for given in (A, torch.from_numpy(A)):
-        for found in (like(given, other), beside(given, other)):
+        for found in (asarray_like(given, other), to_device_of(given, other)):
             assert found.dtype == other.dtype
             assert_array_equal(to_numpy(found), A.astype(dtype))
-        back = like(given, np.zeros(1, dtype=dtype))
+        back = asarray_like(given, np.zeros(1, dtype=dtype))
         assert isinstance(back, np.ndarray)
         assert_array_equal(back, A.astype(dtype))
         assert back.dtype == dtype
-    kept = beside(torch.from_numpy(A), np.zeros(1, dtype=np.float32))
+    kept = to_device_of(torch.from_numpy(A), np.zeros(1, dtype=np.float32))
     assert isinstance(kept, np.ndarray)
     assert kept.dtype == np.float64
-    assert like(other, other) is other
+    assert asarray_like(other, other) is other
 
 
 @pytest.mark.torch
@@ -220,11 +214,11 @@ def test_what_may_not_be_written_is_taken(torch, rng):
     """As rows from a file or a data frame: PyTorch warns about them, and warnings are errors here."""
     A = numbers(rng)
     A.flags.writeable = False
-    assert_array_equal(to_numpy(put(A, "torch")), A)
-    B = like(A, torch.zeros(1, dtype=torch.float64))
+    assert_array_equal(to_numpy(to_device(A, "torch")), A)
+    B = asarray_like(A, torch.zeros(1, dtype=torch.float64))
     B += 1
     assert_array_equal(to_numpy(B), A + 1)
-    assert_array_equal(to_numpy(like(A[:, ::-1], B)), A[:, ::-1])
+    assert_array_equal(to_numpy(asarray_like(A[:, ::-1], B)), A[:, ::-1])
 
 
 @pytest.mark.torch
@@ -237,83 +231,30 @@ def test_number_formats_of_tensors(torch, rng):
     assert precision(cast(A, torch.float16)) == 2**-10
     assert contiguous(A.T).is_contiguous()
     assert_array_equal(to_numpy(contiguous(A.T)), to_numpy(A).T)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-def test_sparse_rows_multiply_alike(torch, rng, dtype):
-    A = sp.csr_array(numbers(rng, dtype) * (rng.random((5, 4)) < 0.5))
-    V = numbers(rng, dtype)[:4]
-    B = csr(*(torch.from_numpy(part) for part in (A.data, A.indices, A.indptr)), (5, 4))
-    assert_array_equal(to_numpy(B.to_dense()), A.toarray())
-    eps = np.finfo(dtype).eps
-    assert_allclose(to_numpy(B @ torch.from_numpy(V)), A @ V, rtol=0, atol=4 * eps * np.abs(A).max() * np.abs(V).max())
-    assert_array_equal(csr(A.data, A.indices, A.indptr, (5, 4)).toarray(), A.toarray())
+    for other in (A, A.T):
+        assert copy(other).data_ptr() != other.data_ptr()
+        assert_array_equal(to_numpy(copy(other)), to_numpy(other))
 
 
 @pytest.mark.torch
 def test_a_device_that_holds_tensors_and_cannot_compute_is_refused():
-    with pytest.raises(ValueError, match=r"device='meta' cannot be used .* sees no GPU"):
+    with pytest.raises(ValueError, match="device='meta'"):
         check_device("meta")
 
 
-@pytest.fixture
-def sparse(rng, monkeypatch):
-    """A sparse matrix in 12 strips, the last a short one."""
-    monkeypatch.setattr(arrays, "STRIP", 9)
-    return sp.random_array((105, 105), density=0.1, rng=rng, format="csr")
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("number", [None, 0, 1, 2, 3, 40])
-def test_strips_are_the_whole(rng, sparse, dtype, number):
-    A, V, B = sparse.astype(dtype), rng.normal(size=(105, 4)).astype(dtype), rng.normal(size=(105, 4)).astype(dtype)
-    expected = -0.3 * (sparse.toarray() @ V) + 1.7 * V + B
-    calls = []
-
-    def plus(rows):
-        calls.append(rows)
-        return B[rows]
-
-    with nullcontext() if number is None else on_cores(number):
-        found = affine(Striped(A), V, -0.3, 1.7, plus)
-    assert found.dtype == dtype
-    assert_allclose(found, expected, atol=1e-12 if dtype == "float64" else 1e-5)
-    assert sorted(rows.start for rows in calls) == list(range(0, 105, 9))
-    assert_array_equal(found, affine(A, V, -0.3, 1.7, lambda rows: B[rows]))  # bit by bit, whoever computes
-    assert_array_equal(affine(Striped(A), V[:, :1]), A @ V[:, :1])
-
-
-def test_strips_in_single_precision_of_rows_in_double(rng, sparse):
-    A, V = sparse.astype(np.float32), rng.normal(size=(105, 4))
-    for matrix in (A, Striped(A)):
-        found = affine(matrix, V, 1.0, 1e9)
-        assert found.dtype == np.float64
-        assert_array_equal(found, (A @ V.astype(np.float32)).astype(np.float64) + 1e9 * V)
-
-
-def test_what_goes_wrong_on_another_core_is_told(rng, sparse):
-    def plus(rows):
-        if rows.start == 9:  # the second strip is the second core's
-            raise FloatingPointError("of a strip")
-        return 0.0
-
-    with on_cores(2), pytest.raises(FloatingPointError, match="of a strip"):
-        affine(Striped(sparse), rng.normal(size=(105, 2)), plus=plus)
-    assert arrays._helpers.get() is None
-
-
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("n", [1, 63, 64, 65, 200, 257])
-@pytest.mark.parametrize("q", [1, 4, 60])  # so narrow that rows go by blocks, and not
+@pytest.mark.parametrize(  # columns: so few that rows go by blocks, and more
+    ("n", "q", "dtype"),
+    [(1, 1, "float64"), (63, 4, "float64"), (64, 4, "float32"), (65, 4, "float64"), (200, 60, "float32"),
+     (257, 1, "float64"), (257, 4, "float32")],
+)  # fmt: skip
 def test_sums_over_blocks_of_rows(rng, monkeypatch, n, q, dtype):
     monkeypatch.setattr(arrays, "NARROW", 64 * 5 * 4)
     A, B = rng.normal(size=(n, 5)).astype(dtype), rng.normal(size=(n, q)).astype(dtype)
     expected = np.array([[sum(A[i, a] * B[i, b] for i in range(n)) for b in range(q)] for a in range(5)])
     atol = 1e-12 if dtype == "float64" else 1e-4
-    assert_allclose(inner(A, B), expected, atol=atol)
-    assert_allclose(inner(sp.csr_array(A), B), expected, atol=atol)
-    assert inner(A, B).dtype == dtype
+    assert_allclose(inner_products(A, B), expected, atol=atol)
+    assert_allclose(inner_products(sp.csr_array(A), B), expected, atol=atol)
+    assert inner_products(A, B).dtype == dtype
     assert_allclose(column_sums(B), B.sum(axis=0), atol=atol)
     assert column_sums(B).dtype == dtype
 
@@ -321,21 +262,7 @@ def test_sums_over_blocks_of_rows(rng, monkeypatch, n, q, dtype):
 @pytest.mark.torch
 def test_a_tensor_sums_alike(torch, rng):
     A, B = rng.normal(size=(200, 5)), rng.normal(size=(200, 3))
-    assert_allclose(inner(put(A, "torch"), put(B, "torch")).numpy(), inner(A, B), atol=1e-12)
-    assert_allclose(column_sums(put(B, "torch")).numpy(), column_sums(B), atol=1e-12)
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("columns", [1, 4])
-def test_rows_of_a_tensor_are_summed_in_order(torch, rng, sparse, dtype, columns):
-    dense = sparse.toarray()
-    dense[3], dense[50] = 0, 1  # a row without entries, and one that is full
-    A, V = sp.csr_array(dense.astype(dtype)), rng.normal(size=(105, columns)).astype(dtype)
-    steady = Steady(csr(*(torch.from_numpy(part) for part in (A.data, A.indices, A.indptr)), A.shape))
-    atol = 1e-12 if dtype == "float64" else 1e-5
-    found = affine(steady, put(V, "torch"), -0.3, 1.7, lambda rows: put(V, "torch")[rows])
-    assert found.dtype == steady.dtype
-    assert_allclose(found.numpy(), -0.3 * (dense @ V) + 2.7 * V, atol=atol)
-    assert_allclose(affine(steady, put(V, "torch").double()).numpy(), A @ V, atol=atol)
-    assert found.numpy()[3].tolist() == pytest.approx((2.7 * V[3]).tolist(), rel=1e-6)
+    assert_allclose(
+        inner_products(to_device(A, "torch"), to_device(B, "torch")).numpy(), inner_products(A, B), atol=1e-12
+    )
+    assert_allclose(column_sums(to_device(B, "torch")).numpy(), column_sums(B), atol=1e-12)
