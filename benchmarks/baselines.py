@@ -1,6 +1,6 @@
-"""What the fit of each baseline takes, against the operation of a named library that its method cannot do without.
+"""What each rival's fit takes, against the operation of a named library that its method cannot do without.
 
-    python benchmarks/baselines.py          # about two minutes on two cores
+    python benchmarks/baselines.py            # about two minutes on two cores
 
 Four clients x 2,000 rows x 50 features, 10 clusters; one thread for all. The operation is done as often as the
 method did it, so a ratio of 1 means that all else is free.
@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from fmtc import baselines
 from fmtc.baselines import bregman
 from fmtc.kernels.graph import knn_affinity, normalized_laplacian, resolve_neighbors
-from readme import BASELINES, RESULTS, baselines_part, replace_part
+from readme import BASELINES, RESULTS, replace_part, baselines_part
 from speed import best_of, silos
 
 K, ROWS = 10, 2_000

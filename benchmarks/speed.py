@@ -1,4 +1,4 @@
-"""Time and memory as ratios to named libraries in the same run (machines are noisy; ratios less so).
+"""Time and memory as ratios to named alternatives in the same run (machines are noisy; ratios less so).
 
 python benchmarks/speed.py
 """
