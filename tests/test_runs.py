@@ -13,6 +13,9 @@ import fmtc
 from fmtc import FMTC
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
+from fmtc.privacy.ledger import read_lines, totals, verify
+from fmtc.protocol.base import entries
+from fmtc.protocol.moments import MOMENTS
 from fmtc.tables.reading import read_silos
 
 FEATURES = ["height", "weight", "age"]
@@ -59,7 +62,7 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
     assert (mine["seconds"], mine["notes"], mine["files"]) == (1.5, ["a note"], ["north.csv", "south.csv"])
     for run in ("mine", "fit"):
         assert runs.is_run(tmp_path / run)
-        assert runs.load_run(tmp_path / run)[0].feature_names_in_.tolist() == FEATURES
+        assert fmtc.load(runs.model_folder(tmp_path / run)).feature_names_in_.tolist() == FEATURES
 
 
 def test_one_silo_without_history(files, tmp_path):
@@ -72,8 +75,9 @@ def test_one_silo_without_history(files, tmp_path):
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert [line["silo"] for line in report["silos"]] == list(report["projection"]) == ["north"]
     assert report["mean"]["acc"] == report["silos"][0]["acc"]
-    saved, folder = runs.load_run(tmp_path / "run")
+    folder = runs.model_folder(tmp_path / "run")
     assert folder == tmp_path / "run" / "model"
+    saved = fmtc.load(folder)
     assert (saved.client_ids_, saved.history_) == (["north"], [])
 
 
@@ -83,9 +87,32 @@ def test_a_run_is_told_from_other_folders(files, tmp_path):
     model.save(tmp_path / "model")
     assert not runs.is_run(tmp_path)  # a model, but no report
     assert not runs.is_run(tmp_path / "model")
-    assert runs.load_run(tmp_path)[1] == runs.load_run(tmp_path / "model")[1] == tmp_path / "model"
-    with pytest.raises(fmtc.FileError, match="holds no model"):
-        runs.load_run(tmp_path / "absent")
+    assert runs.model_folder(tmp_path) == runs.model_folder(tmp_path / "model") == tmp_path / "model"
+    with pytest.raises(fmtc.FileError, match="absent"):
+        runs.model_folder(tmp_path / "absent")
+
+
+def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
+    """The rows of the report are the totals of the ledgers, with the words of the declarations."""
+    silos = silos_of(files)
+    model = FMTC(3, max_iter=4, tol=0, scale="global", random_state=0).fit({silo.name: silo.X for silo in silos})
+    report = write(tmp_path / "run", files, model, silos)
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["sent"] == report["sent"]
+    ledgers = [tmp_path / "run" / "outbox" / f"{name}.jsonl" for name in ("north", "south")]
+    assert [verify(path) for path in ledgers] == [[], []]
+    left = totals(line for path in ledgers for line in read_lines(path))
+    assert {(row["phase"], row["field"]): (row["times"], row["bytes"]) for row in report["sent"]} == {
+        (total.phase, total.field): (total.times, total.bytes) for total in left
+    }
+    rows = {(row["phase"], row["field"]): row for row in report["sent"]}
+    W = rows["round", "W"]
+    assert (W["shape"], W["size"], W["times"], W["bytes"]) == ("d × k", [3, 3], 2 * 4, 2 * 4 * 9 * 8)
+    declared = entries(MOMENTS.Answer)["means"]
+    assert rows["moments", "means"]["what"] == declared.what
+    assert rows["moments", "means"]["shape"] == "D"
+    assert all(row["what"] and row["tells"] for row in report["sent"])
+    model.save(tmp_path / "model")
+    assert fmtc.load(tmp_path / "model").received_ == []  # a saved model does not say what left
 
 
 IMPORT = """

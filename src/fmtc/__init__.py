@@ -3,8 +3,7 @@
 import logging
 
 from .artifacts.files import FileError
-from .artifacts.models import load
-from .estimator import FMTC, estimate_memory
+from .estimator import FMTC, estimate_memory, load
 from .kernels.couplings import schatten_p, tsvt
 from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
 from .runtime.driver import ClientError, RoundRecord, run

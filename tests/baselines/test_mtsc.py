@@ -77,7 +77,7 @@ def test_scikit_learn_has_no_complaint(estimator, check):
         ("units", "metric", "'relative', 'absolute'"),
         ("n_neighbors", "many", '"auto" or a whole number'),
         ("bandwidth_scale", -1.0, "a finite number above 0"),
-        ("one_sided", 1.5, "above 0 and at most 1"),
+        ("nonmutual_weight", 1.5, "above 0 and at most 1"),
         ("max_iter", 0, "a whole number of at least 1"),
         ("tol", -1e-3, "a finite number of at least 0"),
         ("n_init", True, "a whole number of at least 1"),
@@ -176,7 +176,7 @@ def test_without_alpha_it_is_spectral_clustering(rng, row_power):
 
 
 def test_the_graph_is_the_one_asked_for(tall):
-    model = SEC(3, alpha=1e-9, n_neighbors=4, bandwidth_scale=0.5, one_sided=0.3, random_state=0).fit(tall)
+    model = SEC(3, alpha=1e-9, n_neighbors=4, bandwidth_scale=0.5, nonmutual_weight=0.3, random_state=0).fit(tall)
     for cid, X in tall.items():
         L = graph_of(knn_affinity(X, 4, bandwidth_scale=0.5, nonmutual_weight=0.3)).laplacian.toarray()
         assert_allclose(

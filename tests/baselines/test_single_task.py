@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from threadpoolctl import threadpool_limits
 
-from fmtc import FMTC
+from fmtc import FMTC, Solver
 from fmtc.baselines import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
 from fmtc.baselines.base import SpectralGraph, seed_of, unit_rows
 from fmtc.baselines.single_task import apart, union
@@ -176,9 +176,9 @@ def test_order_of_rows_and_turns_of_features_do_not_matter(rng):
 
 def test_the_embedding_is_that_of_fmtc_without_alpha():
     X, _ = blobs(5, distance=3.0)
-    for one_sided in (1, 0.25):
-        model = FMTC(K, alpha=1e-9, max_iter=3, one_sided=one_sided, random_state=0).fit(X)
-        alone = StSC(K, one_sided=one_sided, random_state=0).fit(X)
+    for weight in (1, 0.25):
+        model = FMTC(K, alpha=1e-9, max_iter=3, solver=Solver(nonmutual_weight=weight), random_state=0).fit(X)
+        alone = StSC(K, nonmutual_weight=weight, random_state=0).fit(X)
         begin = 0
         for cid, part in X.items():
             F = model.embedding_[begin : begin + len(part)]

@@ -178,7 +178,7 @@ def evaluate(
         "history": [
             [r.round_no, *(float(f"{v:.5g}") for v in (r.objective, r.primal_residual, r.dual_residual))]
             for r in records
-            if hasattr(r, "primal_residual")
+            if np.isfinite(getattr(r, "primal_residual", np.nan))
         ],
         "notes": sorted({str(warning.message) for warning in caught}),
     }

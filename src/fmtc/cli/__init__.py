@@ -7,6 +7,7 @@ from . import (  # noqa: F401 (the commands register themselves)
     doctor,
     federation,
     models,
+    outbox,
     preflight,
     report,
 )

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
-from ..estimator import FMTC
+from ..estimator import FMTC, load
 from ..report import needs_jinja, study, summarise, write_page
 from ..report.page import PAGE
 from ..report.rows import POINTS
@@ -37,7 +37,18 @@ from .program import (
     random_state_option,
     text_option,
 )
-from .words import Rounds, Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+from .words import (
+    Rounds,
+    Words,
+    new_table,
+    note_constants,
+    plural,
+    print_json,
+    show,
+    show_indented,
+    show_run,
+    size_of,
+)  # fmt: skip
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -120,8 +131,6 @@ def fit(
                 if recipe is not None:
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
-            if model.trials_ is not None:
-                words.note(str(model.trials_))
         seconds = time.perf_counter() - started
         report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
         details = {}
@@ -201,7 +210,7 @@ def predict(
     words = Words()
     if out is not None:
         out = free_path(out, force)
-    model, _ = runs.load_run(run)
+    model = load(runs.model_folder(run))
     name = None if client_column is not None else _one_client(model, client)
     known = getattr(model, "feature_names_in_", None)
     recipe = getattr(model, "text_recipe_", None)
@@ -249,24 +258,33 @@ def _one_client(model: FMTC, client: str | None) -> str:
 
 @main_group.command(
     "inspect",
-    short_help="Tell what a model is.",
+    short_help="Show what a model is, or what may leave a silo.",
     epilog="""\b
 Examples:
   fmtc inspect run
   fmtc inspect run --top 8
-  fmtc inspect run --json | python -m json.tool""",
+  fmtc inspect run --json | python -m json.tool
+  fmtc inspect --wire                           (every field that a silo may send or receive)""",
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
               help="Features to show for each cluster.")  # fmt: skip
-def inspect_run(run: Path, top: int, as_json: bool) -> None:
-    """Tell what a model is: silos, features, clusters, how its rounds ended, file sizes.
+@click.option("--wire", is_flag=True, cls=Option,
+              help="Show the declarations of all messages instead: fields, shapes, what each can tell.")  # fmt: skip
+def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
+    """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
     (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
-    of the feature as --scale left it.
+    of the feature after --scale.
     """
-    model, folder = runs.load_run(run)
+    if wire == (run is not None):
+        raise click.UsageError("give either the folder of a run or a model, or --wire")
+    if run is None:
+        _show_wire(as_json)
+        return
+    folder = runs.model_folder(run)
+    model = load(folder)
     recipe = getattr(model, "text_recipe_", None)
     history = model.history_  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
@@ -276,7 +294,7 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
         "text": None if recipe is None else asdict(recipe),
-        "settings": model.get_params(),
+        "settings": model._params(),
         "n_iter": model.n_iter_,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
@@ -289,6 +307,31 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
         print_json(about)
     else:
         _show_model(about)
+
+
+def _show_wire(as_json: bool) -> None:
+    """The declarations of all messages of a run."""
+    from ..protocol.base import LETTERS, declared
+    from ..protocol.graph import METHOD
+    from ..protocol.method import COMMON
+
+    phases = declared((*COMMON, *METHOD.phases))
+    if as_json:
+        print_json({"letters": LETTERS, "phases": phases})
+        return
+    console = Console(highlight=False)
+    for phase in phases:
+        show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
+        for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
+            if not fields:
+                show_indented(console, Text(f"{title}: nothing"))
+            for field in fields:
+                when = "" if field["when"] == "always" else f" ({field['when']})"
+                shape = f", {field['shape']}: {field['what']}{when}"
+                show_indented(console, Text.assemble(f"{title}: ", (field["name"], "bold"), shape))
+                show_indented(console, Text(f"can tell: {field['tells']}", "dim"), 10)
+        console.print()
+    show(console, Text("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + "."))
 
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
@@ -369,7 +412,7 @@ def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool
     """
     words = Words()
     onnx = free_path(onnx, force)
-    model, _ = runs.load_run(run)
+    model = load(runs.model_folder(run))
     client = _one_client(model, client)
     onnx.parent.mkdir(parents=True, exist_ok=True)
     model.export_onnx(client, onnx, dtype=np.float64 if float64 else np.float32)

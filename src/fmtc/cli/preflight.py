@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.padding import Padding
 from rich.text import Text
 
-from ..steps import Hyper
+from ..settings import Settings
 from ..tables.survey import ERROR, NOTE, Columns, Finding, compare, explain, read_columns, survey
 from .program import Option, data_options, main_group
-from .words import Words, plural, print_json, show
+from .words import Words, plural, print_json, show, show_indented
 
 
 @main_group.command(
@@ -95,7 +94,12 @@ def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -
     names = {silo: silo for silo in kit.plan.silos}
     with tempfile.TemporaryDirectory() as folder:
         order = Order(
-            Hyper(n_clusters=n_clusters), Path(folder), secrets.token_hex(8), deadline=60.0, wait=wait, preflight="only"
+            Settings(n_clusters=n_clusters),
+            Path(folder),
+            secrets.token_hex(8),
+            deadline=60.0,
+            wait=wait,
+            preflight="only",
         )
         with (
             View(words, 0, names, f"federation {kit.plan.name!r}: starting the server") as view,
@@ -123,16 +127,9 @@ def show_findings(
         show(words.console, Text.assemble((silo, "bold"), size, ": ", *states))
         for mark, style, sentences in (("error: ", "red", errors), ("note: ", "yellow", notes)):
             for sentence in sentences:
-                _show_indented(words, Text.assemble((mark, style), sentence))
+                show_indented(words.console, Text.assemble((mark, style), sentence))
     show(words.console, Text())
     show(words.console, _summary(silos, findings))
-
-
-def _show_indented(words: Words, line: Text) -> None:
-    if words.console.is_terminal:
-        words.console.print(Padding.indent(line, 2))
-    else:
-        show(words.console, Text.assemble("  ", line))
 
 
 def _summary(silos: Sequence[str], findings: Sequence[Finding]) -> Text:

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 from ..artifacts.files import FileError, check_form, write_file
 
 START = "0" * 64  # the hash before the first line
-LEDGER = "outbox.jsonl"  # file of a client's kit, or of a run
-HEAD = "outbox.head"  # beside it: number and hash of the last line, so that a line missing at the end shows
+LEDGER = "outbox.jsonl"  # file of a client's kit, or of a run; beside it `head_of`
 
 RELEASE, REPLAY, FAILURE = "release", "replay", "failure"
 _FIELD = {"field": str, "shape": [int], "type": str, "bytes": int, "sha256": str}
@@ -43,6 +42,11 @@ def _chained(line: Mapping[str, Any], number: int, before: str) -> dict[str, Any
     return whole | {"hash": hash_of(whole)}
 
 
+def head_of(path: Path) -> Path:
+    """The file beside a ledger with number and hash of the last line, so that a line missing at the end shows."""
+    return path.with_suffix(".head")
+
+
 def hash_of(line: Mapping[str, Any]) -> str:
     """Hash of a line and, through ``before``, of all lines before it."""
     content = {name: value for name, value in line.items() if name != "hash"}
@@ -50,10 +54,16 @@ def hash_of(line: Mapping[str, Any]) -> str:
 
 
 class MemoryLedger:
-    """A ledger that lives as long as the process: of clients in one process."""
+    """A ledger that lives as long as the process: of clients in one process.
 
-    def __init__(self) -> None:
-        self._lines: list[dict[str, Any]] = []
+    Parameters
+    ----------
+    lines : iterable of dict, optional
+        Lines that were written before.
+    """
+
+    def __init__(self, lines: Iterable[dict[str, Any]] = ()) -> None:
+        self._lines: list[dict[str, Any]] = list(lines)
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line."""
@@ -68,7 +78,8 @@ class MemoryLedger:
         """Keep the lines in a file that `verify` reads."""
         text = "".join(json.dumps(line) + "\n" for line in self._lines)
         write_file(path, text.encode())
-        write_file(path.with_name(path.stem + ".head"), _head(self._lines))
+        path.chmod(0o600)
+        _write_head(path, self._lines[-1] if self._lines else {"number": 0, "hash": START})
 
 
 class FileLedger:
@@ -81,15 +92,22 @@ class FileLedger:
         self.path = path
 
     def append(self, line: Mapping[str, Any]) -> None:
-        """Add a line and wait until the disk has it."""
+        """Add a line and wait until the disk has it.
+
+        Where lines are missing at the end, numbers continue from the last one there ever was: the gap stays visible.
+        """
         with self._locked() as handle:
-            last = _last_line(handle, self.path)
-            number, before = (last["number"], last["hash"]) if last else (0, START)
-            whole = _chained(line, number + 1, before)
+            last = _last_line(handle, self.path) or {"number": 0, "hash": START}
+            head = _read_head(self.path)
+            if head is not None and head["number"] >= last["number"]:
+                last = head
+            whole = _chained(line, last["number"] + 1, last["hash"])
+            content = (json.dumps(whole) + "\n").encode()
             os.lseek(handle, 0, os.SEEK_END)
-            os.write(handle, (json.dumps(whole) + "\n").encode())
+            while content:  # a disk that fills up takes a part of it, and raises an error next time
+                content = content[os.write(handle, content) :]
             os.fsync(handle)
-            write_file(self.path.with_name(HEAD), _head([whole]))
+            _write_head(self.path, whole)
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines so far."""
@@ -107,9 +125,20 @@ class FileLedger:
             os.close(handle)
 
 
-def _head(lines: list[dict[str, Any]]) -> bytes:
-    last = lines[-1] if lines else {"number": 0, "hash": START}
-    return (json.dumps({"number": last["number"], "hash": last["hash"]}) + "\n").encode()
+def _write_head(path: Path, last: Mapping[str, Any]) -> None:
+    head = head_of(path)
+    write_file(head, (json.dumps({"number": last["number"], "hash": last["hash"]}) + "\n").encode())
+    head.chmod(0o600)
+
+
+def _read_head(path: Path) -> dict[str, Any] | None:
+    """Number and hash of the last line; None where the file is missing or damaged."""
+    try:
+        head: dict[str, Any] = json.loads(head_of(path).read_text(encoding="utf-8"))
+        check_form(head_of(path), head, {"number": int, "hash": str})
+    except (OSError, ValueError):
+        return None
+    return head
 
 
 def _last_line(handle: int, path: Path) -> dict[str, Any] | None:
@@ -139,12 +168,8 @@ def _last_line(handle: int, path: Path) -> dict[str, Any] | None:
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a ledger, without checking the chain; `FileError` where one is no line of a ledger."""
-    if not path.exists():
-        return []
     found = []
-    for place, text in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not text:
-            continue
+    for place, text in enumerate(_texts(path), start=1):
         try:
             line = json.loads(text)
         except ValueError:
@@ -152,6 +177,11 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         check_form(path, line, _LINE, f"line {place}")
         found.append(line)
     return found
+
+
+def _texts(path: Path) -> list[bytes]:
+    """Lines as they stand in the file; one that was cut short by a crash was never sent, and is left out."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
 def verify(path: Path) -> list[str]:
@@ -167,10 +197,9 @@ def verify(path: Path) -> list[str]:
     list of str
         One sentence for each fault; empty where the ledger is whole.
     """
-    faults, before, expected, last = [], START, 1, None
-    for place, text in enumerate(path.read_bytes().split(b"\n"), start=1):
-        if not text:
-            continue
+    faults, before, expected, last = [], START, 1, 0
+    hashes = {0: START}  # by number
+    for place, text in enumerate(_texts(path), start=1):
         try:
             line = json.loads(text)
             check_form(path, line, _LINE, f"line {place}")
@@ -178,7 +207,7 @@ def verify(path: Path) -> list[str]:
             faults.append(f"line {place} is damaged")
             before, expected = "", expected + 1
             continue
-        if hash_of(line) != line["hash"]:
+        if hash_of(line) != line["hash"] or json.dumps(line).encode() != text:
             faults.append(f"line {place} was changed")
         elif line["number"] != expected:
             faults.append(
@@ -186,18 +215,18 @@ def verify(path: Path) -> list[str]:
             )
         elif before and line["before"] != before:
             faults.append(f"line {place} does not follow the line before it: a line was changed, removed or moved")
-        before, expected, last = line["hash"], line["number"] + 1, line
-    head_file = path.with_name(path.stem + ".head")
-    try:
-        head = json.loads(head_file.read_text(encoding="utf-8"))
-        check_form(head_file, head, {"number": int, "hash": str})
-    except (OSError, ValueError):
-        return [*faults, f"{head_file.name} is missing or damaged: lines at the end may be missing"]
-    number = 0 if last is None else last["number"]
-    if number < head["number"]:
-        faults.append(f"{head['number'] - number} lines are missing at the end")
-    elif number == head["number"] and last is not None and last["hash"] != head["hash"]:
-        faults.append("the last line is not the one that was written last")
+        before, last = line["hash"], line["number"]
+        expected, hashes[last] = last + 1, before
+    head = _read_head(path)
+    if head is None:
+        if path.exists() or head_of(path).exists():
+            faults.append(f"{head_of(path).name} is missing or damaged: lines at the end may be missing")
+    elif head["number"] > last:
+        faults.append(f"{head['number'] - last} lines are missing at the end")
+    elif head["number"] < last - 1:  # one line more than the head knows of is a crash between the two
+        faults.append(f"{last - head['number']} lines were added at the end")
+    elif hashes.get(head["number"]) != head["hash"]:
+        faults.append(f"line {head['number']} is not the one that was written")
     return faults
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..artifacts.files import read_tensors, write_tensors
 from ..errors import LimitError, WithheldError
-from ..protocol.base import Failure, Message, Phase, digest, entries, pack, unpack, value_bytes, value_digest
+from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger
 
 Hold = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
@@ -78,10 +78,10 @@ class Outbox:
 
     def earlier(self, phase: Phase, message: Message, context: str = "") -> Any | None:
         """The answer that this question got before, where it is kept."""
-        asked = _asked(message, context)
-        if self.payloads is None or (*message.key, asked) not in self._given:
+        if self.payloads is None:
             return None
-        return self.payloads.read(message, asked, phase)
+        asked = question(message, context)
+        return self.payloads.read(message, asked, phase) if (*message.key, asked) in self._given else None
 
     def release(
         self, phase: Phase, message: Message, answer: Any, sizes: Mapping[str, int], settings: Any, context: str = ""
@@ -106,7 +106,7 @@ class Outbox:
         phase.Answer
             The answer, or the one that was given to the same question before.
         """
-        asked = _asked(message, context)
+        asked = question(message, context)
         before = self.earlier(phase, message, context)
         if before is not None:
             answer = before
@@ -132,16 +132,15 @@ class Outbox:
     def fail(self, message: Message | None, error: BaseException) -> Failure:
         """Let the kind of an error leave, and nothing else of it."""
         answer = Failure(error=type(error).__name__)
-        place = message or Message("", None)
         fields = [_described(name, value) for name, value in pack(answer).items()]
-        self._record(place, "", FAILURE, fields)
+        self._record(_place(message), "", FAILURE, fields)
         return answer
 
     def _record(self, message: Message, asked: str, kind: str, fields: list[dict[str, Any]]) -> None:
         self.ledger.append(
             {
-                "client": self.client_id, "run": self.run_id, "phase": message.phase, "round": message.round_no,
-                "turn": message.turn, "asked": asked, "kind": kind, "fields": fields,
+                "client": self.client_id, "run": self.run_id, "phase": message.phase, "round": int(message.round_no),
+                "turn": int(message.turn), "asked": asked, "kind": kind, "fields": fields,
             }
         )  # fmt: skip
 
@@ -157,8 +156,18 @@ class Outbox:
             raise WithheldError(f"the answer to {phase.name!r} was withheld")
 
 
-def _asked(message: Message, context: str) -> str:
-    return digest(message.ask) if not context else value_digest(digest(message.ask) + context)
+def question(message: Message, context: str) -> str:
+    """Digest of a question and of what else its answer depends on."""
+    return message.asked if not context else value_digest(message.asked + context)
+
+
+def _place(message: Message | None) -> Message:
+    """Where in a run a failure happened; what a message says of that may be the very thing that is wrong with it."""
+    if message is None:
+        return Message("", None)
+    named = isinstance(message.phase, str) and message.phase.isidentifier() and len(message.phase) < 100
+    numbers = [value if is_count(value) else 0 for value in (message.round_no, message.turn)]
+    return Message(message.phase if named else "", None, round_no=numbers[0], turn=numbers[1])
 
 
 def _described(name: str, value: Any) -> dict[str, Any]:

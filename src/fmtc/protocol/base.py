@@ -9,8 +9,11 @@ documentation, the report's "what left" and ``fmtc inspect --wire`` all read the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, MutableMapping
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +22,9 @@ from ..errors import RefusedError
 
 Array = np.ndarray
 Check = Callable[[Any, Mapping[str, int]], str | None]  # a value and the sizes -> what is wrong with it, or None
+REPEATS = 3  # answers to a phase that comes once: a server that was lost may ask again, with other clients
+RESTARTS = 8  # answers to a loop phase beyond its rounds: a run that has not completed one may be started again
+LARGEST_COUNT = 2**53  # no number of rows or rounds is larger, and all of them are exact in JSON
 
 DTYPES = {  # kinds of array that a field may hold, and what is accepted for each
     "float": ("float32", "float64"),
@@ -28,6 +34,15 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "int64": ("int64",),
     "uint64": ("uint64",),
     "float64": ("float64",),
+}
+
+
+LETTERS = {  # in the shapes of fields
+    "D": "columns of the file",
+    "d": "columns that the model uses",
+    "c": "columns that are kept",
+    "k": "clusters",
+    "f": "findings about columns",
 }
 
 
@@ -116,17 +131,18 @@ class Phase:
     subject: ClassVar[str] = "client"  # who replies: "client" (its rows), "table" (its file) or "run" (the process)
     resumes: ClassVar[bool] = False  # replies from the state after a numbered round, which the message names
     persists: ClassVar[bool] = False  # the client's state is saved before the answer leaves
+    pure: ClassVar[bool] = False  # a reply leaves the client's state as it is
     rebuilds: ClassVar[bool] = False  # asked again when a run resumes: it makes what a client does not save
     parallel: ClassVar[bool] = True  # clients of one process may reply at the same time
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
 
     def times(self, server: Any, settings: Any) -> int:
-        """How often the phase comes in a row; 0 omits it."""
+        """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
         return 1
 
     def limit(self, settings: Any) -> int:
         """How many different answers a client releases in one run, at most; the same question is not a new one."""
-        return 3
+        return settings.max_iter + RESTARTS if self.resumes and self.persists else REPEATS
 
     def asks(self, server: Any, settings: Any) -> Mapping[str, Any]:
         """What each client is asked."""
@@ -171,6 +187,19 @@ class Message:
     def key(self) -> tuple[str, int, int]:
         """What makes this question another one than those before in a run."""
         return self.phase, self.round_no, self.turn
+
+    @cached_property
+    def asked(self) -> str:
+        """Digest of the question; arrays are read once, however often it is needed."""
+        return digest(self.ask)
+
+
+PLACE = {  # fields of a message besides the question: shape, what it is, what it can tell
+    "phase": ("a word", "which phase is due", "Nothing."),
+    "round_no": ("a number", "the round", "How far the run is."),
+    "last_round": ("a number", "the client's last round that the server has", "Which of its answers were lost."),
+    "turn": ("a number", "which of several questions of a phase this is", "Nothing."),
+}
 
 
 def required(state: Any, *names: str) -> tuple[Any, ...]:
@@ -221,10 +250,15 @@ def _wrong_value(value: Any, entry: Entry) -> str | None:
     if entry.kind == "flag":
         return None if isinstance(value, bool) else "is neither true nor false"
     if entry.kind == "count":
-        whole = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 0
-        return None if whole else f"is {value!r}, not a whole number of at least 0"
-    real = isinstance(value, float | int | np.floating) and not isinstance(value, bool)
-    return None if real and np.isfinite(value) else "is not a finite number"
+        return None if is_count(value) else "is not a whole number of at least 0"
+    value = value.item() if isinstance(value, np.floating) else value
+    real = isinstance(value, float | int) and not isinstance(value, bool)
+    return None if real and abs(value) <= sys.float_info.max else "is not a finite number"
+
+
+def is_count(value: Any) -> bool:
+    """Whether a value is a whole number of at least 0, and one that can be the number of something."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= int(value) < LARGEST_COUNT
 
 
 def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
@@ -248,9 +282,13 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
 
 
 def pack(message: Any) -> dict[str, Any]:
-    """Fields of a message that are filled, by name: arrays and single values, nothing nested."""
+    """Fields of a message that are filled, by name: arrays and single values of Python, nothing nested."""
     values = {f.name: getattr(message, f.name) for f in fields(message)}
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def unpack(kind: type, flat: Mapping[str, Any]) -> Any:
@@ -276,7 +314,7 @@ def nbytes(message: Any) -> int:
 
 
 def message_bytes(message: Message) -> int:
-    """Payload of a question with its place in the run: the name of the phase and two numbers."""
+    """Payload of a question with its place in the run: the name of the phase and two numbers of rounds."""
     return len(message.phase) + 16 + nbytes(message.ask)
 
 
@@ -300,14 +338,14 @@ def value_digest(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------------- documenting
 
 
-def declared(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
+def declared(phases: Iterable[Phase]) -> list[dict[str, Any]]:
     """The declarations of some phases in what JSON knows: what ``fmtc inspect --wire`` prints."""
 
     def listed(kind: type) -> list[dict[str, Any]]:
         return [
             {
-                "name": name, "shape": entry.size, "type": entry.kind, "what": entry.what, "tells": entry.tells,
-                "when": entry.when or "always",
+                "name": name, "shape": entry.size, "type": entry.kind, "what": plain(entry.what),
+                "tells": plain(entry.tells), "when": plain(entry.when) or "always",
             }
             for name, entry in entries(kind).items()
         ]  # fmt: skip
@@ -318,9 +356,63 @@ def declared(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
     ]
 
 
+def plain(text: str) -> str:
+    """A sentence of a declaration without the marks of Markdown, and without pointers into docs/privacy.md.
+
+    Examples
+    --------
+    >>> from fmtc.protocol.base import plain
+    >>> plain("The rest of `n_samples`; see [Centres](#centres).")
+    'The rest of n_samples.'
+    """
+    return re.sub(r";? see \[[^]]*\]\([^)]*\)", "", text).replace("`", "")
+
+
+def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]:
+    """What left, for a reader: each total with the declaration of its field, in what JSON knows.
+
+    Parameters
+    ----------
+    phases : iterable of Phase
+        Whose declarations are looked up. A field that none of them has is listed without words.
+    totals : iterable
+        `privacy.ledger.Total` or `runtime.driver.Received`: phase, field, shape, times and bytes.
+
+    Examples
+    --------
+    >>> from fmtc.privacy.ledger import Total
+    >>> from fmtc.protocol.base import sent
+    >>> from fmtc.protocol.hello import HELLO
+    >>> (row,) = sent([HELLO], [Total("hello", "n_samples", (), 3, 24)])
+    >>> row["what"], row["shape"], row["times"], row["bytes"]
+    ('number of rows', 'a number', 3, 24)
+    """
+    known = {(phase.name, name): entry for phase in phases for name, entry in entries(phase.Answer).items()}
+    rows = []
+    for total in totals:
+        entry = known.get((total.phase, total.field))
+        if total.field == "error":
+            entry = entries(Failure)["error"]
+        rows.append(
+            {
+                "phase": total.phase,
+                "field": total.field,
+                "what": plain(entry.what) if entry else "",
+                "tells": plain(entry.tells) if entry else "",
+                "shape": entry.size if entry else " × ".join(map(str, total.shape)) or "a value",
+                "size": list(total.shape),
+                "times": total.times,
+                "bytes": total.bytes,
+            }
+        )
+    return rows
+
+
 def privacy_table(phases: tuple[Phase, ...], side: str = "Answer") -> str:
     """The table of docs/privacy.md: every field of the answers (or, with ``"Ask"``, of the questions)."""
     lines = ["| Phase | Field | Shape | What it is | What it can tell |", "|---|---|---|---|---|"]
+    if side == "Ask":
+        lines += [f"| any | `{name}` | {' | '.join(columns)} |" for name, columns in PLACE.items()]
     for phase in phases:
         for name, entry in entries(getattr(phase, side)).items():
             what = f"{entry.what} ({entry.when})" if entry.when else entry.what

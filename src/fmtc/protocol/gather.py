@@ -11,10 +11,9 @@ from ..kernels.centers import cluster_sums, shared_step
 from ..linalg.arrays import to_device_of, to_numpy
 from ..server import ServerState
 from ..settings import Settings
-from .base import Array, Phase, array, required
+from .base import REPEATS, Array, Phase, array, required
 
 GATHER_STEPS = 3  # steps of k-means over the rows of all clients
-FINISHES = 3  # of one run that a client answers for: a lost server may have to ask again, with other clients
 
 
 class Gather(Phase):
@@ -22,6 +21,7 @@ class Gather(Phase):
 
     name = "gather"
     doing = "looking for shared centres"
+    pure = True
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
@@ -47,7 +47,7 @@ class Gather(Phase):
 
     def limit(self, settings: Settings) -> int:
         """Differences of sums can single out a row: no more questions than a run needs, restarts included."""
-        return FINISHES * GATHER_STEPS if settings.solver.shares_centers else 0
+        return REPEATS * GATHER_STEPS if settings.solver.shares_centers else 0
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same centres for everyone."""

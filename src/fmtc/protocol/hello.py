@@ -10,7 +10,7 @@ import numpy as np
 from ..client import ClientState
 from ..server import ServerState, client_weights, shared_width
 from ..settings import POOLED_SCALES, Settings
-from .base import Nothing, Phase, above, number
+from .base import Nothing, Phase, above, number, required
 
 
 class Hello(Phase):
@@ -18,6 +18,7 @@ class Hello(Phase):
 
     name = "hello"
     doing = "describing its data"
+    pure = True
     parallel = False
 
     @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,8 @@ class Hello(Phase):
 
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Count."""
-        if settings.scale in POOLED_SCALES and client.scaling is None:
-            raise RuntimeError(f"client {client.client_id!r} does not know the common units of the columns yet")
+        if settings.scale in POOLED_SCALES:
+            required(client, "scaling")
         n, d = client.rows.shape
         return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.sum_of_squares())
 

@@ -102,6 +102,14 @@ class Method:
         return ClientResult(client.model, client.labels)
 
 
+def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Settings by name, those inside others with a dot: ``{"solver": {"ridge": 1}}`` is ``{"solver.ridge": 1}``."""
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        found |= dotted(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+    return found
+
+
 def method_of(name: str) -> Method:
     """The method of this name."""
     if name not in METHODS:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..client import ClientState
+from ..errors import RefusedError
 from ..kernels import scaling
 from ..server import ServerState, shared_width
 from ..settings import POOLED_SCALES, Settings
@@ -19,6 +20,7 @@ class Moments(Phase):
 
     name = "moments"
     doing = "summing up its columns"
+    pure = True
     parallel = False
 
     @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,12 @@ class Moments(Phase):
             when='scale="tfidf"',
         )  # fmt: skip
 
+        def wrong(self) -> str | None:
+            """What no client can have summed up: nothing, or columns of two kinds."""
+            if (self.squares is None) == (self.document_counts is None):
+                return "either squares or document_counts must be there"
+            return None if self.means is None or self.squares is not None else "means come with squares only"
+
     def times(self, server: ServerState, settings: Settings) -> int:
         """Once, where the clients agree on the scale of the columns."""
         return int(settings.scale in POOLED_SCALES)
@@ -51,7 +59,7 @@ class Moments(Phase):
         if settings.scale == "tfidf":
             return client, self.Answer(n_samples=n, document_counts=scaling.document_counts(client.X))
         if settings.scale not in POOLED_SCALES:
-            raise ValueError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
+            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         own = scaling.moments(client.X)
         return client, self.Answer(n_samples=own.n, means=own.means, squares=own.squares)
 
@@ -60,6 +68,11 @@ class Moments(Phase):
         said = {cid: answers[cid] for cid in sorted(answers)}
         name = "document_counts" if settings.scale == "tfidf" else "squares"
         sums: dict[str, Array] = {cid: getattr(answer, name) for cid, answer in said.items()}
+        silent = [cid for cid in said if sums[cid] is None]
+        if silent:
+            raise RefusedError(
+                f"client {', '.join(map(repr, silent))} sent no {name}, which scale={settings.scale!r} needs"
+            )
         rows = {cid: answer.n_samples for cid, answer in said.items()}
         width = shared_width({cid: len(of_columns) for cid, of_columns in sums.items()})
         if settings.scale == "tfidf":

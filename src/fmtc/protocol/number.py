@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, input_rows
+from ..errors import RefusedError
 from ..inference import assign
 from ..kernels.centers import leave_one_out_distance, mean_distance
 from ..kernels.objective import dot
@@ -20,7 +21,8 @@ from .base import Array, Nothing, Phase, array, required
 OWN_CENTER_RATIO = 0.9  # own centres win where rows are nearer to them than this part of the way to the shared ones
 
 
-def _is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+    """Accept orders of 0, 1, 2, ..."""
     return (
         None if np.array_equal(np.sort(order), np.arange(len(order))) else f"is not an order of {len(order)} clusters"
     )
@@ -38,7 +40,7 @@ class Number(Phase):
 
         order: Array = array(
             "k", "the client's cluster that takes each common number", "Which clusters of the others are like its own.",
-            kind="int", check=_is_order,
+            kind="int", check=is_order,
         )  # fmt: skip
         centers: Array | None = array(
             "k k", "shared centres", "Where the clusters of all clients lie, in the frame that all share.",
@@ -53,6 +55,8 @@ class Number(Phase):
         """Take the common numbers; of the centres, the shared ones unless the client's own are clearly nearer."""
         (own,) = required(client, "own")
         E, solver = own.E, settings.solver
+        if ask.centers is not None and not solver.shares_centers:
+            raise RefusedError("shared centres came in a run where every client keeps its own")
         model = replace(own.model, centers=own.model.centers[ask.order])
         labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
         shared = ask.centers

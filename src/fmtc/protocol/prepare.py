@@ -14,7 +14,7 @@ from ..kernels.graph import build_graph
 from ..kernels.projection import RidgeFactors
 from ..server import ServerState
 from ..settings import POOLED_SCALES, Settings
-from .base import Array, Nothing, Phase, above, number
+from .base import Array, Nothing, Phase, above, number, required
 
 
 class Prepare(Phase):
@@ -48,8 +48,8 @@ class Prepare(Phase):
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Graph, spectral start and factor of the data."""
         solver, k, cid = settings.solver, client.k, client.client_id
-        if settings.scale in POOLED_SCALES and client.scaling is None:
-            raise RuntimeError(f"client {cid!r} does not know the common units of the columns yet")
+        if settings.scale in POOLED_SCALES:
+            required(client, "scaling")
         rows = client.rows
         graph = client.graph or build_graph(rows.X, settings.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
         sizes = graph.component_sizes

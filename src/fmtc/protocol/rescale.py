@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, rows_of
+from ..errors import RefusedError
 from ..kernels.scaling import Scaling
 from ..server import ServerState
 from ..settings import POOLED_SCALES, Settings
@@ -60,12 +61,13 @@ class Rescale(Phase):
         """Bring the rows, as they came, to the common units."""
         d = client.X.shape[1]
         if settings.scale not in POOLED_SCALES:
-            raise ValueError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
+            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         fits = ask.keep is not None if settings.scale == "tfidf" else ask.keep is None and len(ask.stretch) == d
         if not fits:
-            raise ValueError(f"the common units do not fit {d} columns")
+            raise RefusedError(f"the common units do not fit {d} columns")
         scaling = Scaling(ask.stretch, ask.shift, ask.keep)
-        return replace(client, rows=rows_of(client.X, scaling, settings, client.device), scaling=scaling), Nothing()
+        rows = rows_of(client.X, scaling, settings, client.device)
+        return replace(client, rows=rows, scaling=scaling, graph=None, factors=None), Nothing()
 
 
 RESCALE = Rescale()

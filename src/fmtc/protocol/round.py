@@ -19,7 +19,6 @@ from ..settings import Settings
 from .base import Array, Phase, array, number, required
 
 SECOND_PASS_AFTER = 2  # rounds; which of several solutions the run approaches is decided in the first ones
-RESTARTS = 8  # a run that has not completed a round yet may be started again so often
 
 
 def is_rotation(R: Any, sizes: Mapping[str, int]) -> str | None:
@@ -64,10 +63,6 @@ class Round(Phase):
             "‖F − XW‖², how well the features explain the embedding",
             "How well the groups follow the features linearly.",
         )
-
-    def limit(self, settings: Settings) -> int:
-        """One answer for each round."""
-        return settings.max_iter + RESTARTS
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """Cut each client its slice of Z - Y/rho."""

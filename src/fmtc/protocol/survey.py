@@ -33,6 +33,7 @@ class Survey(Phase):
     name = "survey"
     doing = "describing its columns"
     subject = "table"
+    pure = True
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:

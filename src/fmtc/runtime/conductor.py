@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import FileError, check_schema, jsonable, read_tensors, write_tensors
+from ..artifacts.files import FileError, check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
 from ..errors import AbortedError, OwnError
 from ..protocol.base import Message
 from ..protocol.end import END
@@ -15,9 +15,10 @@ from ..protocol.graph import METHOD
 from ..protocol.method import Method
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
-from .driver import ClientError, Received, Result, RoundRecord, Transport, run
+from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
 
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
+SURVEYED = "surveyed.json"  # in the coordinator's folder of a run: what a comparison of columns has received
 RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
 RESULT_FORMAT = 2
 PREFLIGHT = ("no", "first", "only")
@@ -87,7 +88,7 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
         listen("failed", why=f"{type(error).__name__}: {error}")
         raise
     write_result(spec, result)
-    return _end(transport, result.server.client_ids, result.missing, result.converged, listen)
+    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), listen)
 
 
 def _end(
@@ -108,6 +109,9 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     if len(replies.answers) < (spec.min_clients or len(transport.client_ids)):
         cid, error = min(replies.failures.items())
         raise ClientError(f"client {cid!r} failed {SURVEY.doing}: {error}") from error
+    received: dict[tuple[str, str], Received] = {}
+    add_received(received, SURVEY, replies)
+    write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
     findings = compare(replies.answers, n_clusters=spec.settings.n_clusters)
     verdicts = encoded(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
@@ -124,6 +128,7 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
 
 def write_result(spec: Spec, result: Result) -> None:
     """What the coordinator keeps of a run: the common structure and the history, and nothing of a row."""
+    surveyed = read_json(spec.folder / SURVEYED) if (spec.folder / SURVEYED).exists() else []
     about = {
         "kind": "fmtc consensus",
         "schema": RESULT_FORMAT,
@@ -136,7 +141,7 @@ def write_result(spec: Spec, result: Result) -> None:
         "missing": result.missing,
         "n_iter": len(result.history),
         "history": [asdict(record) for record in result.history],
-        "received": [asdict(line) for line in result.received],
+        "received": [*surveyed, *(asdict(line) for line in result.received)],
     }
     write_tensors(spec.folder / RESULT, spec.method.common(result.server), about)
 

@@ -17,7 +17,7 @@ from ..artifacts.states import flatten, unflatten
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
-from ..protocol.method import Method
+from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)
 
@@ -99,13 +99,23 @@ class Received:
     bytes: int
 
 
+def add_received(received: dict[tuple[str, str], Received], phase: Phase, replies: Replies) -> None:
+    """Add the answers of one exchange to what was received before, by phase and field."""
+    for answer in replies.answers.values():
+        for name, value in pack(answer).items():
+            key = phase.name, name
+            before = received.get(key, Received(*key, (), 0, 0))
+            shape = value.shape if isinstance(value, np.ndarray) else ()
+            received[key] = Received(*key, shape, before.times + 1, before.bytes + value_bytes(value))
+
+
 @dataclass(frozen=True)
 class Result:
     """End of a run: the server's last state, the history and why it ended."""
 
     server: Any
     history: tuple[RoundRecord, ...]
-    converged: bool
+    converged: bool | None  # None: not known here
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
@@ -222,13 +232,15 @@ class _Run:
 
     def _phase(self, phase: Phase, answered: Iterable[str] = ()) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one."""
-        for turn in range(phase.times(self.server, self.settings)):
+        turn = 0
+        while turn < phase.times(self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
             if not self.history and phase in self.method.opening:
                 self.server = self.method.without(self.server, set(replies.failures))
             if not (self.history and phase in self.method.opening):  # a resumed run has reduced these answers before
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
+            turn += 1
         return answered
 
     def _round(self) -> None:
@@ -281,17 +293,8 @@ class _Run:
                 f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
                 f"({len(replies.answers)} of {len(messages)} clients answered, {self.quorum} needed)"
             ) from error
-        self._count(phase, replies)
+        add_received(self.received, phase, replies)
         return replies
-
-    def _count(self, phase: Phase, replies: Replies) -> None:
-        """Add up what came in."""
-        for answer in replies.answers.values():
-            for name, value in pack(answer).items():
-                key = phase.name, name
-                before = self.received.get(key, Received(*key, (), 0, 0))
-                shape = value.shape if isinstance(value, np.ndarray) else ()
-                self.received[key] = Received(*key, shape, before.times + 1, before.bytes + value_bytes(value))
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
@@ -330,9 +333,9 @@ class _Run:
         if about["schema"] < CHECKPOINT_FORMAT:
             raise FileError(f"{path} was written by an older version of fmtc, which alone can resume it; start again")
         try:
+            self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)
             self.server = unflatten(server, arrays, about["server"])
-            self._check_same_run(about)
             self.history = tuple(RoundRecord.from_dict(line) for line in about["history"])
             self.answered = {str(cid): int(number) for cid, number in about["answered"].items()}
             lines = [Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]]
@@ -345,8 +348,8 @@ class _Run:
     def _check_same_run(self, about: Mapping[str, Any]) -> None:
         """Refuse to continue with another method, other settings, clients or weights."""
         folder = self.folder
-        now = _flat(jsonable({"method": self.method.name, **asdict(self.settings)}))
-        then = _flat({"method": about["method"], **about["settings"]})
+        now = dotted(jsonable({"method": self.method.name, **asdict(self.settings)}))
+        then = dotted({"method": about["method"], **about["settings"]})
         changed = [
             f"{name}={then.get(name)!r} then, {now[name]!r} now"
             for name in now
@@ -357,7 +360,7 @@ class _Run:
                 f"the checkpoint in {folder} was made with other settings ({'; '.join(changed)}). "
                 "Resume with the same ones, or start again."
             )
-        ids, here = self.server.client_ids, self.transport.client_ids
+        ids, here = about["server"]["client_ids"], self.transport.client_ids
         if not set(ids) <= set(here) <= set(about["asked"]):
             raise FileError(f"the checkpoint in {folder} is of clients {list(ids)}, this run has {list(here)}")
         if about["weights"] != jsonable(self.weights):
@@ -376,14 +379,6 @@ def _quorum(min_clients: int | None, m: int) -> int:
     if not 1 <= min_clients <= m:
         raise ValueError(f"min_clients must lie between 1 and the {m} clients there are, got {min_clients}")
     return min_clients
-
-
-def _flat(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested names with dots between."""
-    found: dict[str, Any] = {}
-    for name, value in document.items():
-        found |= _flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
-    return found
 
 
 __all__ = ["Callback", "ClientError", "Received", "Replies", "Result", "RoundRecord", "Transport", "run"]

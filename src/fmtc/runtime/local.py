@@ -76,9 +76,9 @@ class LocalTransport:
         self.ledgers = {cid: MemoryLedger() for cid in data}
         self.nodes: dict[str, ClientNode] = {}
         for cid, X in data.items():
-            node = ClientNode(method, settings, Outbox(self.ledgers[cid], cid, "local"), {})
-            node.restore(method.open_client(cid, X, settings, device), 0)
-            self.nodes[cid] = node
+            opened = partial(method.open_client, cid, X, settings, device)
+            self.nodes[cid] = ClientNode(method, settings, Outbox(self.ledgers[cid], cid, "local"), {"client": opened})
+            self.nodes[cid].restore(opened(), 0)
 
     @property
     def client_ids(self) -> tuple[str, ...]:

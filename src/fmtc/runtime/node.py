@@ -10,14 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
-from ..artifacts.files import FileError, check_schema, fingerprint, read_tensors, write_tensors
+from ..artifacts.files import FileError, check_schema, fingerprint, jsonable, read_tensors, write_tensors
 from ..errors import RefusedError
 from ..linalg.arrays import to_device, to_numpy
-from ..privacy.outbox import Outbox
-from ..protocol.base import Message, Phase, digest
-from ..protocol.method import Method
+from ..privacy.outbox import Outbox, question
+from ..protocol.base import Message, Phase, is_count
+from ..protocol.method import Method, dotted
 
 STATE_FORMAT = 2
 
@@ -25,8 +23,8 @@ STATE_FORMAT = 2
 class Store(Protocol):
     """Where a client keeps what it needs to continue from a round."""
 
-    def save(self, client: Any, round_no: int, last_round: int) -> None:
-        """Keep the state after a round; states from before `last_round` are not needed any more."""
+    def save(self, client: Any, round_no: int, last_round: int, question: str) -> None:
+        """Keep the state after a round, and what question led to it; states from before `last_round` may go."""
         ...
 
     def load(self, client: Any, round_no: int) -> Any:
@@ -37,11 +35,15 @@ class Store(Protocol):
         """The newest round that is kept; None: none is."""
         ...
 
+    def question(self, round_no: int) -> str | None:
+        """What question led to the state after a round; None: it is not kept."""
+        ...
+
 
 class NoStore:
     """A client in the process of its server, which saves all clients at once."""
 
-    def save(self, client: Any, round_no: int, last_round: int) -> None:
+    def save(self, client: Any, round_no: int, last_round: int, question: str) -> None:
         """Nothing to do."""
 
     def load(self, client: Any, round_no: int) -> Any:
@@ -49,6 +51,10 @@ class NoStore:
         raise RefusedError(f"the state after round {round_no} is not kept here")
 
     def newest(self) -> int | None:
+        """No round is kept."""
+        return None
+
+    def question(self, round_no: int) -> str | None:
         """No round is kept."""
         return None
 
@@ -62,9 +68,9 @@ class FolderStore:
     def _path(self, round_no: int) -> Path:
         return self.folder / f"round-{round_no:05d}.safetensors"
 
-    def save(self, client: Any, round_no: int, last_round: int) -> None:
+    def save(self, client: Any, round_no: int, last_round: int, question: str) -> None:
         """Keep the state after a round, and the one before it."""
-        write_state(self._path(round_no), client, self.method, round_no)
+        write_state(self._path(round_no), client, self.method, round_no, question)
         keep = {self._path(last_round), self._path(round_no)}
         for old in self.folder.glob("round-*.safetensors"):
             if old not in keep:
@@ -79,12 +85,17 @@ class FolderStore:
         rounds = [int(path.stem.partition("-")[2]) for path in self.folder.glob("round-*.safetensors")]
         return max(rounds, default=None)
 
+    def question(self, round_no: int) -> str | None:
+        """What question led to the state after a round; None: it is not kept."""
+        path = self._path(round_no)
+        return read_tensors(path)[1].get("question") if path.exists() else None
 
-def write_state(path: Path, client: Any, method: Method, round_no: int) -> None:
+
+def write_state(path: Path, client: Any, method: Method, round_no: int, question: str = "") -> None:
     """What a client needs to continue after a round; before the first, some of it is not there yet."""
     about = {
         "kind": "client checkpoint", "schema": STATE_FORMAT, "method": method.name, "client_id": client.client_id,
-        "round_no": round_no, "data": fingerprint(client.X),
+        "round_no": round_no, "question": question, "data": fingerprint(client.X),
     }  # fmt: skip
     values = {name: getattr(client, name) for name in method.saved}
     write_tensors(path, {name: to_numpy(value) for name, value in values.items() if value is not None}, about)
@@ -144,10 +155,14 @@ class ClientNode:
         self.client: Any = None
         self._at: int | None = 0  # the round that the state is exactly that of; None: a later phase has changed it
         self._newest = 0  # round that a message was about
+        self._step = 0  # place of the newest message's phase in the order of phases
         self._done: dict[tuple[str, int, int], str] = {}  # questions without an answer, by what was asked
-        decided = {name: value for name, value in asdict(settings).items() if name not in method.stopping}
-        self._decided = repr(sorted(decided.items()))
         self._built: dict[str, str] = {}  # what the state was built with: digests of asks by phase
+        decided = dotted(jsonable(asdict(settings)))  # what answers depend on, in the loop and after it
+        self._decided = {
+            free: json.dumps([(name, value) for name, value in sorted(decided.items()) if name not in free])
+            for free in (method.changeable, method.stopping)
+        }
 
     def answer(self, message: Message, *, quiet: Callable[[], AbstractContextManager[Any]] = nullcontext) -> Any:
         """Check a message, take the step it asks for, save the new state, and release the answer.
@@ -159,55 +174,65 @@ class ClientNode:
             A context for replies that should use one thread only.
         """
         phase = self.method.phase(message.phase)
-        _check_place(message, phase, self.settings)
+        _check_place(message, phase)
         if phase.subject != "client":
+            if phase.subject not in self.subjects:
+                raise RefusedError(f"phase {phase.name!r} has nobody to answer it here")
             subject = self.subjects[phase.subject]()
             sizes = subject.sizes(self.settings)
             phase.check_ask(message.ask, sizes)
             _, answer = phase.reply(subject, message.ask, self.settings, message.round_no)
             return self.outbox.release(phase, message, answer, sizes, self.settings)
-        if self.client is None:
-            self.client = self.subjects["client"]()
+        step = self.method.phases.index(phase)
+        if self.client is None or (phase in self.method.opening and not message.round_no and step < self._step):
+            self._begin()
         phase.check_ask(message.ask, self.method.sizes(self.client, self.settings))
-        loops = phase is self.method.loop
-        if loops:
+        if phase is self.method.loop:
             if message.round_no < self._newest:
                 raise RefusedError(f"a message of round {message.round_no} came after one of round {self._newest}")
             self._newest = message.round_no
-        asked = digest(message.ask)
-        if not phase.releases and self._done.get(message.key) == asked:  # done already, and nothing to compute
+        self._step = step
+        if not phase.releases and self._done.get(message.key) == message.asked:  # done already, nothing to compute
             answer = phase.Answer()
         else:
-            answer = self._reply(phase, message, asked, nullcontext if phase.threads else quiet)
+            answer = self._reply(phase, message, nullcontext if phase.threads else quiet)
         sizes = self.method.sizes(self.client, self.settings)
-        return self.outbox.release(phase, message, answer, sizes, self.settings, self._context())
+        return self.outbox.release(phase, message, answer, sizes, self.settings, self._context(phase))
 
-    def _reply(
-        self, phase: Phase, message: Message, asked: str, quiet: Callable[[], AbstractContextManager[Any]]
-    ) -> Any:
+    def _begin(self) -> None:
+        """The client at rest: for the first message, and where a server begins the run once more."""
+        self.client, self._at, self._newest = self.subjects["client"](), 0, 0
+        self._done, self._built = {}, {}
+
+    def _reply(self, phase: Phase, message: Message, quiet: Callable[[], AbstractContextManager[Any]]) -> Any:
         """Compute an answer and the next state, or take both from where they were kept."""
-        loops = phase is self.method.loop
-        kept = self.outbox.earlier(phase, message, self._context()) if loops else None
-        if kept is not None and self.store.newest() == message.round_no:
-            self._at = None  # the state is in the store: the next message brings it back
+        loops, context = phase is self.method.loop, self._context(phase)
+        kept = self.outbox.earlier(phase, message, context) if loops or phase.pure else None
+        asked = question(message, context)
+        if kept is not None and (phase.pure or self.store.question(message.round_no) == asked):
+            self._at = self._at if phase.pure else None  # the state is in the store: the next message brings it back
             return kept
         client = self._state_for(phase, message)
         with quiet():
             client, answer = phase.reply(client, message.ask, self.settings, message.round_no)
+        if phase.pure:
+            return answer
+        if phase.persists and (loops or not message.round_no):
+            self.store.save(client, message.round_no, message.last_round, asked)
         if phase.rebuilds:
-            self._built[phase.name] = asked
-        if phase.persists and (loops or self.store.newest() is None):
-            self.store.save(client, message.round_no if loops else 0, message.last_round)
+            self._built[phase.name] = message.asked
+        later = {other.name for other in self.method.phases[self._step :]}  # what they made is out of date
+        self._done = {key: asked for key, asked in self._done.items() if key[0] not in later}
         if self.method.closing and phase is self.method.closing[-1]:
             self.finished(client)
-        self.client, self._done[message.key] = client, asked
+        self.client, self._done[message.key] = client, message.asked
         self._at = message.round_no if loops else self._at if phase in self.method.opening else None
         return answer
 
     def _state_for(self, phase: Phase, message: Message) -> Any:
         """The client at the round that the message starts from."""
         newest = self.store.newest() if phase.rebuilds and phase.persists and self._at == 0 else None
-        if newest is not None:  # a new process of an old run
+        if newest and message.round_no:  # a new process of an old run; before its first round, there is nothing to keep
             self._at = newest
             return self.store.load(self.client, newest)
         if phase.resumes and self._at != message.last_round:
@@ -215,20 +240,21 @@ class ClientNode:
             return self.store.load(self.client, message.last_round)
         return self.client
 
-    def _context(self) -> str:
+    def _context(self, phase: Phase) -> str:
         """Digest of what an answer depends on besides the question: settings, and what the state was built with."""
-        return sha256(json.dumps([self._decided, self._built], sort_keys=True).encode()).hexdigest()
+        free = self.method.stopping if phase in self.method.closing else self.method.changeable
+        built = [self._built.get(other.name) for other in self.method.phases[: self._step]]
+        return sha256(json.dumps([self._decided[free], built]).encode()).hexdigest()
 
     def restore(self, client: Any, round_no: int) -> None:
         """Set the state to that after a round."""
-        self.client, self._at = client, round_no
+        self.client, self._at, self._newest = client, round_no, round_no
 
 
-def _check_place(message: Message, phase: Phase, settings: Any) -> None:
+def _check_place(message: Message, phase: Phase) -> None:
     """Refuse a message that cannot have its place in a run."""
     for name in ("round_no", "last_round", "turn"):
-        value = getattr(message, name)
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-            raise RefusedError(f"{name} is {value!r}, not a whole number of at least 0")
+        if not is_count(getattr(message, name)):
+            raise RefusedError(f"{name} is not a whole number of at least 0")
     if phase.resumes and phase.persists and not message.last_round < message.round_no:
         raise RefusedError(f"round {message.round_no} cannot follow round {message.last_round}")
