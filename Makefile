@@ -79,4 +79,4 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; man
 	$(BIN)/python benchmarks/readme.py
 
 clean: ## everything these commands made
-	rm -rf $(VENV) build dist demo docs/_build docs/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) build dist demo docs/_build docs/tutorials/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*
