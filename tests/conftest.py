@@ -11,6 +11,8 @@ import pytest
 hypothesis.settings.register_profile("fmtc", deadline=None)  # how long an example takes is the machine's affair
 hypothesis.settings.load_profile("fmtc")
 
+pytest.register_assert_rewrite("tests.conformance.suite")
+
 Federation = dict[str, np.ndarray]
 
 

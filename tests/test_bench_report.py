@@ -10,13 +10,14 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from fmtc.artifacts.files import FileError, write_json
+from fmtc.artifacts.files import write_json
 from fmtc.bench import paper, tables
 from fmtc.bench.evidence import COLUMNS, DATASETS, TRIED, ablations, compact
 from fmtc.bench.grid import Cell, Store
 from fmtc.bench.methods import METHODS
 from fmtc.bench.results import write_results
 from fmtc.bench.summary import mean_ranks, summarise
+from fmtc.errors import FileError
 from fmtc.report import page
 from fmtc.report.bench import FIGURES, render_results, summarise_results
 

@@ -19,10 +19,11 @@ from scipy.stats import ortho_group
 import fmtc
 from fmtc import FMTC, LocalTransport, Settings, Solver
 from fmtc.artifacts import runs
-from fmtc.artifacts.files import FileError, write_json
+from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
+from fmtc.errors import FileError
 from fmtc.protocol.base import entries
 from fmtc.protocol.graph import METHOD
 from fmtc.report import page, render, study, summarise
@@ -30,7 +31,7 @@ from fmtc.report.rows import _residual
 from fmtc.report.summary import _balance, letters, match_concepts, signatures, verdict
 from fmtc.runtime.conductor import RESULT, Spec, write_result
 from fmtc.runtime.driver import Received, run
-from fmtc.tables.reading import Silo, read_silos
+from fmtc.tables import Silo, read_silos
 
 HOSTILE = "<script>alert(1)</script>"
 COLUMNS = ["height", HOSTILE, "age", '"><img src=x onerror=alert(1)>']

@@ -1,16 +1,19 @@
 """Federated multi-task clustering: personalised clustering for data that may not move."""
 
 import logging
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from .artifacts.files import FileError
-from .estimator import FMTC, estimate_memory, load
-from .kernels.couplings import schatten_p, tsvt
-from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
-from .runtime.driver import ClientError, RoundRecord, run
-from .runtime.local import LocalTransport
-from .settings import Settings, Solver
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks
+if TYPE_CHECKING:
+    from .errors import ClientError, FileError
+    from .estimator import FMTC, estimate_memory, federate, load
+    from .kernels.couplings import schatten_p, tsvt
+    from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
+    from .runtime.driver import RoundRecord, run
+    from .runtime.local import LocalTransport
+    from .settings import Settings, Solver
 
 __version__ = "0.1.0"
 
@@ -25,6 +28,7 @@ __all__ = [
     "clustering_accuracy",
     "clustering_scores",
     "estimate_memory",
+    "federate",
     "load",
     "match_classes",
     "run",
@@ -32,3 +36,47 @@ __all__ = [
     "score_clients",
     "tsvt",
 ]
+
+
+def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package that imports its public names when they are first used (PEP 562).
+
+    Parameters
+    ----------
+    package : str
+        Name of the package.
+    **where
+        Modules of the package, with ``__`` for a dot, and the public names that each of them defines. For a module
+        that is itself public, an empty tuple.
+    """
+    modules = {name: module.replace("__", ".") for module, names in where.items() for name in names or (module,)}
+
+    def get(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(f"{package}.{modules[name]}")
+        value = module if name == modules[name] else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    baselines=(),
+    datasets=(),
+    errors=("ClientError", "FileError"),
+    estimator=("FMTC", "estimate_memory", "federate", "load"),
+    kernels__couplings=("schatten_p", "tsvt"),
+    metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
+    runtime__driver=("RoundRecord", "run"),
+    runtime__local=("LocalTransport",),
+    settings=("Settings", "Solver"),
+    tables=(),
+)
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks for more

@@ -9,6 +9,7 @@ from zlib import crc32
 import numpy as np
 import scipy.sparse as sp
 
+from .errors import DataError
 from .inference import ClientModel
 from .kernels.graph import Graph
 from .kernels.projection import RidgeFactors, Rows, column_means
@@ -54,7 +55,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     n, k = X.shape[0], settings.clusters_of(client_id)
     needed = max(2, k + 1)
     if n < needed:
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
             f"n_clusters={k} needs at least {needed} rows in every client. "
             "Ask for fewer clusters or leave this client out."
@@ -62,14 +63,14 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
     entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
     peak = float(max(entries.max(initial=0), -entries.min(initial=0)))
     if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
             f"in {X.dtype}. Rescale the features of all clients."
         )
     if settings.scale == "tfidf" and entries.min(initial=0) < 0:
-        raise ValueError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
+        raise DataError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
     if device != HOST and sp.issparse(X):
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has sparse rows, which device={device!r} does not take; use the default device"
         )
     scaling = standardize(moments(X)) if settings.scale == "client" else None

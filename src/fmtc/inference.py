@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from .errors import NotFiniteError
 from .kernels.centers import row_norms
 from .kernels.projection import Rows
 from .kernels.scaling import Scaling, kept_columns
@@ -33,10 +34,6 @@ class ClientModel:
     def scaled(self, X: Any) -> Any:
         """New rows in the units the model was made in, up to a shift: their distances are those of the graph."""
         return X if self.stretch is None else Scaling(self.stretch, keep=self.keep).apply(X)
-
-
-class NotFiniteError(ValueError):
-    """Rows with NaN, infinity, or values too large for their number format."""
 
 
 def _finite(Y: Array) -> Array:

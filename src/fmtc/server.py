@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import DataError, InputError
 from .kernels.alignment import generalized_procrustes, rotate, turn_towards
 from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
@@ -75,7 +76,7 @@ def shared_width(features: Mapping[str, int]) -> int:
     """The number of features, which all clients must agree on."""
     if len(set(features.values())) > 1:
         listed = ", ".join(f"{cid!r} has {d}" for cid, d in features.items())
-        raise ValueError(
+        raise DataError(
             f"clients disagree on the number of features: {listed}. FMTC needs one shared feature space: "
             "bring every client to the same columns before fitting."
         )
@@ -88,13 +89,13 @@ def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> A
         return np.full(len(ids), 1 / len(ids))
     unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))
     if unknown or missing:
-        raise ValueError(
+        raise InputError(
             f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
         )
     given: list[Any] = list(weights.values())
     for weight in given:
         if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < float("inf"):
-            raise ValueError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
+            raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
     return omega / omega.sum()
 

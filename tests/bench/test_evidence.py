@@ -6,12 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from fmtc.artifacts.files import FileError
 from fmtc.bench import evidence, paper, results, tables
 from fmtc.bench.evidence import compact, fmtc_with, plan, read_compact
 from fmtc.bench.methods import METHODS, method_of
 from fmtc.bench.summary import summarise
 from fmtc.datasets import SOURCES
+from fmtc.errors import FileError
 from fmtc.estimator import FMTC
 from fmtc.settings import Solver
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fmtc.artifacts.files import FileError
 from fmtc.bench import grid, protocol
 from fmtc.bench.grid import Cell, Store, cells, run_cells
 from fmtc.bench.methods import METHODS, TRIALS
 from fmtc.datasets import synthetic
+from fmtc.errors import FileError
 
 QUICK = ["kmeans", "random"]
 

@@ -16,7 +16,7 @@ from fmtc.artifacts.files import write_json
 from fmtc.report import render, study, summarise
 from fmtc.runtime.driver import run
 from fmtc.runtime.flare.adapter import write_result
-from fmtc.tables.reading import Silo
+from fmtc.tables import Silo
 
 from .conftest import errors, in_view, one, see, show, texts
 

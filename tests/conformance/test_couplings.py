@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import FMTC
+from fmtc import FMTC, Solver
 from fmtc.kernels.couplings import COUPLINGS, Consensus, Coupling, schatten_p, weight_of_threshold
 from fmtc.kernels.couplings.spectrum import shrink
 from fmtc.settings import Settings
@@ -75,7 +75,9 @@ def test_a_new_coupling_is_one_line_in_the_registry(make_federation, monkeypatch
         Settings(coupling="frobenius")
     monkeypatch.setitem(COUPLINGS, "frobenius", Frobenius())
     assert Settings(coupling="frobenius").coupling == "frobenius"
-    fit = FMTC(3, coupling="frobenius", beta=0.3, max_iter=200, solver=Solver(n_init=1), random_state=0).fit(make_federation())
+    fit = FMTC(3, coupling="frobenius", beta=0.3, max_iter=200, solver=Solver(n_init=1), random_state=0).fit(
+        make_federation()
+    )
     assert fit.history_[-1].primal_residual < 0.1 * fit.history_[0].primal_residual
     T = rng.normal(size=(4, 3, 2))
     assert schatten_p(T, 1.0, "frobenius") == np.linalg.norm(T)

@@ -14,13 +14,14 @@ import psutil
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import Hyper, LocalTransport, run
-from fmtc.runtime.driver import Replies
-from fmtc.runtime.flare.adapter import Site
+from fmtc import Settings
+from fmtc.runtime.driver import Replies, run
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.processes import free_port
+from fmtc.runtime.kitclient import ClientSource
+from fmtc.runtime.local import LocalTransport
 
-from .commands import SETTINGS, in_process, start, write_tables
+from .commands import NAMES, SETTINGS, in_process, start, write_tables
 
 FAULTS = Path(__file__).parent / "faults"
 ROUNDS = 6
@@ -35,14 +36,14 @@ def silo_rows(dtype=np.float64):
     }
 
 
-HYPER = Hyper(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
+OF_RUN = Settings(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
 
 
 class Absent(LocalTransport):
     """The local transport, with one client that gives no answer in some rounds."""
 
-    def __init__(self, data, hyper, cid, rounds):
-        super().__init__(data, hyper)
+    def __init__(self, data, settings, cid, rounds):
+        super().__init__(data, settings)
         self.cid, self.rounds = cid, rounds
 
     def exchange(self, messages):
@@ -57,18 +58,18 @@ class Absent(LocalTransport):
         return replies
 
 
-def expected(data, hyper=HYPER, *, away=(), cid="b", min_clients=2, **options):
+def expected(data, settings=OF_RUN, *, away=(), cid="b", min_clients=2, **options):
     """What the run comes to in this process, with `cid` silent in the rounds (or phases) `away`."""
-    transport = Absent(data, hyper, cid, set(away))
-    return transport, run(transport, hyper, min_clients=min_clients, **options)
+    transport = Absent(data, settings, cid, set(away))
+    return transport, run(transport, settings, min_clients=min_clients, **options)
 
 
 def assert_same(outcome, transport, result):
     """Equal, not close: the same code ran."""
-    assert_array_equal(outcome.consensus, result.server.Z)
-    assert outcome.consensus.dtype == result.server.Z.dtype
-    assert tuple(outcome.about["missing"]) == result.missing
-    assert [record.missing for record in outcome.history] == [record.missing for record in result.history]
+    assert_array_equal(outcome.result.server.Z, result.server.Z)
+    assert outcome.result.server.Z.dtype == result.server.Z.dtype
+    assert outcome.result.missing == result.missing
+    assert [record.missing for record in outcome.result.history] == [record.missing for record in result.history]
     for cid, silo in outcome.clients.items():
         client = transport.clients[cid]
         assert_array_equal(silo.labels, client.labels)
@@ -145,7 +146,7 @@ def federation(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     for cid, X in data.items():
         np.save(folder / f"{cid}.npy", X)
-    with LocalFederation([Site(cid, str(folder / f"{cid}.npy")) for cid in data], lost_after=8.0) as fed:
+    with LocalFederation([ClientSource(cid, str(folder / f"{cid}.npy")) for cid in data], lost_after=8.0) as fed:
         yield fed
         place = fed.folder
     assert none_left(place)
@@ -198,16 +199,16 @@ class Troubles:
 
 
 @pytest.fixture
-def study(tmp_path):
-    """Kits of three silos, and their tables."""
-    files = write_tables(tmp_path, silo_rows())
-    silos = '["north", "south", "west"]'
+def study(tmp_path, request):
+    """Kits of silos, and their tables: of north, south and west, unless a test asks for fewer."""
+    names = getattr(request, "param", NAMES)
+    files = write_tables(tmp_path, silo_rows())[: len(names)]
     (tmp_path / "plan.toml").write_text(
-        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {silos}\nlost_after = 8\n'
+        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {json.dumps(names)}\nlost_after = 8\n'
     )
     done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
     assert done.exit_code == 0, done.output
-    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", "north", "south", "west"]
+    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", *names]
     started = []
 
     def join(name, *more):

@@ -271,6 +271,11 @@ class Session:
     def __init__(self, world):
         self.world = world
 
+    def __getattribute__(self, name):
+        if name != "world" and name != "close" and self.world.server.deaf:
+            raise ConnectionError("too busy")
+        return super().__getattribute__(name)
+
     def get_system_info(self):
         seen = [SimpleNamespace(name=site, last_connect_time=silo.seen) for site, silo in self.world.silos.items()]
         return SimpleNamespace(client_info=seen)
@@ -297,6 +302,7 @@ class Server:
     def __init__(self, world, log, leaves_before_the_end=False):
         self.world, self.alive, self.log = world, True, log
         self.leaves_before_the_end = leaves_before_the_end
+        self.deaf = False  # whether it runs, and does not answer
 
     def stop(self):
         """It and the processes of its jobs."""
@@ -327,7 +333,7 @@ class SimulatedCoordinator(Coordinator):
 class Simulation(LocalFederation):
     """`LocalFederation` without processes: the same `run` and `resume`, over a `World`."""
 
-    def __init__(self, sites, folder, *, lost_after=8.0, limit=20_000.0):
+    def __init__(self, sites, folder, *, lost_after=8.0, limit=3_000.0):
         self.world = World(ManualClock(now=1e9, limit=1e9 + limit))
         super().__init__(sites, lost_after=lost_after, clock=self.world.clock)
         self.folder = folder

@@ -16,13 +16,16 @@ a silo lost before the first round                  `test_a_silo_lost_before_the
 a silo lost in a round, before and after its answer `test_a_silo_lost_in_a_round`
 a connection that breaks, for long or for short     `test_a_connection_that_breaks`
 fewer silos than needed, before and during a run    `test_below_the_quorum`, `test_a_run_below_the_quorum_is_resumed`
-fewer silos than at first, with a lower quorum      `test_the_command_below_the_quorum_and_with_fewer`
+fewer silos than at first, with a lower quorum      `test_the_command_below_the_quorum_and_with_fewer`,
+                                                    `test_a_run_begins_with_enough_silos_when_it_has_waited`
+a silo that joins late                              `test_a_silo_that_is_late_to_join_is_waited_for`
 an error of a silo's own                            `test_an_error_of_a_silo_stops_the_run_at_once`
 a job that ends between result and last message     `test_a_job_that_is_lost_between_the_result_and_the_last_message`
 a run that is over while silos are away             `test_silos_that_left_after_the_end_are_not_waited_for_for_long`
 jobs that complete no round                         `test_jobs_that_complete_no_round`
 a silo's process, a job's process, the server lost  `test_killed_processes`; test_kills.py (real)
-a server that is busy, or gone                      tests/runtime/test_coordinator.py; test_kills.py (real)
+a server that is busy, does not answer, or is gone  `test_a_server_that_runs_and_does_not_answer_is_started_again`;
+                                                    tests/runtime/test_coordinator.py; test_kills.py (real)
 a killed coordinator, during and after a run        test_mistakes.py (real)
 two parties under one name                          test_mistakes.py (real), test_join.py
 columns that differ                                 `test_texts_and_a_preflight_over_the_federation`
@@ -44,7 +47,6 @@ from fmtc.artifacts.files import read_json
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.driver import ClientError, FederationError
 from fmtc.runtime.flare import adapter, membership, supervise
-from fmtc.runtime.flare.adapter import Site
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
 
@@ -58,7 +60,7 @@ def simulation(data, tmp_path, monkeypatch):
     """A federation of silos a, b and c."""
     for cid, X in data.items():
         np.save(tmp_path / f"{cid}.npy", X)
-    with Simulation([Site(cid, str(tmp_path / f"{cid}.npy")) for cid in data], tmp_path) as fed:
+    with Simulation([ClientSource(cid, str(tmp_path / f"{cid}.npy")) for cid in data], tmp_path) as fed:
         monkeypatch.setattr(adapter, "time", fed.world)
         yield fed
 
@@ -187,6 +189,16 @@ def test_killed_processes(simulation, data):
     assert_same(outcome, *expected(data, hyper))
 
 
+def test_a_server_that_runs_and_does_not_answer_is_started_again(simulation, undisturbed):
+    simulation.coordinator.open()
+    first = simulation.coordinator.server
+    trouble = Trouble(lambda: setattr(first, "deaf", True))
+    assert_same(simulation.run(HYPER, listen=trouble), *undisturbed)
+    assert trouble.kinds.count("server lost") == 1
+    assert trouble.kinds.count("submitted") == 2
+    assert not first.alive
+
+
 def test_a_job_that_is_lost_between_the_result_and_the_last_message(simulation, undisturbed):
     simulation.coordinator.leaves_before_the_end = True
     trouble = Trouble(None)
@@ -245,6 +257,22 @@ def test_a_run_begins_with_enough_silos_when_it_has_waited(simulation, data):
     outcome = simulation.run(HYPER, min_clients=2, wait=600.0)
     assert outcome.missing == ("b",)
     assert set(outcome.labels) == set(outcome.models) == {"a", "c"}
+
+
+def test_a_run_that_has_begun_goes_on_with_enough_silos_soon(simulation):
+    """A silo that is gone is waited for as long as it takes to count as lost, and not as long as before the run."""
+    simulation.tends = False
+    lost = []
+
+    def lose():
+        lost.append(simulation.clock.time())
+        simulation.processes["b"].kill()
+        simulation.processes["b"].seen = 0.0  # long ago
+        simulation.job.kill()
+
+    outcome = simulation.run(HYPER, listen=Trouble(lose), min_clients=2, wait=600.0)
+    assert simulation.clock.time() - lost[0] < 60
+    assert rounds_without(outcome, "b") == {4, 5, 6}
 
 
 def test_a_run_below_the_quorum_is_resumed(simulation, undisturbed):
@@ -306,7 +334,7 @@ def joined(study, monkeypatch):
 
     def join(name, **options):
         kit = Kit.read(study.folder / "kits" / name, "silo")
-        Site(name, str(study.folder / f"{name}.csv"), id_column="patient", **options).write(kit.path)
+        ClientSource(name, str(study.folder / f"{name}.csv"), id_column="patient", **options).write(kit.path)
         return world.add(kit)
 
     join.world = world

@@ -11,18 +11,18 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+from fmtc.steps import Downlink
 
 from fmtc import FMTC, load, run
 from fmtc.artifacts.files import read_json
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import adapter as flare
 from fmtc.runtime.flare import membership, serve
-from fmtc.runtime.flare.adapter import FmtcExecutor, Replies, Site
+from fmtc.runtime.flare.adapter import FmtcExecutor, Replies
 from fmtc.runtime.flare.kits import Kit, provision
 from fmtc.runtime.flare.membership import DELIVERED, SLOW, Membership
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import CONSOLE, free_port
-from fmtc.steps import Downlink
 
 from .commands import in_process, write_tables
 from .conftest import silo_rows
@@ -91,7 +91,7 @@ class Silos:
 
     def __init__(self, kit, hyper=None, run_id="r"):
         south = kit.path.parent / "south"
-        Site("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
+        ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
         self.kits = {"north": kit.path, "south": south}
         hyper = MODEL._hyper() if hyper is None else hyper
         self.executors = {cid: FmtcExecutor(run_id, asdict(hyper), "first", 3) for cid in self.kits}
@@ -270,7 +270,7 @@ def watched(home, clock, act, until):
         act(kit, processes[-1])
         return processes[-1]
 
-    with Membership(kit, Site("north", str(home / "north.csv")), clock=clock, start=start) as member:
+    with Membership(kit, ClientSource("north", str(home / "north.csv")), clock=clock, start=start) as member:
         began = clock.time()
         for event in member.watch():
             if clock.time() - began > until:

@@ -31,16 +31,17 @@ from fmtc import Hyper
 from fmtc.artifacts import files as wire
 from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
+from fmtc.errors import KitError, RefusedError
 from fmtc.runtime.flare import kits as kits_module
-from fmtc.runtime.flare.adapter import FmtcExecutor, Site
+from fmtc.runtime.flare.adapter import FmtcExecutor
 from fmtc.runtime.flare.jobs import Order, write_job
 from fmtc.runtime.flare.kits import ADMIN, Kit, provision
 from fmtc.runtime.flare.local import LocalFederation
-from fmtc.runtime.flare.plan import KitError, Plan, is_loopback, read_plan
+from fmtc.runtime.flare.plan import Plan, is_loopback, read_plan
 from fmtc.runtime.flare.processes import Process, free_port
 from fmtc.runtime.flare.supervise import Coordinator
-from fmtc.runtime.guard import RefusedError
 
+from .commands import wait_until
 from .conftest import FAULTS, none_left
 from .papers import change, copied, listening, sign
 
@@ -434,7 +435,7 @@ def study(tmp_path_factory):
     sign(kits / "authority", west.startup / "client.crt", begins=-9, ends=-2)
     for name in ("client.crt", "client.key"):
         shutil.copy(folder / "strangers/south/startup" / name, south.startup)
-    Site("north", str(folder / "rows.csv"), (), "id").write(north.path)
+    ClientSource("north", str(folder / "rows.csv"), (), "id").write(north.path)
     with contextlib.ExitStack() as stack:
         coordinator = stack.enter_context(Coordinator(first))
         with pytest.MonkeyPatch.context() as patch:  # its software is not what it should be, either
@@ -492,14 +493,16 @@ def test_processes_of_one_machine_talk_to_nobody_else_on_it(study):
 @pytest.mark.federation
 def test_silos_with_a_foreign_or_an_expired_certificate_never_show_up(study):
     """Next to one that came in seconds; and the command of a silo of another federation gives up and says why."""
-    end = time.monotonic() + 8
-    while time.monotonic() < end:
+
+    def given_up():
         assert study.coordinator.present() == {"north"}
-        time.sleep(0.5)
+        return study.join.poll() is not None
+
+    wait_until(given_up)
     logs = {name: process.log.read_text(errors="replace") for name, process in study.processes.items()}
     registered = {name for name, said in logs.items() if "Successfully registered" in said}
     assert registered == {"north"} and set(logs) == {"north", "south", "west"}
-    _, said = study.join.communicate(timeout=30)
+    _, said = study.join.communicate()
     assert study.join.returncode == 3, said
     assert "has a certificate of another federation" in " ".join(said.split())
     assert study.coordinator.present() == {"north"}
@@ -651,7 +654,7 @@ def observed(tmp_path_factory):
     """Two silos and a coordinator, watched from their first process to their last."""
     folder = tmp_path_factory.mktemp("watched")
     rows = [write_rows(folder / f"{name}.csv") for name in ("north", "south")]
-    sites = [Site(name, str(folder / f"{name}.csv"), (), "id") for name in ("north", "south")]
+    sites = [ClientSource(name, str(folder / f"{name}.csv"), (), "id") for name in ("north", "south")]
     record, connections = folder / "record.jsonl", []
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(listening(connections.append))

@@ -460,3 +460,17 @@ def test_the_norm_of_a_large_matrix_is_an_upper_bound(rng, p):
     assert_allclose((s**2).sum(), (T**2).sum(), rtol=1e-12)
     value = schatten_p(T, p, "subspace")
     assert (exact**p).sum() * (1 + 1e-3) < value < 90 * ((T**2).sum() / 90) ** (p / 2) * (1 - 1e-3)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-10), ("float32", 1e-5)])
+def test_large_matrices_of_tensors(rng, monkeypatch, dtype, digits):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(svd, "GRAM_UP_TO", 0)
+    T = rng.normal(size=(12, 3, 6)).astype(dtype)
+    for p, tau in ((1.0, 0.9), (0.5, 1e-6)):
+        mine, theirs = (COUPLINGS["subspace"].prox(each, tau, p) for each in (T, torch.from_numpy(T)))
+        assert_allclose(theirs.Z.numpy(), mine.Z, atol=digits)
+        assert_allclose(theirs.value, mine.value, rtol=digits)
+    assert_allclose(schatten_p(torch.from_numpy(T), 0.5, "subspace"), schatten_p(T, 0.5, "subspace"), rtol=digits)
+    assert_allclose(update_dual(*map(torch.from_numpy, (T, T, 2 * T)), 0.3).numpy(), 0.7 * T, atol=digits)

@@ -11,13 +11,13 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the federation extra")
 
+from fmtc.errors import FederationError, ServerLostError
 from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.driver import FederationError
 from fmtc.runtime.flare import serve
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import check_port, free_port
-from fmtc.runtime.flare.supervise import Coordinator, Follower, ServerLostError
+from fmtc.runtime.flare.supervise import Coordinator, Follower
 
 
 class Session:

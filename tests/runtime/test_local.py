@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_info
 from fmtc import FileError, LocalTransport, Settings, run
 from fmtc.artifacts.files import read_tensors
 from fmtc.errors import RefusedError
+from fmtc.privacy.ledger import verify
 from fmtc.protocol.base import Message, Nothing, message_bytes, nbytes
 from fmtc.protocol.graph import METHOD
 from fmtc.protocol.prepare import PREPARE
@@ -102,7 +103,12 @@ def test_what_a_client_keeps_on_disk(wrap, tmp_path):
     transport = LocalTransport(data, SETTINGS)
     run(transport, SETTINGS)
     transport.save_clients(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors", "c.safetensors"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "a.safetensors",
+        "b.safetensors",
+        "c.safetensors",
+        "outbox.jsonl",
+    ]
     for cid in DATA:
         arrays, about = read_tensors(tmp_path / f"{cid}.safetensors")
         assert arrays.keys() == {"F", "W"}
@@ -165,6 +171,25 @@ def test_a_run_over_the_same_transport_can_be_resumed(tmp_path):
     resumed = run(transport, longer, checkpoint=tmp_path / "short", resume=True)
     assert_array_equal(resumed.server.Z, whole.server.Z)
     assert [record.round_no for record in resumed.history] == [1, 2, 3, 4]
+
+
+def test_what_left_before_a_restart_stays_in_the_ledger(tmp_path):
+    """A resumed run has one chain, as if it had not been interrupted; a transport in use keeps its own."""
+    longer = Settings.of(n_clusters=3, max_iter=4, tol=0, n_init=1)
+    whole, cut = LocalTransport(DATA, longer), LocalTransport(DATA, SETTINGS)
+    run(whole, longer)
+    run(cut, SETTINGS, checkpoint=tmp_path)
+    resumed = LocalTransport(DATA, longer)
+    run(resumed, longer, checkpoint=tmp_path, resume=True)
+    for cid in DATA:
+        found = [(line["phase"], line["round"], line["fields"]) for line in resumed.ledgers[cid].lines()]
+        expected = [(line["phase"], line["round"], line["fields"]) for line in whole.ledgers[cid].lines()]
+        assert found == [*expected[:4], (*expected[1][:1], 2, []), *expected[4:]]  # prepare came once more
+        resumed.ledgers[cid].write(tmp_path / f"{cid}.jsonl")
+        assert verify(tmp_path / f"{cid}.jsonl") == []
+    before = len(resumed.ledgers["a"].lines())
+    run(resumed, longer, checkpoint=tmp_path, resume=True)
+    assert len(resumed.ledgers["a"].lines()) > before
 
 
 def test_what_one_client_sends_does_not_depend_on_who_else_is_there():

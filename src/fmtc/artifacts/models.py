@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import FileError
 from ..inference import ClientModel
 from ..settings import Solver
-from ..tables.text import TextRecipe
+from ..tables import TextRecipe
 from .files import (
     COUNT,
     NUMBER,
-    FileError,
     check_form,
     check_schema,
     file_names,

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
-from .files import COUNT, NUMBER, FileError, file_names, new_folder, write_file, write_json
+from ..errors import FileError
+from .files import COUNT, NUMBER, file_names, new_folder, write_file, write_json
 from .models import MODEL_FILE, ROUND
 
 if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables.reading import Silo
+    from ..tables.silos import Silo
 
 Array = np.ndarray
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import FileError
 from ..datasets import SOURCES
 from ..datasets.base import find
+from ..errors import FileError
 from ..estimator import FMTC
 from ..settings import Solver
 from . import paper

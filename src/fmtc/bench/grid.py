@@ -18,8 +18,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..artifacts.files import COUNT, FileError, check_form, jsonable
+from ..artifacts.files import COUNT, check_form, jsonable
 from ..artifacts.runs import versions
+from ..errors import FileError
 from . import protocol
 from .methods import TRIALS, method_of
 

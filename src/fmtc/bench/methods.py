@@ -30,9 +30,9 @@ from ..baselines import (
 )
 from ..baselines.base import Array, Baseline, Data
 from ..client import stream
+from ..errors import InputError, nearest_names
 from ..estimator import FMTC
 from ..settings import Solver, split_solver
-from ..tables.reading import nearest_names
 
 TRIALS = 12  # settings that every method may try where labels pick the best
 
@@ -157,18 +157,18 @@ def method_of(name: str) -> Method:
     """
     base, slash, text = name.partition("/")
     if base not in METHODS:
-        raise ValueError(f"there is no method {base!r}; {nearest_names(base, METHODS)}")
+        raise InputError(f"there is no method {base!r}; {nearest_names(base, METHODS)}")
     if not slash:
         return METHODS[base]
     method, setting = METHODS[base], settings_of(text, name)
     known = _settings_known(method.build(2))
     for key in setting:
         if key not in known:
-            raise ValueError(f"{name!r}: {base} has no setting {key!r}; {nearest_names(key, sorted(known))}")
+            raise InputError(f"{name!r}: {base} has no setting {key!r}; {nearest_names(key, sorted(known))}")
     try:
         method.build(2, **setting)
     except TypeError:
-        raise ValueError(f"{name!r}: this setting is what makes {base}; take another method") from None
+        raise InputError(f"{name!r}: this setting is what makes {base}; take another method") from None
     return replace(
         method,
         name=name,
@@ -201,13 +201,13 @@ def settings_of(text: str, whole: str) -> dict[str, Any]:
     for part in re.split(r",(?=\w+=)", text):
         key, equals, value = part.partition("=")
         if not (key.isidentifier() and equals and value):
-            raise ValueError(f"{whole!r}: {part!r} is no setting; write name=value, with commas between")
+            raise InputError(f"{whole!r}: {part!r} is no setting; write name=value, with commas between")
         if key in found:
-            raise ValueError(f"{whole!r} sets {key} twice")
+            raise InputError(f"{whole!r} sets {key} twice")
         try:
             found[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             if not value.replace("-", "_").isidentifier():
-                raise ValueError(f"{whole!r}: {value!r} is neither a number, a list nor a word") from None
+                raise InputError(f"{whole!r}: {value!r} is neither a number, a list nor a word") from None
             found[key] = value
     return found

@@ -14,9 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ..report import needs_jinja, write_page
-from ..report.page import PAGE, lasted
-from .program import Group, Option, free_path, main_group
+from .options import free_path
+from .program import Group, Option, main_group
 from .words import Words, new_table, plural, print_json
 
 if TYPE_CHECKING:
@@ -116,7 +115,7 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -
     """
     from ..bench.methods import METHODS, method_of
     from ..bench.protocol import check_dataset
-    from ..datasets import DatasetError
+    from ..errors import DatasetError, InputError
 
     for names, check in ((methods, method_of), (datasets, check_dataset)):
         for name in names:
@@ -124,7 +123,7 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -
                 check(name)
             except DatasetError:  # known, and not on this machine
                 raise
-            except ValueError as error:
+            except InputError as error:
                 raise click.UsageError(str(error)) from None
     _compare(Words(settings["quiet"]), list(datasets), list(methods or METHODS), **settings)
 
@@ -227,6 +226,9 @@ def report_(results: Path, out: Path | None, force: bool, open_it: bool, as_json
     Nothing is run. The page has a table of all methods and data sets to sort and filter, mean ranks, ablations, the
     figures of the folder, and all cells to save. With --json, everything the page says is printed too.
     """
+    from ..report import needs_jinja, write_page
+    from ..report.page import PAGE
+
     needs_jinja()
     from ..report.bench import render_results, summarise_results
 
@@ -329,6 +331,8 @@ class _Bar:
         if self.live:
             self.progress.update(self.task, advance=row is not None, description=f"{cell.dataset} / {cell.method}")
         elif row is not None:
+            from ..report.page import lasted
+
             self.done += 1
             left = (time.monotonic() - self.started) / self.done * (self.total - self.done)
             place = f"{self.done} of {self.total}, about {lasted(left)} left"

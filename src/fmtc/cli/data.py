@@ -15,7 +15,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from .program import Option, main_group, quiet_option
+from .options import quiet_option
+from .program import Option, main_group
 from .words import Words, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def data() -> None:
 
 
 def _source(name: str) -> Source:
-    from ..datasets import DatasetError, source_of
+    from ..datasets import source_of
+    from ..errors import DatasetError
 
     try:
         return source_of(name)
@@ -254,7 +256,8 @@ def fetch_sets(
     The terms of use are shown first. An interrupted download goes on where it stopped. What nobody has published a
     checksum of is trusted the first time, and compared with that from then on.
     """
-    from ..datasets.download import DownloadError, fetch_archives
+    from ..datasets.download import fetch_archives
+    from ..errors import DownloadError
 
     words = Words(quiet)
     done = []

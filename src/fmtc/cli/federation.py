@@ -22,31 +22,27 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from ..artifacts import runs
-from ..artifacts.files import FileError, new_folder, read_json, write_json
-from ..errors import ChangedError
+from ..artifacts.files import new_folder, read_json, write_json
+from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
 from ..estimator import FMTC, read_settings
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..runtime.conductor import RESULT, read_result
-from ..runtime.driver import ClientError, FederationError, Received, Result, RoundRecord
+from ..runtime.driver import Received, Result, RoundRecord
 from ..runtime.kitclient import ClientSource, KeptResult
-from ..tables.reading import DataError, Silo, read_silos
-from ..tables.survey import Finding
-from ..tables.text import TextRecipe
-from .preflight import show_findings
-from .program import (
-    Option,
-    build_model,
+from ..tables import Silo, TextRecipe, read_silos
+from .options import (
     data_options,
     free_path,
-    main_group,
-    model_options,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
     text_option,
 )
+from .preflight import show_findings
+from .program import Option, main_group
+from .settings import build_model, model_options
 from .words import Words, new_table, note_constants, plural, print_json, show, show_run, size_of
 
 SHOWN_ROUNDS = 8
@@ -120,8 +116,12 @@ class View:
         elif kind in notes:
             self.words.note(notes[kind])
         elif kind == "surveyed" and event["findings"]:
+            from ..tables import Finding
+
             show_findings(self.words, event["silos"], [Finding(**finding) for finding in event["findings"]])
         elif kind == "round":
+            from ..runtime.driver import RoundRecord
+
             record = RoundRecord.from_dict(event["record"])
             self.records.append(record)
             self.seconds.append(record.seconds)
@@ -421,7 +421,7 @@ def coordinate(
     from ..runtime.conductor import finished
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
-    from ..runtime.flare.supervise import Coordinator, DifferError, supervise
+    from ..runtime.flare.supervise import Coordinator, supervise
 
     started = time.perf_counter()
     words = Words(quiet)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -18,25 +18,23 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
+from ..errors import DataError
 from ..estimator import FMTC, load
 from ..report import needs_jinja, study, summarise, write_page
 from ..report.page import PAGE
 from ..report.rows import POINTS
-from ..tables.reading import DataError, read_silos
-from ..tables.text import TextRecipe
-from .program import (
-    Option,
-    build_model,
+from ..tables import TextRecipe, read_silos
+from .options import (
     data_options,
     free_path,
-    main_group,
-    model_options,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
     text_option,
 )
+from .program import Option, main_group
+from .settings import build_model, model_options
 from .words import (
     Rounds,
     Words,
@@ -49,6 +47,9 @@ from .words import (
     show_run,
     size_of,
 )  # fmt: skip
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -107,6 +108,8 @@ def fit(
     named after its file. With --text-column, rows are texts, and their words are weighed by --scale tfidf unless told
     otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json; with --report also report.html.
     """
+    from ..tables import read_silos
+
     started = time.perf_counter()
     words = Words(quiet)
     if with_page:
@@ -205,6 +208,8 @@ def predict(
     free. --label-column only says that a column is no feature. A model of texts knows the name of their column;
     --text-column gives another.
     """
+    from ..estimator import load
+
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
     words = Words()
@@ -410,6 +415,8 @@ def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool
 
     RUN is the --out folder of `fmtc fit`, or a model folder.
     """
+    from ..estimator import load
+
     words = Words()
     onnx = free_path(onnx, force)
     model = load(runs.model_folder(run))

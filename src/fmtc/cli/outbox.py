@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from ..artifacts.files import FileError
 from ..artifacts.runs import OUTBOX, what_left
+from ..errors import FileError
 from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
 from .program import main_group
 from .words import Words, new_table, plural, print_json, show, show_indented

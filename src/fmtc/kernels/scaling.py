@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..errors import DataError
+
 Array = np.ndarray
 
 BLOCK = 4096  # rows scaled at a time
@@ -142,7 +144,7 @@ def tfidf(n: int, counts: Array, max_features: int) -> Scaling:
     """
     fit = np.flatnonzero((counts >= 2) & (counts <= n / 2))
     if len(fit) == 0:
-        raise ValueError(
+        raise DataError(
             f"no word is left: none of the {len(counts)} columns occurs in at least 2 and at most half of the {n} "
             "documents. Add documents, or check how they were read."
         )

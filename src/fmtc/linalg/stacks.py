@@ -30,7 +30,8 @@ class Workspace:
     Parameters
     ----------
     *own : arrays
-        Stacks that the caller hands over, such as those of a state read from a file. Read-only ones are ignored.
+        Stacks that the caller hands over, such as those of a state read from a file. Each must serve one purpose only:
+        never an array that is two stacks of a state at once. Read-only ones are ignored.
 
     Examples
     --------

@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..artifacts.files import FileError, check_form, write_file
+from ..artifacts.files import check_form, write_file
+from ..errors import FileError
 
 START = "0" * 64  # the hash before the first line
 LEDGER = "outbox.jsonl"  # file of a client's kit, or of a run; beside it `head_of`
@@ -76,9 +77,7 @@ class MemoryLedger:
 
     def write(self, path: Path) -> None:
         """Keep the lines in a file that `verify` reads."""
-        text = "".join(json.dumps(line) + "\n" for line in self._lines)
-        write_file(path, text.encode())
-        path.chmod(0o600)
+        write_lines(path, self._lines)
         _write_head(path, self._lines[-1] if self._lines else {"number": 0, "hash": START})
 
 
@@ -164,6 +163,12 @@ def _last_line(handle: int, path: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise FileError(f"{path} is damaged: {error}") from None
     return line
+
+
+def write_lines(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
+    """Lines, of one ledger or several, in a file that `read_lines` reads."""
+    write_file(path, "".join(json.dumps(line) + "\n" for line in lines).encode())
+    path.chmod(0o600)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

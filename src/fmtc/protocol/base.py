@@ -69,7 +69,7 @@ class Entry:
     def size(self) -> str:
         """The shape in words."""
         if self.shape is None:
-            return "a word" if self.kind == "word" else "a number"
+            return {"word": "a word", "flag": "yes or no"}.get(self.kind, "a number")
         return " × ".join(self.shape)
 
 
@@ -110,7 +110,8 @@ class Failure:
     """The answer of a client that cannot answer, in any phase."""
 
     error: str = number(
-        "kind of error", "That something went wrong, and roughly what; the full message stays with the client.",
+        "kind of error, such as MemoryError",
+        "That something went wrong, and roughly what; the sentence stays with the client.",
         kind="word", check=lambda v, _: None if v.isidentifier() and len(v) < 100 else "is not the name of an error",
     )  # fmt: skip
 
@@ -137,7 +138,7 @@ class Phase:
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
 
     def times(self, server: Any, settings: Any) -> int:
-        """How often the phase comes in a row; 0 omits it."""
+        """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
         return 1
 
     def limit(self, settings: Any) -> int:

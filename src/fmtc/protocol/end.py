@@ -19,7 +19,7 @@ class End(Phase):
     class Ask:
         """How the run ended."""
 
-        converged: bool = number("whether the residuals fell below the tolerance", "Exactly that.", kind="flag")
+        converged: bool = number("whether the residuals fell below the tolerance", "Nothing else.", kind="flag")
 
     def reply(self, run: Any, ask: Ask, settings: Any, round_no: int) -> tuple[Any, Nothing]:
         """Note that the run is over."""

@@ -32,7 +32,7 @@ class Finish(Phase):
         """The last rotation."""
 
         rotation: Array | None = array(
-            "k k", "turns F and W to the common frame", "How the client's frame lies to that of the others.",
+            "k k", "turns F and W to the common frame", "How the client's columns lie to those of the others.",
             when="with `align`", check=is_rotation,
         )  # fmt: skip
 

@@ -28,8 +28,10 @@ class Gather(Phase):
         """Shared centres so far."""
 
         centers: Array = array(
-            "k k", "shared centres", "Where the clusters of all clients lie, in the frame that all share."
-        )
+            "k k", "shared centres: first the mean of everybody's, then steps of k-means over the rows of all",
+            "The mean directions of everybody's clusters, and which concepts others have that the client lacks. With "
+            "two clients, **the other's centres exactly**; see [Centres](#centres).",
+        )  # fmt: skip
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:

@@ -34,8 +34,8 @@ class Moments(Phase):
         )  # fmt: skip
         squares: Array | None = array(
             "D", "for each column, the sum of squared deviations from its mean (of squared entries, for sparse rows)",
-            "The spread of each column and which columns are constant; with `means`, the values of a column with two "
-            "rows.", when='scale="global"',
+            "The spread of each column and which columns are constant or empty; with `means`, the values of a column "
+            "with two rows.", when='scale="global"',
         )  # fmt: skip
         document_counts: Array | None = array(
             "D", "in how many rows each column is filled",

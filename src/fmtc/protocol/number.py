@@ -21,7 +21,8 @@ from .base import Array, Nothing, Phase, array, required
 OWN_CENTER_RATIO = 0.9  # own centres win where rows are nearer to them than this part of the way to the shared ones
 
 
-def _is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+    """Accept orders of 0, 1, 2, ..."""
     return (
         None if np.array_equal(np.sort(order), np.arange(len(order))) else f"is not an order of {len(order)} clusters"
     )
@@ -38,12 +39,11 @@ class Number(Phase):
         """Common numbers."""
 
         order: Array = array(
-            "k", "the client's cluster that takes each common number", "Which clusters of the others are like its own.",
-            kind="int", check=_is_order,
+            "k", "the client's cluster that takes each common number",
+            "How its order of cluster sizes compares with that of the others.", kind="int", check=is_order,
         )  # fmt: skip
         centers: Array | None = array(
-            "k k", "shared centres", "Where the clusters of all clients lie, in the frame that all share.",
-            when="where clients share centres",
+            "k k", "shared centres, after the last step", "As in `gather`.", when="where clients share centres",
         )  # fmt: skip
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:

@@ -31,12 +31,14 @@ class Prepare(Phase):
         """Units of the run."""
 
         scale: float = number(
-            "common factor that gives the rows mean squared norm 1", "The mean squared norm of all rows.",
-            check=above(0),
+            "common factor that gives the rows mean squared norm 1",
+            "The mean squared norm of all rows; with two clients, one equation about the other's `n_samples` and "
+            "`sum_of_squares`.", check=above(0),
         )  # fmt: skip
         ridge: float = number(
-            "rho/(2 omega alpha) of this client", "The client's weight, the number of clients.", check=above(0)
-        )
+            "rho/(2 omega alpha), the weight of the anchor for this client",
+            "Its own weight times the number of clients, where weights are set.", check=above(0),
+        )  # fmt: skip
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The common scale and the client's own ridge."""

@@ -34,15 +34,18 @@ class Rescale(Phase):
         """Common units of the columns; c of them are kept."""
 
         shift: Array | None = array(
-            "c", "subtracted from the columns", "The means over all clients.", when="all rows dense, no tfidf"
-        )
+            "c", "column means of all rows of all clients, which are subtracted",
+            "With its own means and the numbers of rows, the mean of all others; with two clients, that of the other.",
+            when='scale="global", all rows dense',
+        )  # fmt: skip
         stretch: Array = array(
-            "c", "what the columns are divided by", "The spread over all clients; for texts, how common each word is.",
-            check=above(0),
+            "c", "what the columns are divided by: standard deviations of the same rows, or root mean squares (sparse)",
+            "As `shift`, for the spread; for texts, how common each (hashed) word is over all silos.", check=above(0),
         )  # fmt: skip
         keep: Array | None = array(
-            "c", "numbers of the columns that are kept", "Which (hashed) words are in at least two documents.",
-            kind="int", when='scale="tfidf"', check=_are_columns,
+            "c", "numbers of the columns that are kept",
+            "Which columns are filled in at least two and at most half of all rows, and are among the fullest; "
+            "see [Words](#words).", kind="int", when='scale="tfidf"', check=_are_columns,
         )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:

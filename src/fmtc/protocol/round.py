@@ -40,11 +40,12 @@ class Round(Phase):
         """What the client's projection is drawn towards."""
 
         anchor: Array = array(
-            "d k", "Z - Y/rho, the only combination of consensus and dual that Eq. 12 needs",
-            "What the projections of the other clients have in common with the client's own.",
+            "d k", "Z − Y/rho, this client's slice of the consensus: the only combination that Eq. 12 needs",
+            "A mixture of everybody's `W`; with two clients, or with many that agree, a client can work out roughly "
+            "what the others' `W` are.",
         )  # fmt: skip
         rotation: Array | None = array(
-            "k k", "turns F and W to the common frame", "How the client's frame lies to that of the others.",
+            "k k", "turns F and W to the common frame", "How the client's columns lie to those of the others.",
             when="after the first round, with `align`", check=is_rotation,
         )  # fmt: skip
 

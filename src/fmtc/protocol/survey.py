@@ -42,8 +42,8 @@ class Survey(Phase):
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
         columns: Array = array(
             "D", "64 bits of a salted hash of each column's name (of its place, where there are no names)",
-            "Which columns two silos both have. Whoever has the salt can try names; the coordinator does not have it.",
-            kind="uint64", check=_different,
+            "Which columns two silos both have. Whoever has the salt can try names until one fits; the coordinator "
+            "does not have it, as long as no silo hands it on.", kind="uint64", check=_different,
         )  # fmt: skip
         aliases: Array | None = array(
             "D", "the same of the name without capitals, blanks and signs", "Which names differ in spelling only.",
@@ -68,8 +68,8 @@ class Survey(Phase):
             "Two surveys that differ by one row give that row.", kind="float64", check=_between(-LIMIT, LIMIT),
         )  # fmt: skip
         squares: Array = array(
-            "D", "for each column, the sum of squared deviations from its mean", "The spread of each column.",
-            kind="float64", check=_between(0, np.inf),
+            "D", "for each column, the sum of squared deviations from its mean",
+            "The spread of each column; see [Survey](#survey).", kind="float64", check=_between(0, np.inf),
         )  # fmt: skip
 
         def wrong(self) -> str | None:

@@ -32,8 +32,10 @@ class Verdict(Phase):
         """Findings about this client."""
 
         findings: Array = array(
-            f"f {WIDTH}", "how this client's columns differ from the others'",
-            "Which columns others lack or hold in another unit or scale.", check=_are_findings,
+            f"f {WIDTH}", "how this client's columns differ from the others': a code, whether it stops a run, the "
+            "column's place here and there, a number",
+            "Where its columns stand at the others, which it lacks, and by which factor the others' values differ from "
+            "its own.", check=_are_findings,
         )  # fmt: skip
 
     def reply(self, table: Any, ask: Ask, settings: Any, round_no: int) -> tuple[Any, Nothing]:

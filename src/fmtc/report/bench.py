@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..artifacts.files import FileError, jsonable, read_json
+from ..artifacts.files import jsonable, read_json
 from ..bench import paper, tables
 from ..bench.evidence import DATASETS, Row, compact, read_compact
 from ..bench.grid import Store
@@ -22,6 +22,7 @@ from ..bench.methods import METHODS, method_of
 from ..bench.plots import TITLES, WHAT
 from ..bench.results import about as told_by
 from ..bench.summary import SCORES, best_of, mean_ranks, summarise
+from ..errors import FileError
 from .page import compose
 from .summary import _and, _count, _versions, verdict
 

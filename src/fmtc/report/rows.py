@@ -57,7 +57,7 @@ def study(model: FMTC, results: Sequence[SiloResult], *, reading: Mapping[str, A
     >>> from fmtc import FMTC
     >>> from fmtc.report import study
     >>> from fmtc.artifacts.runs import results
-    >>> from fmtc.tables.reading import Silo
+    >>> from fmtc.tables import Silo
     >>> rng = np.random.default_rng(0)
     >>> silos = [Silo(name, rng.normal(size=(60, 4)), None, np.arange(60)) for name in ("north", "south")]
     >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})

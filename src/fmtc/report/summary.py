@@ -13,9 +13,10 @@ import numpy as np
 from rich.filesize import decimal
 from scipy.optimize import linear_sum_assignment
 
-from ..artifacts.files import FileError, check_form, check_schema, jsonable, read_json, read_tensors
+from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
 from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import CONSENSUS_REPORT, REPORT, REPORT_FORMAT
+from ..errors import FileError
 from ..estimator import FMTC, load, read_settings
 from ..protocol.base import LETTERS
 from ..settings import Solver
@@ -54,7 +55,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     >>> from fmtc import FMTC
     >>> from fmtc.artifacts import runs
     >>> from fmtc.report import summarise
-    >>> from fmtc.tables.reading import Silo
+    >>> from fmtc.tables import Silo
     >>> rng = np.random.default_rng(0)
     >>> silos = [Silo(name, rng.normal(size=(30, 4)), None, np.arange(30)) for name in ("north", "south")]
     >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})
@@ -428,7 +429,7 @@ def _code(run: _Run) -> str:
         [
             f"# fmtc {run.report['versions']['fmtc']}",
             f"from fmtc import FMTC{', Solver' if solver else ''}",
-            "from fmtc.tables.reading import read_silos",
+            "from fmtc.tables import read_silos",
             "",
             "files = [",
             *words,

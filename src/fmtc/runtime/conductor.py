@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import FileError, check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
-from ..errors import AbortedError, OwnError
+from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
+from ..errors import AbortedError, FileError, OwnError
 from ..protocol.base import Message
 from ..protocol.end import END
 from ..protocol.graph import METHOD
@@ -103,7 +103,9 @@ def _end(
 
 def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     """Compare the clients' columns and tell each what is odd about its own; whether the run ends with that."""
-    from ..tables.survey import ERROR, compare, encoded
+    from ..tables import compare
+    from ..tables.findings import ERROR
+    from ..tables.survey import as_numbers
 
     replies = transport.exchange({cid: Message(SURVEY.name, SURVEY.Ask()) for cid in transport.client_ids})
     if len(replies.answers) < (spec.min_clients or len(transport.client_ids)):
@@ -113,7 +115,7 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     add_received(received, SURVEY, replies)
     write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
     findings = compare(replies.answers, n_clusters=spec.settings.n_clusters)
-    verdicts = encoded(findings, replies.answers)
+    verdicts = as_numbers(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
     listen("surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings])
     differ = any(finding.severity == ERROR for finding in findings)

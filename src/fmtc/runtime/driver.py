@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..artifacts.files import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
+from ..errors import ClientError, FileError
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
@@ -121,14 +122,6 @@ class Result:
     received: tuple[Received, ...] = ()
 
 
-class ClientError(RuntimeError):
-    """Too few clients are left to continue."""
-
-
-class FederationError(RuntimeError):
-    """Processes of a federation that do not start or do not answer; the message says where to look."""
-
-
 Callback = Callable[[RoundRecord], None]
 
 
@@ -232,13 +225,15 @@ class _Run:
 
     def _phase(self, phase: Phase, answered: Iterable[str] = ()) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one."""
-        for turn in range(phase.times(self.server, self.settings)):
+        turn = 0
+        while turn < phase.times(self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
             if not self.history and phase in self.method.opening:
                 self.server = self.method.without(self.server, set(replies.failures))
             if not (self.history and phase in self.method.opening):  # a resumed run has reduced these answers before
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
+            turn += 1
         return answered
 
     def _round(self) -> None:
@@ -330,6 +325,10 @@ class _Run:
         check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
         if about["schema"] < CHECKPOINT_FORMAT:
             raise FileError(f"{path} was written by an older version of fmtc, which alone can resume it; start again")
+        if about.get("method", self.method.name) != self.method.name:
+            raise FileError(
+                f"the checkpoint in {self.folder} is of {about['method']}, this run is of {self.method.name}"
+            )
         try:
             self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..artifacts.files import (
-    FileError,
     check_schema,
     fingerprint,
     jsonable,
@@ -31,7 +30,7 @@ from ..artifacts.files import (
     write_tensors,
 )
 from ..artifacts.states import flatten, unflatten
-from ..errors import ChangedError, LimitError, RefusedError
+from ..errors import ChangedError, FileError, LimitError, RefusedError
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
@@ -43,9 +42,7 @@ from .clock import SYSTEM, Clock
 from .node import ClientNode, FolderStore
 
 if TYPE_CHECKING:
-    from ..tables.reading import Silo
-    from ..tables.survey import Columns
-    from ..tables.text import TextRecipe
+    from ..tables import Columns, Silo, TextRecipe
 
 RUN = re.compile("[A-Za-z0-9_-]{1,64}")  # names of runs, which come from the coordinator
 SOURCE = "fmtc.json"  # in the `local` folder of a kit: which file holds the rows, and how to read it
@@ -123,7 +120,7 @@ class ClientSource:
 
     def rows(self, kit: Path) -> Silo:
         """The client's table, read and checked."""
-        from ..tables.reading import read_silos
+        from ..tables import read_silos
 
         recipe = self.recipe(kit)
         (silo,) = read_silos(
@@ -134,7 +131,7 @@ class ClientSource:
 
     def columns(self) -> Columns:
         """The client's table, read for a comparison with others; refuses only what cannot be read at all."""
-        from ..tables.survey import read_columns
+        from ..tables import read_columns
 
         (columns,) = read_columns(
             [self.data], id_column=self.id_column, label_column=self.label_column, drop=self.drop
@@ -314,7 +311,9 @@ class _Table:
 
     def hear(self, findings: np.ndarray, settings: Any) -> None:
         """Keep what the others have to say about the columns, in words with their own names."""
-        from ..tables.survey import ERROR, NOTE, explain, from_verdict
+        from ..tables import explain
+        from ..tables.findings import ERROR, NOTE
+        from ..tables.survey import from_verdict
 
         cid = self.client.source.client_id
         found = from_verdict(findings, cid)

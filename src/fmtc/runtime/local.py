@@ -13,13 +13,15 @@ from ..artifacts.files import file_names
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
-from ..privacy.ledger import MemoryLedger
+from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
 from ..protocol.base import Message, message_bytes, nbytes
 from ..protocol.graph import METHOD
 from ..protocol.method import ClientResult, Method
 from .driver import Replies
 from .node import ClientNode, read_state, write_state
+
+RUN = "local"  # name of a run in this process
 
 
 class LocalTransport:
@@ -77,7 +79,7 @@ class LocalTransport:
         self.nodes: dict[str, ClientNode] = {}
         for cid, X in data.items():
             opened = partial(method.open_client, cid, X, settings, device)
-            self.nodes[cid] = ClientNode(method, settings, Outbox(self.ledgers[cid], cid, "local"), {"client": opened})
+            self.nodes[cid] = ClientNode(method, settings, Outbox(self.ledgers[cid], cid, RUN), {"client": opened})
             self.nodes[cid].restore(opened(), 0)
 
     @property
@@ -128,11 +130,15 @@ class LocalTransport:
         for cid, client in self.clients.items():
             if all(getattr(client, name) is not None for name in self.method.saved):  # has a model: not left out
                 write_state(folder / f"{names[cid]}.safetensors", client, self.method, client.round_no)
+        write_lines(folder / LEDGER, (line for ledger in self.ledgers.values() for line in ledger.lines()))
 
     def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
         """Bring these clients back to the round of the checkpoint; refuses other data."""
-        names = file_names(self.nodes)
+        names, left = file_names(self.nodes), read_lines(folder / LEDGER)
         for cid in client_ids:
+            if not self.ledgers[cid].lines():  # a new process: what left in the old one still counts
+                self.ledgers[cid] = MemoryLedger(line for line in left if line["client"] == cid)
+                self.nodes[cid].outbox = Outbox(self.ledgers[cid], cid, RUN)
             client = read_state(folder / f"{names[cid]}.safetensors", self.nodes[cid].client, self.method)
             self.nodes[cid].restore(client, client.round_no)
 

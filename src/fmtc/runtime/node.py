@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..artifacts.files import FileError, check_schema, fingerprint, jsonable, read_tensors, write_tensors
-from ..errors import RefusedError
+from ..artifacts.files import check_schema, fingerprint, jsonable, read_tensors, write_tensors
+from ..errors import FileError, RefusedError
 from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox, question
 from ..protocol.base import Message, Phase, is_count
@@ -192,53 +192,56 @@ class ClientNode:
                 raise RefusedError(f"a message of round {message.round_no} came after one of round {self._newest}")
             self._newest = message.round_no
         self._step = step
+        context, client, at = self._context(phase), self.client, self._at
         if not phase.releases and self._done.get(message.key) == message.asked:  # done already, nothing to compute
             answer = phase.Answer()
         else:
-            answer = self._reply(phase, message, nullcontext if phase.threads else quiet)
-        sizes = self.method.sizes(self.client, self.settings)
-        return self.outbox.release(phase, message, answer, sizes, self.settings, self._context(phase))
+            client, answer, at = self._reply(phase, message, context, nullcontext if phase.threads else quiet)
+        sizes = self.method.sizes(client, self.settings)
+        answer = self.outbox.release(phase, message, answer, sizes, self.settings, context)
+        if client is not self.client:  # only now: an answer that may not leave changes nothing
+            later = {other.name for other in self.method.phases[step:]}  # what they made is out of date
+            self._done = {key: asked for key, asked in self._done.items() if key[0] not in later}
+            self._done[message.key] = message.asked
+            if phase.rebuilds:
+                self._built[phase.name] = message.asked
+        self.client, self._at = client, at
+        return answer
 
     def _begin(self) -> None:
         """The client at rest: for the first message, and where a server begins the run once more."""
         self.client, self._at, self._newest = self.subjects["client"](), 0, 0
         self._done, self._built = {}, {}
 
-    def _reply(self, phase: Phase, message: Message, quiet: Callable[[], AbstractContextManager[Any]]) -> Any:
-        """Compute an answer and the next state, or take both from where they were kept."""
-        loops, context = phase is self.method.loop, self._context(phase)
+    def _reply(
+        self, phase: Phase, message: Message, context: str, quiet: Callable[[], AbstractContextManager[Any]]
+    ) -> tuple[Any, Any, int | None]:
+        """The next state, an answer, and the round of that state; computed, or taken from where they were kept."""
+        loops, asked = phase is self.method.loop, question(message, context)
         kept = self.outbox.earlier(phase, message, context) if loops or phase.pure else None
-        asked = question(message, context)
-        if kept is not None and (phase.pure or self.store.question(message.round_no) == asked):
-            self._at = self._at if phase.pure else None  # the state is in the store: the next message brings it back
-            return kept
-        client = self._state_for(phase, message)
+        if kept is not None and phase.pure:
+            return self.client, kept, self._at
+        if kept is not None and self.store.question(message.round_no) == asked:
+            return self.client, kept, None  # the state is in the store: the next message brings it back
+        client, at = self._state_for(phase, message)
         with quiet():
             client, answer = phase.reply(client, message.ask, self.settings, message.round_no)
-        if phase.pure:
-            return answer
         if phase.persists and (loops or not message.round_no):
             self.store.save(client, message.round_no, message.last_round, asked)
-        if phase.rebuilds:
-            self._built[phase.name] = message.asked
-        later = {other.name for other in self.method.phases[self._step :]}  # what they made is out of date
-        self._done = {key: asked for key, asked in self._done.items() if key[0] not in later}
         if self.method.closing and phase is self.method.closing[-1]:
             self.finished(client)
-        self.client, self._done[message.key] = client, message.asked
-        self._at = message.round_no if loops else self._at if phase in self.method.opening else None
-        return answer
+        if not phase.pure:
+            at = message.round_no if loops else at if phase in self.method.opening else None
+        return client, answer, at
 
-    def _state_for(self, phase: Phase, message: Message) -> Any:
-        """The client at the round that the message starts from."""
+    def _state_for(self, phase: Phase, message: Message) -> tuple[Any, int | None]:
+        """The client at the round that the message starts from, and that round."""
         newest = self.store.newest() if phase.rebuilds and phase.persists and self._at == 0 else None
         if newest and message.round_no:  # a new process of an old run; before its first round, there is nothing to keep
-            self._at = newest
-            return self.store.load(self.client, newest)
+            return self.store.load(self.client, newest), newest
         if phase.resumes and self._at != message.last_round:
-            self._at = message.last_round
-            return self.store.load(self.client, message.last_round)
-        return self.client
+            return self.store.load(self.client, message.last_round), message.last_round
+        return self.client, self._at
 
     def _context(self, phase: Phase) -> str:
         """Digest of what an answer depends on besides the question: settings, and what the state was built with."""

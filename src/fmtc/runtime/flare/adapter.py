@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...artifacts.files import jsonable
-from ...errors import AbortedError, LostError, OwnError, RefusedError
+from ...errors import AbortedError, OwnError, RefusedError, SiteError
 from ...protocol.base import Failure, Message, message_bytes, nbytes, pack, unpack
 from ...protocol.end import END
 from ...protocol.method import Method, method_of
@@ -147,7 +147,7 @@ class FlareTransport:
         for cid, message in messages.items():
             site = self.sites[cid]
             if site not in here or self.is_lost(site):
-                self._fail(cid, LostError("is away"))
+                self._fail(cid, SiteError("is away"))
                 continue
             data = _question(self.controller.spec.run_id, message)
             task = Task(name=TASK, data=data, result_received_cb=self.receive)
@@ -163,11 +163,11 @@ class FlareTransport:
                     raise AbortedError("the job was told to end")
                 for cid in waiting:
                     if self.is_lost(self.sites[cid]):
-                        self._fail(cid, LostError(f"gave no sign of life for {self.lost_after:g} seconds"))
+                        self._fail(cid, SiteError(f"gave no sign of life for {self.lost_after:g} seconds"))
                     elif self.clock.monotonic() > end:
-                        self._fail(cid, LostError(f"did not answer within {deadline:g} seconds"))
+                        self._fail(cid, SiteError(f"did not answer within {deadline:g} seconds"))
                     elif tasks[cid].completion_status is not None and self.sites[cid] in self.asked:
-                        self._fail(cid, LostError(f"gave no usable answer ({tasks[cid].completion_status.value})"))
+                        self._fail(cid, SiteError(f"gave no usable answer ({tasks[cid].completion_status.value})"))
                 self.clock.sleep(0.005)
         finally:
             for task in tasks.values():

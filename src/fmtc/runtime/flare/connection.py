@@ -18,7 +18,8 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-from ...artifacts.files import FileError, read_json
+from ...artifacts.files import read_json
+from ...errors import FileError
 from ..clock import SYSTEM, Clock
 
 if TYPE_CHECKING:

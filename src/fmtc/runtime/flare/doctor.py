@@ -21,9 +21,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...artifacts.files import FileError, read_json
+from ...artifacts.files import read_json
+from ...errors import FileError, KitError
 from .connection import TIMEOUT, Check, greet, host_name, proxy, shake_hands, where
-from .plan import KitError, is_loopback
+from .plan import is_loopback
 
 if TYPE_CHECKING:
     from .kits import Kit
@@ -53,7 +54,7 @@ def examine(
     data : path, optional
         The file of rows that a silo will join with.
     columns : mapping, optional
-        How to read it: keyword arguments of `fmtc.tables.reading.read_silos`.
+        How it is going to be read: keyword arguments of `fmtc.tables.read_silos`.
     out : path
         The folder to write to later.
     extras : mapping of extra to package, optional
@@ -130,7 +131,8 @@ def disk(name: str, folder: Path) -> Check:
 
 def data_file(path: Path, kit: Kit | None, columns: Mapping[str, Any]) -> Check:
     """Whether a run can use the rows; `fmtc preflight` says whether they suit the federation."""
-    from ...tables.reading import DataError, constant_columns, read_silos
+    from ...errors import DataError
+    from ...tables import constant_columns, read_silos
 
     if columns.get("text_column") is not None and kit is not None:
         columns = {**columns, "salt": kit.salt}

@@ -20,11 +20,11 @@ from typing import Any
 
 from ...artifacts.files import check_form, check_schema, new_folder, read_json, write_json
 from ...artifacts.locks import held
-from ..driver import FederationError
+from ...errors import FederationError, KitError
 from ..kitclient import SALT
 from . import compat
 from .compat import x509
-from .plan import KitError, Plan, is_loopback, organisation
+from .plan import Plan, is_loopback, organisation
 
 KIT_FORMAT = 1
 KIT_FILE = "kit.json"

@@ -12,18 +12,19 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
+from ...errors import ClientError
 from ...privacy.ledger import LEDGER, read_lines
 from ...protocol.method import ClientResult
 from ..clock import SYSTEM, Clock
 from ..conductor import RESULT, read_result
-from ..driver import ClientError, Result
+from ..driver import Result
 from ..kitclient import RESULT as CLIENT_RESULT
 from ..kitclient import STATES, TROUBLE, ClientSource, KeptResult, read_client_result
 from .jobs import Order
 from .kits import Kit, provision
 from .plan import Plan
 from .processes import Process, free_port, stop_all
-from .supervise import Coordinator, Event, Follower, supervise
+from .supervise import Coordinator, Follower, Listener, supervise
 
 ROWS = "rows"  # in a silo's kit: rows that were given as an array, with the suffix .npy or .npz
 
@@ -126,7 +127,7 @@ class LocalFederation:
         min_clients: int | None = None,
         deadline: float = 600.0,
         wait: float = 60.0,
-        listen: Event = lambda event: None,
+        listen: Listener = lambda event: None,
         method: str = "fmtc",
     ) -> Outcome:
         """One run of the federation, to its end. Parameters are those of `Order`; `listen` is that of `supervise`."""
@@ -139,7 +140,7 @@ class LocalFederation:
         )
         return self.resume(listen)
 
-    def resume(self, listen: Event = lambda event: None) -> Outcome:
+    def resume(self, listen: Listener = lambda event: None) -> Outcome:
         """Resume the last run, from its last round."""
         order = self.order
         errors = {cid: Follower(kit.path / TROUBLE) for cid, kit in self.kits.items()}

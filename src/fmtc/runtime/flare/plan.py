@@ -9,13 +9,11 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...errors import KitError
+
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
 RESERVED = ("coordinator", "authority")  # folders that `provision` makes beside the silos' kits
-
-
-class KitError(ValueError):
-    """A plan or kit that cannot be used. The message says what is wrong with it."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...errors import FederationError
 from ..clock import SYSTEM, Clock
-from ..driver import FederationError
 from . import compat, serve
 from .compat import psutil
 from .kits import Kit

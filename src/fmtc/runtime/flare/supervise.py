@@ -11,26 +11,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ...errors import ClientError, DifferError, FederationError, ServerLostError
 from ..clock import SYSTEM, Clock
 from ..conductor import finished
-from ..driver import ClientError, FederationError
 from . import compat, serve
 from .adapter import EVENTS
 from .jobs import Order, write_job
 from .kits import ADMIN, RESOURCES, RESOURCES_TEMPLATE, STORE, Kit
 from .processes import CONSOLE, Process, check_port, quiet
 
-Event = Callable[[Mapping[str, Any]], None]
+Listener = Callable[[Mapping[str, Any]], None]
 
 BARREN = 3  # jobs in a row that complete no round, after which a run is given up
-
-
-class ServerLostError(FederationError):
-    """FLARE's server does not answer."""
-
-
-class DifferError(ValueError):
-    """Silos whose columns do not go together; the events say how."""
 
 
 class Follower:
@@ -190,7 +182,7 @@ ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "failed") 
 
 
 def supervise(
-    coordinator: Coordinator, order: Order, listen: Event, *, tend: Callable[[], None] = lambda: None
+    coordinator: Coordinator, order: Order, listen: Listener, *, tend: Callable[[], None] = lambda: None
 ) -> None:
     """See a run through: job after job, each resuming from the last round, until the run is done.
 
@@ -292,7 +284,7 @@ def _attend(
     job: str,
     follow: Follower,
     present: set[str],
-    listen: Event,
+    listen: Listener,
     tell: Callable[..., None],
     tend: Callable[[], None],
 ) -> Ending:
@@ -309,6 +301,8 @@ def _attend(
             if not over and not kind and here - present:
                 tell("silo back", silos=sorted(here - present))
                 coordinator.abort(job)
+                for event in follow.events():  # what the job still reported
+                    listen(event)
                 return Ending("back", max(rounds, 1), "a silo is back")
         for event in follow.events():
             listen(event)
@@ -322,4 +316,4 @@ def _attend(
     return Ending(kind, rounds, why) if kind else Ending("gone", rounds, f"a process of the job was lost ({status})")
 
 
-__all__ = ["Coordinator", "DifferError", "Event", "Follower", "ServerLostError", "supervise"]
+__all__ = ["Coordinator", "DifferError", "Follower", "Listener", "ServerLostError", "supervise"]
