@@ -31,7 +31,7 @@ from fmtc import Hyper, LocalTransport, run
 from fmtc.runtime.flare.adapter import Site
 from fmtc.runtime.flare.local import LocalFederation
 
-X, _ = load_digits(return_X_y=True)
+X = np.ascontiguousarray(load_digits().data)  # row by row in memory, as files are read: the last bit depends on it
 silos = {"north": X[:500], "south": X[500:750], "west": X[750:850]}
 
 folder = tempfile.TemporaryDirectory()
