@@ -29,7 +29,7 @@ from fmtc import LocalTransport, Settings, run
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.kitclient import ClientSource
 
-X = np.ascontiguousarray(load_digits().data)  # as it will lie in memory when it is read from a file
+X = np.ascontiguousarray(load_digits().data)  # row by row in memory, as files are read: the last bit depends on it
 silos = {"north": X[:500], "south": X[500:750], "west": X[750:850]}
 
 folder = tempfile.TemporaryDirectory()
