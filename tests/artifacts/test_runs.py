@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from fmtc.tables.reading import read_silos
+from fmtc.tables import read_silos
 
 import fmtc
 from fmtc import FMTC
