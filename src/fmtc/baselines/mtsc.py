@@ -34,7 +34,7 @@ from .base import (
     check_positive,
     check_whole,
     count,
-    federate,
+    run_here,
     in_order,
     kmeans,
     seed_of,
@@ -450,7 +450,7 @@ class MTSC(Baseline):
         return self._run(data, seed).outcome()
 
     def _run(self, data: Data, seed: int) -> CountingTransport:
-        result, transport = federate(METHOD, MTSCSettings.of(self, seed), data)
+        result, transport = run_here(METHOD, MTSCSettings.of(self, seed), data)
         self.history_ = [record.objective for record in result.history]
         self.n_iter_ = len(self.history_)
         self.feature_weights_ = np.sqrt(result.server.total)
