@@ -192,7 +192,7 @@ def replaced(document: Any, place: tuple[Any, ...], value: Any) -> Any:
         ("report.json", ("projection", "n", "row"), [1], r"report\.json .*points"),
         ("report.json", ("details", "points", "n", "map_y"), "drop", r"report\.json .*points"),
         ("report.json", ("settings", "beta"), "drop", r"report\.json .*settings\.beta"),
-        ("report.json", ("settings", "align"), "x", r"report\.json .*align .*'x'"),
+        ("report.json", ("settings", "solver", "align"), "x", r"report\.json .*align .*'x'"),
     ],
 )
 def test_a_file_of_a_run_with_another_value(file, place, value, words, home, monkeypatch):

@@ -28,10 +28,10 @@ from .base import (
     check_number,
     check_whole,
     count,
-    run_here,
     in_order,
     kmeans,
     no_more_than,
+    run_here,
     seed_of,
 )
 

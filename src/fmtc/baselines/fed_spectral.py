@@ -23,9 +23,9 @@ from .base import (
     check_number,
     check_whole,
     count,
-    run_here,
     in_order,
     no_more_than,
+    run_here,
     seed_of,
     unit_rows,
 )

@@ -34,9 +34,9 @@ from .base import (
     check_positive,
     check_whole,
     count,
-    run_here,
     in_order,
     kmeans,
+    run_here,
     seed_of,
     unit_rows,
 )

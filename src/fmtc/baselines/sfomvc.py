@@ -38,10 +38,10 @@ from .base import (
     check_positive,
     check_whole,
     count,
-    run_here,
     in_order,
     kmeans,
     no_more_than,
+    run_here,
     seed_of,
 )
 from .fed_kmeans import SERVER, merge_centers

@@ -15,7 +15,7 @@ from ..client import stream
 from ..linalg.threads import one_thread
 from ..protocol.base import RESTARTS, Nothing, Phase, array, required
 from .anchors import Anchors
-from .base import Array, check_whole, count, run_here, in_order, same_samples
+from .base import Array, check_whole, count, in_order, run_here, same_samples
 from .fed_kmeans import SERVER
 from .sfomvc import (
     Assignment,
