@@ -17,12 +17,12 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from _data import load
-from fmtc import FMTC, Settings, score_clients
-from fmtc import server as fmtc_server
+from fmtc import FMTC, score_clients
+from fmtc import server as server_module
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
 from fmtc.server import ServerState
-from fmtc.settings import split_solver
+from fmtc.settings import Settings, split_solver
 from readme import RESULTS
 
 SPLITS = 3
@@ -34,8 +34,8 @@ def measure(name: str, **setting: object) -> dict[str, float]:
     found = []
     for seed in range(SPLITS):
         s = load(name, seed)
-        setting = PLAIN | setting
-        model = FMTC(s.n_clusters, random_state=0, n_jobs=-1, **split_solver(setting)).fit(s.X, clients=s.clients)
+        setting = split_solver(PLAIN | setting)
+        model = FMTC(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
         predicted = model.predict(s.X_test, clients=s.clients_test)
         found.append(
             {
@@ -50,15 +50,15 @@ def measure(name: str, **setting: object) -> dict[str, float]:
 @contextmanager
 def exact_rotation() -> Iterator[None]:
     """Turn clients towards Z - Y/rho, the exact minimiser of the augmented Lagrangian over a rotation."""
-    ours = fmtc_server._rotations
+    ours = server_module._rotations
 
-    def exact(server: ServerState, W: np.ndarray, answered: list[int], settings: Settings) -> np.ndarray | None:
+    def exact(server: ServerState, W: np.ndarray, present: list[int], settings: Settings) -> np.ndarray | None:
         if server.round_no == 0:
-            return ours(server, W, answered, settings)
+            return ours(server, W, present, settings)
         anchor = server.Z - server.Y / server.rho
-        return np.stack([procrustes(W[:, :, t], anchor[:, :, t]) for t in answered], axis=2)
+        return np.stack([procrustes(W[:, :, t], anchor[:, :, t]) for t in present], axis=2)
 
-    with patch.object(fmtc_server, "_rotations", exact):
+    with patch.object(server_module, "_rotations", exact):
         yield
 
 

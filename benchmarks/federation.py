@@ -33,7 +33,7 @@ from fmtc.runtime.kitclient import ClientSource
 
 RESULTS = Path(__file__).parent / "results" / "federation.json"
 D, K, ROWS, ROUNDS = 2_000, 10, 120, 20
-MARKS = {3: 0.3, 10: 0.9, 20: 1.6}
+TARGETS = {3: 0.3, 10: 0.9, 20: 1.6}
 
 
 class Counted(LocalFederation):
@@ -95,7 +95,7 @@ def measure(m: int) -> dict[str, float]:
         "seconds_round": there,
         "seconds_round_local": here,
         "overhead": there - here,
-        "mark": MARKS[m],
+        "mark": TARGETS[m],
         "wire_over_payload": wire / payload,
         "megabytes_per_silo": float(np.median(memory)) / 1e6,
         "seconds_to_first_round": times["round"] - began,
@@ -123,7 +123,7 @@ def float32_messages() -> dict[str, float]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    sizes = [int(word) for word in sys.argv[1:]] or list(MARKS)
+    sizes = [int(word) for word in sys.argv[1:]] or list(TARGETS)
     rows = []
     for m in sizes:
         rows.append(measure(m))
@@ -136,7 +136,7 @@ def main() -> None:
         "float32_messages": float32_messages(),
     }
     print(json.dumps(result["float32_messages"], indent=1))
-    if sizes == list(MARKS):
+    if sizes == list(TARGETS):
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")
 
 

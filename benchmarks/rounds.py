@@ -27,9 +27,9 @@ def objectives(train: datasets.FederatedDataset, seed: int, **setting: object) -
     return np.array([record.objective for record in model.fit(train.X, clients=train.clients).history_])
 
 
-def first_below(values: np.ndarray, mark: float) -> int | None:
-    """The first round from which on all values are at most 1e-3 above the mark."""
-    above = np.flatnonzero(values > mark * (1 + CLOSE))
+def first_below(values: np.ndarray, target: float) -> int | None:
+    """The first round from which on all values are at most 1e-3 above the target."""
+    above = np.flatnonzero(values > target * (1 + CLOSE))
     first = int(above[-1]) + 2 if len(above) else 1
     return first if first <= len(values) else None
 

@@ -124,7 +124,7 @@ def step_ratios() -> dict[str, float]:
         direct.solve(*systems[0])
         ready = time.process_time() - started
         each, exact = timed(direct.solve, systems)
-        rival, W_rival = timed(theirs, systems[:8])
+        other, W_other = timed(theirs, systems[:8])
     size = max(float(np.abs(A).max()) for A in exact)
     return {
         "rows": rows.shape[0],
@@ -133,12 +133,12 @@ def step_ratios() -> dict[str, float]:
         "ours, seconds each": ours,
         "dense factor, seconds each": each,
         "dense factor, seconds to make it": ready - each,
-        "Ridge(solver='sparse_cg'), seconds each": rival,
+        "Ridge(solver='sparse_cg'), seconds each": other,
         "ours / dense, all steps and its factor": ours * len(systems) / (each * len(systems) + ready - each),
         "ours / dense, one step": ours / each,
-        "ours / Ridge(solver='sparse_cg')": ours / rival,
+        "ours / Ridge(solver='sparse_cg')": ours / other,
         "largest difference to dense": max(float(np.abs(A - B).max()) for A, B in zip(W, exact, strict=True)) / size,
-        "the same of Ridge": max(float(np.abs(A - B).max()) for A, B in zip(W_rival, exact[:8], strict=True)) / size,
+        "the same of Ridge": max(float(np.abs(A - B).max()) for A, B in zip(W_other, exact[:8], strict=True)) / size,
     }
 
 

@@ -25,7 +25,7 @@ from .base import (
     count,
     in_order,
     no_more_than,
-    run_here,
+    run_locally,
     seed_of,
     unit_rows,
 )
@@ -480,7 +480,7 @@ class FedSpectral(Baseline):
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, AnchorSpectralModel], Mapping[str, Array]]:
-        result, transport = run_here(METHOD, FedSpectralSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, FedSpectralSettings.of(self, seed), data)
         self.anchors_ = result.server.anchors
         _, self.eigenvalues_ = result.server.subspace.eigenvectors()
         self.history_ = [record.primal_residual for record in result.history]

@@ -36,7 +36,7 @@ from .base import (
     count,
     in_order,
     kmeans,
-    run_here,
+    run_locally,
     seed_of,
     unit_rows,
 )
@@ -450,7 +450,7 @@ class MTSC(Baseline):
         return self._run(data, seed).outcome()
 
     def _run(self, data: Data, seed: int) -> CountingTransport:
-        result, transport = run_here(METHOD, MTSCSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, MTSCSettings.of(self, seed), data)
         self.history_ = [record.objective for record in result.history]
         self.n_iter_ = len(self.history_)
         self.feature_weights_ = np.sqrt(result.server.total)
