@@ -522,9 +522,9 @@ def rewrite(change_arrays=lambda arrays: arrays, **about):
 FORMATS = {"server": 2, "b": 1}
 DAMAGE = {
     "missing": (Path.unlink, "is missing"),
-    "empty": (lambda path: path.write_bytes(b""), "damaged or cut short"),
-    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-1]), "damaged or cut short"),
-    "half": (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), "damaged or cut short"),
+    "empty": (lambda path: path.write_bytes(b""), r"\.safetensors "),
+    "truncated": (lambda path: path.write_bytes(path.read_bytes()[:-1]), r"\.safetensors "),
+    "half": (lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]), r"\.safetensors "),
     "a flipped bit": (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"\x01"), "damaged"),
     "other kind": (rewrite(kind="recipe"), "holds 'recipe', not"),
     "newer": (rewrite(schema=99), "written in format 99; this fmtc reads up to format {format}. Upgrade fmtc"),

@@ -56,7 +56,7 @@ def check_downlink(message: Downlink, d: int, k: int) -> None:
     >>> check_downlink(Downlink("round", round_no=1, guide=np.zeros((5, 2))), d=5, k=3)
     Traceback (most recent call last):
     ...
-    fmtc.runtime.guard.RefusedError: guide has shape (5, 2), not (5, 3)
+    fmtc.errors.RefusedError: guide has shape (5, 2), not (5, 3)
     """
     if message.phase not in DOWNLINKS:
         raise RefusedError(f"phase {message.phase!r} is not known here")
