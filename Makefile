@@ -33,7 +33,8 @@ test: $(VENV)/dev.stamp ## all tests but those below
 # OpenBLAS and NumPy can be told to compute as older processors do; NumPy knows what it can leave out.
 DISPATCHED = $(shell $(BIN)/python -c \
 	"from numpy._core._multiarray_umath import __cpu_dispatch__ as found; print(*found)")
-NUMERICAL = $(BIN)/python -m pytest tests/kernels tests/baselines tests/test_estimator.py -k 'not test_scikit_learn' -q \
+NUMERICAL = $(BIN)/python -m pytest tests/linalg tests/kernels tests/conformance/test_couplings.py tests/baselines \
+	tests/test_estimator.py -k 'not test_scikit_learn' -q \
 	--numprocesses=auto --dist=worksteal $(ARGS)
 
 test-processors: $(VENV)/dev.stamp ## tests of numbers again, as two older processors would compute
@@ -46,7 +47,7 @@ coverage: test ## the same tests, and how much of the code they run: 95 % at lea
 test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m torch --numprocesses=auto -q $(ARGS)
 
-test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
+test-federation: $(VENV)/dev.stamp ## federations of real processes (about two minutes)
 	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
@@ -73,9 +74,9 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; man
 	$(BIN)/python benchmarks/scale.py --clients 10 --rows 100000
 	$(BIN)/python benchmarks/flame.py after
 	$(BIN)/python benchmarks/performance.py
-	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/readme.py
 
 clean: ## everything these commands made
-	rm -rf $(VENV) build dist demo docs/_build docs/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) build dist demo docs/_build docs/tutorials/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*

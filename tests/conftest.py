@@ -11,6 +11,8 @@ import pytest
 hypothesis.settings.register_profile("fmtc", deadline=None)  # how long an example takes is the machine's affair
 hypothesis.settings.load_profile("fmtc")
 
+pytest.register_assert_rewrite("tests.conformance.suite")
+
 Federation = dict[str, np.ndarray]
 
 
@@ -36,3 +38,52 @@ def make_federation() -> Callable[..., Federation]:
         return data
 
     return make
+
+
+class Play:
+    """A federation by hand: states of clients and server, and nothing between them."""
+
+    def __init__(self, data, settings, weights=None):
+        from fmtc.protocol.graph import METHOD
+
+        self.settings, self.method = settings, METHOD
+        self.clients = {cid: METHOD.open_client(cid, X, settings, "cpu") for cid, X in data.items()}
+        self.server = METHOD.open_server(tuple(data), settings, weights)
+
+    def asks(self, name):
+        return self.method.phase(name).asks(self.server, self.settings)
+
+    def ask(self, name, asks=None):
+        """Answers of the clients, which take the step; the server stays where it is."""
+        phase = self.method.phase(name)
+        number = self.server.round_no + (name == "round")
+        answers = {}
+        for cid, ask in (self.asks(name) if asks is None else asks).items():
+            self.clients[cid], answers[cid] = phase.reply(self.clients[cid], ask, self.settings, number)
+        return answers
+
+    def reduce(self, name, answers):
+        """The server takes the step; the report of a round."""
+        found = self.method.phase(name).reduce(self.server, answers, self.settings)
+        self.server, report = found if name == "round" else (found, None)
+        return report
+
+    def phase(self, name):
+        for _ in range(self.method.phase(name).times(self.server, self.settings)):
+            self.reduce(name, self.ask(name))
+
+    def open(self):
+        """Up to the first round."""
+        for phase in self.method.opening:
+            self.phase(phase.name)
+        return self
+
+    def rounds(self, n):
+        for _ in range(n):
+            self.phase("round")
+        return self
+
+
+@pytest.fixture
+def play() -> type[Play]:
+    return Play

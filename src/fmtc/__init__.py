@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .errors import ClientError, FileError
-    from .estimator import FMTC, estimate_memory, load
-    from .kernels.consensus import schatten_p, tsvt
+    from .estimator import FMTC, estimate_memory, federate, load
+    from .kernels.couplings import schatten_p, tsvt
     from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
     from .runtime.driver import RoundRecord, run
     from .runtime.local import LocalTransport
-    from .steps import Hyper
+    from .settings import Settings, Solver
 
 __version__ = "0.1.0"
 
@@ -22,12 +22,14 @@ __all__ = [
     "FMTC",
     "ClientError",
     "FileError",
-    "Hyper",
     "LocalTransport",
     "RoundRecord",
+    "Settings",
+    "Solver",
     "clustering_accuracy",
     "clustering_scores",
     "estimate_memory",
+    "federate",
     "load",
     "match_classes",
     "run",
@@ -70,12 +72,12 @@ def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str
 __getattr__, __dir__ = lazy_names(
     __name__,
     errors=("ClientError", "FileError"),
-    estimator=("FMTC", "estimate_memory", "load"),
-    kernels__consensus=("schatten_p", "tsvt"),
+    estimator=("FMTC", "estimate_memory", "federate", "load"),
+    kernels__couplings=("schatten_p", "tsvt"),
     metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
     runtime__driver=("RoundRecord", "run"),
     runtime__local=("LocalTransport",),
-    steps=("Hyper",),
+    settings=("Settings", "Solver"),
 )
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks for more

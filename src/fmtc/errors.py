@@ -105,8 +105,12 @@ class LimitError(InputError):
     """A run that exceeds the limits a client has set."""
 
 
+class WithheldError(LimitError):
+    """An answer that the person at the client did not want to send."""
+
+
 class RefusedError(InputError):
-    """A message that does not belong here; it was discarded."""
+    """A message that does not fit its declaration, or does not belong here; it was discarded."""
 
 
 # -------------------------------------------------------------------------------------------- 5: a client is missing

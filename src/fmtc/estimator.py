@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .clients import ClientsMixin, is_mapping
-from .errors import DataError, FileError, NotFiniteError
+from .errors import DataError, FileError, InputError, NotFiniteError
+from .inference import ClientModel, assign, memberships, project
 from .kernels.graph import association, knn_affinity, resolve_neighbors
-from .linalg.arrays import HOST, check_device, to_numpy
+from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
-from .runtime.driver import Callback, RoundRecord, Trials, run
+from .privacy.ledger import MemoryLedger
+from .protocol.method import ClientResult
+from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
-from .steps import DEFAULT_BETA, ClientModel, Hyper, assign, memberships, project, relative_beta
+from .settings import DEFAULT_BETA, Settings, Solver, split_solver
 
 Array = np.ndarray
 
@@ -41,72 +45,28 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Clusters in every client.
     alpha : float, default=1.0
         How firmly the embedding is held to a linear function of the features.
-    beta : float or "auto", default=0.15
+    beta : float, default=0.15
         Strength of the coupling, as a fraction of the largest singular value of the first stack of projections: 0
-        leaves the clients alone, 1 would shrink the first consensus to nothing. "auto" tries 0, 0.05, 0.15 and 0.4 on
-        some rows of each client (2,500 at most) before the run, and takes the one whose clusters suit the fifth of
-        them that is held back best, by a score without labels; each client tells one number for each beta.
-    ridge : float, default=0.03
-        Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, against data of mean squared row
-        norm 1.
-    schatten_p : float in (0, 1], default=1.0
-        Exponent of the Schatten norm; below 1 small singular values are cut harder and large ones less.
+        leaves the clients alone, 1 would shrink the first consensus to nothing.
     coupling : {"tensor", "subspace", "average"}, default="tensor"
         What is made low-rank: the d x k x m tensor of projections (the paper), or the matrix of all projections side
         by side, which depends neither on the order of clients nor on rotations. "average" draws all clients to one
         common projection, whatever `beta`: a control to compare with.
-    align : {"loop", "init", "none"}, default="loop"
-        Turn the clients' embeddings to a common frame: every round, after the first round only, or never (the paper).
     n_neighbors : int or "auto", default="auto"
         Neighbours in the graph of each client; "auto" is sqrt(n)/2, at least 10 and at most 30.
-    bandwidth : float, default=None
-        Width of the Gaussian edge weights in the units of X; None takes the mean distance to the neighbours.
-    one_sided : float in (0, 1], default=0.25
-        Times which an edge of the graph is taken where one of two rows has the other among its neighbours and not the
-        other way round. 1 is the paper's graph; less keeps rows that are near to everybody from joining everything.
-    n_inner : int, default=3
-        Steps on the embedding for each new projection.
-    accelerate : bool, default=True
-        Take fewer rounds: a consensus step that looks ahead, longer steps on the embedding where the graph allows them,
-        and from the third round on two passes over projection and embedding in each. False is the plain loop of the
-        paper, which needs about twice as many rounds for the same objective.
-    max_iter : int, default=25
-        Largest number of rounds.
-    tol : float, default=1e-3
-        Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
     scale : {"none", "client", "global", "tfidf"}, default="none"
         Give each column mean 0 and standard deviation 1 first: "client" among the rows of each client, "global" among
         those of all, from sums that the clients send. Columns of sparse data are divided by their root mean square
         and not shifted. "tfidf" is for counts of words: columns get the weight of rare words, found over all clients,
         and rows unit length. Models take rows as they come all the same.
-    max_features : int, default=2000
-        For "tfidf": how many columns are kept, those in most rows, of all in at least 2 and at most half of the rows.
-    center : bool or "auto", default="auto"
-        Subtract each client's own column means; "auto" does for dense data and does not for sparse.
-    reweigh : int, default=0
-        After so many rounds weigh the columns by how much the projections of all clients use them, and start the
-        consensus anew from the embeddings reached: columns that nobody needs count less for everyone. Helps where most
-        columns are noise, as words are. 0 never does.
+    max_iter : int, default=25
+        Largest number of rounds.
+    tol : float, default=1e-3
+        Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
     client_weights : mapping of client to float, default=None
         The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
-    labels_from : {"projection", "embedding"}, default="projection"
-        Cluster the rows of XW, so that `predict` on the training rows gives `labels_`, or those of F (the paper).
-    centers : {"auto", "own", "common"}, default="auto"
-        Centres of a client: "own" ones by k-means of its projections, or "common" ones by k-means over those of all
-        clients, of whom only sums are sent. "auto" lets each client decide, at home and without labels: common
-        ones, unless its rows are clearly nearer to own centres made without them. A small client is better off with
-        common centres, one unlike the others with its own. Without alignment, or with labels from F, "auto" is "own".
-    n_init : int, default=10
-        Restarts of k-means in each client.
-    rho : float, default=None
-        A number switches to the paper's absolute units: alpha, beta and rho as printed, no scaling of the data,
-        `ridge` unused. See `as_published`.
-    step_size : float, default=None
-        The paper's eta; None takes 1/(2 + alpha), with which the objective cannot rise, or with `accelerate` 1/(l +
-        alpha), l a bound on the graph's own spectrum that is found first.
-    message_dtype : {"float32"}, default=None
-        Round the matrices that clients and server send each other in every round, which halves the bytes of double
-        precision. Both go on computing with all their digits. None sends them as they are.
+    solver : Solver, default=None
+        Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__ridge=0.1)`` works.
     random_state : int, RandomState instance or None, default=None
         Decides the eigen-solver's start and k-means. The same int gives the same bytes, whatever `n_jobs`.
     n_jobs : int, default=None
@@ -122,8 +82,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     Attributes
     ----------
     labels_ : ndarray of shape (n_samples,)
-        Cluster of each training row. The same number means the same concept in all clients when `align` is on; number
-        0 is large in most of them.
+        Cluster of each training row. The same number means the same concept in all clients (with ``solver.align``);
+        number 0 is large in most of them.
     client_ids_ : list of str
         Names of the clients, sorted.
     projections_ : dict of str to ndarray of shape (n_features, n_clusters)
@@ -133,13 +93,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     embedding_ : ndarray of shape (n_samples, n_clusters)
         F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
-        Z, the low-rank copy of the projections, for columns in the units that `scale` and `reweigh` give them.
+        Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
     text_recipe_ : TextRecipe
         Only where the rows are texts that the command line has read: how to read more.
-    beta_ : float or None
-        The strength of the coupling that was used; None where a silo of a federation was not told.
-    trials_ : Trials or None
-        With ``beta="auto"``: the scores of each beta and client, and the bytes they took. Not saved.
     n_iter_ : int
         Rounds done.
     converged_ : bool
@@ -148,6 +104,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Why the rounds ended, in words.
     history_ : list of RoundRecord
         Objective, augmented Lagrangian, residuals, rank, bytes and seconds of each round.
+    received_ : list of Received
+        What the server received: times and bytes of each field of each phase, over all clients. For a client that
+        joined a federation, what it sent. Empty for a model that was loaded.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
         Only where the input had column names.
@@ -179,29 +138,14 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         n_clusters: int = 8,
         *,
         alpha: float = 1.0,
-        beta: float | str = DEFAULT_BETA,
-        ridge: float = 0.03,
-        schatten_p: float = 1.0,
+        beta: float = DEFAULT_BETA,
         coupling: str = "tensor",
-        align: str = "loop",
         n_neighbors: int | str = "auto",
-        bandwidth: float | None = None,
-        one_sided: float = 0.25,
-        n_inner: int = 3,
-        accelerate: bool = True,
+        scale: str = "none",
         max_iter: int = 25,
         tol: float = 1e-3,
-        scale: str = "none",
-        max_features: int = 2000,
-        center: bool | str = "auto",
-        reweigh: int = 0,
         client_weights: Mapping[Any, float] | None = None,
-        labels_from: str = "projection",
-        centers: str = "auto",
-        n_init: int = 10,
-        rho: float | None = None,
-        step_size: float | None = None,
-        message_dtype: str | None = None,
+        solver: Solver | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
         device: str = HOST,
@@ -210,32 +154,23 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.n_clusters = n_clusters
         self.alpha = alpha
         self.beta = beta
-        self.ridge = ridge
-        self.schatten_p = schatten_p
         self.coupling = coupling
-        self.align = align
         self.n_neighbors = n_neighbors
-        self.bandwidth = bandwidth
-        self.one_sided = one_sided
-        self.n_inner = n_inner
-        self.accelerate = accelerate
+        self.scale = scale
         self.max_iter = max_iter
         self.tol = tol
-        self.scale = scale
-        self.max_features = max_features
-        self.center = center
-        self.reweigh = reweigh
         self.client_weights = client_weights
-        self.labels_from = labels_from
-        self.centers = centers
-        self.n_init = n_init
-        self.rho = rho
-        self.step_size = step_size
-        self.message_dtype = message_dtype
+        self.solver = solver
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.device = device
         self.verbose = verbose
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, those of the solver as ``solver__name``."""
+        if self.solver is None and "solver" not in params and any(name.startswith("solver__") for name in params):
+            self.solver = Solver()
+        return super().set_params(**params)
 
     @classmethod
     def as_published(
@@ -243,20 +178,20 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ) -> Self:
         """The algorithm as printed: absolute alpha, beta and rho, no scaling, centring or alignment, labels from F.
 
-        Where the paper gives no value (step size, neighbours, inner steps, p) the defaults here apply and any
-        parameter of the constructor may be given. docs/paper.md compares the two.
+        Where the paper gives no value (step size, neighbours, inner steps, p) the defaults here apply. Any parameter of
+        the constructor or of `Solver` may be given. docs/paper.md compares the two.
 
         Examples
         --------
         >>> from fmtc import FMTC
-        >>> FMTC.as_published(4, alpha=10, beta=0.1, rho=1).get_params()["align"]
-        'none'
+        >>> FMTC.as_published(4, alpha=10, beta=0.1, rho=1).solver.align
+        False
         """
         printed: dict[str, Any] = {
-            "align": "none", "center": False, "labels_from": "embedding", "n_neighbors": 10, "one_sided": 1.0,
-            "accelerate": False, "n_inner": 5, "max_iter": 50,
+            "align": False, "center_features": False, "labels_from": "embedding", "n_neighbors": 10,
+            "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50,
         }  # fmt: skip
-        return cls(n_clusters, alpha=alpha, beta=beta, rho=rho, **(printed | others))
+        return cls(n_clusters, **split_solver({"alpha": alpha, "beta": beta, "rho": rho, **printed, **others}))
 
     # ---------------------------------------------------------------------------------------------- fitting
 
@@ -293,40 +228,87 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         parts = self._parts(X, clients, reset=True)
         if hasattr(self, "text_recipe_"):  # of rows it was fitted on before
             del self.text_recipe_
-        hyper = self._hyper()
+        settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
-        transport = LocalTransport(silos, hyper, self.n_jobs, device=self.device)
+        transport = LocalTransport(silos, settings, self.n_jobs, device=self.device)
         result = run(
             transport,
-            hyper,
+            settings,
             weights=self._weights(),
             callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
             checkpoint=checkpoint,
             resume=resume,
         )
-        states = transport.clients
-        n = sum(Xt.shape[0] for Xt, _ in parts.values())
-        self.client_ids_ = list(result.server.client_ids)
-        self._models = {cid: cast(ClientModel, states[cid].model) for cid in self.client_ids_}
-        self.labels_ = np.empty(n, dtype=np.int64)
-        self.embedding_ = np.empty((n, self.n_clusters), dtype=next(iter(self._models.values())).W.dtype)
-        for cid, (_, rows) in parts.items():
-            self.labels_[rows] = states[cid].labels
-            self.embedding_[rows] = to_numpy(states[cid].F)
-        self.consensus_ = result.server.Z
-        self.history_: list[RoundRecord] = list(result.history)
-        self.beta_: float | None = relative_beta(result.server, hyper)
-        self.trials_: Trials | None = result.trials
-        self.n_iter_ = result.server.round_no
-        self.converged_: bool | None = result.converged
-        self.stopped_because_ = result.stopped_because
+        places = {cid: rows for cid, (_, rows) in parts.items()}
+        self._adopt(result, transport.results(), places)
+        self._ledgers = transport.ledgers
         return self
 
-    def _hyper(self) -> Hyper:
+    def _adopt(
+        self,
+        result: Result,
+        clients: Mapping[str, ClientResult],
+        places: Mapping[str, Any] | None = None,
+        *,
+        n_features: int | None = None,
+        n_iter: int | None = None,
+    ) -> Self:
+        """Become the model that a run came to: the only way from a result to a fitted estimator.
+
+        Parameters
+        ----------
+        result : Result
+            The server's end of the run; `server` is None where only a client's end is known.
+        clients : mapping of client id to ClientResult
+            Models and labels of those clients that are known here.
+        places : mapping of client id to index, optional
+            Where the rows of each client stand in the input; by default one client after the other, in the order of
+            `clients`.
+        n_features : int, optional
+            Columns of the rows, where `fit` has not counted them.
+        n_iter : int, optional
+            Rounds done, where the history is not known here.
+        """
+        self._restore({cid: clients[cid].model for cid in sorted(clients)}, result, n_features, n_iter)
+        sizes = {cid: len(client.labels) for cid, client in clients.items()}
+        if places is None:
+            ends = np.cumsum([0, *sizes.values()])
+            places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
+        self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
+        for cid, client in clients.items():
+            self.labels_[places[cid]] = client.labels
+        if any(client.embedding is None for client in clients.values()):
+            self.__dict__.pop("embedding_", None)
+            return self
+        self.embedding_ = np.empty((len(self.labels_), self._k), dtype=next(iter(self._models.values())).W.dtype)
+        for cid, client in clients.items():
+            self.embedding_[places[cid]] = client.embedding
+        return self
+
+    def _restore(
+        self, models: Mapping[str, ClientModel], result: Result, n_features: int | None, n_iter: int | None
+    ) -> None:
+        """Models of clients, and how their run ended: what a saved model keeps."""
+        self._models = dict(models)
+        self.client_ids_ = list(models)
+        if n_features is not None:
+            self.n_features_in_ = n_features
+        self.__dict__.pop("consensus_", None)
+        if result.server is not None:
+            self.consensus_ = result.server.Z
+        self.history_: list[RoundRecord] = list(result.history)
+        self.received_: list[Received] = list(result.received)
+        self.n_iter_ = len(result.history) if n_iter is None else n_iter
+        self.converged_: bool | None = result.converged
+        self.stopped_because_ = result.stopped_because
+
+    def settings(self) -> Settings:
         """The settings of a run, checked; the seed is drawn from `random_state`."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        return Hyper(**{f.name: getattr(self, f.name) for f in fields(Hyper) if f.name != "seed"}, seed=seed)
+        solver = Solver() if self.solver is None else self.solver
+        names = {f.name for f in fields(Settings)} - {"seed", "solver"}
+        return Settings(**{name: getattr(self, name) for name in names}, solver=solver, seed=seed)
 
     def _weights(self) -> dict[str, float] | None:
         weights = self.client_weights
@@ -408,7 +390,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             if Xt.shape[0] < 2:
                 raise DataError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
             model = self._models[cid]
-            affinity = knn_affinity(model.scaled(Xt), self.n_neighbors, self.bandwidth, one_sided=self.one_sided)
+            solver = Solver() if self.solver is None else self.solver
+            affinity = knn_affinity(
+                model.scaled(Xt), self.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
+            )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
 
@@ -454,18 +439,21 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         check_is_fitted(self)
         saved = SavedModel(
-            params=self.get_params(),
+            params=self._params(),
             clients=self._models,
             n_features=self.n_features_in_,
             feature_names=getattr(self, "feature_names_in_", None),
             text=getattr(self, "text_recipe_", None),
-            beta=self.beta_,
             n_iter=self.n_iter_,
             converged=self.converged_,
             stopped_because=self.stopped_because_,
             history=[asdict(record) for record in self.history_],
         )
         return write_model(Path(path), saved, overwrite=overwrite)
+
+    def _params(self) -> dict[str, Any]:
+        """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
+        return self.get_params(deep=False) | {"solver": asdict(self.solver or Solver())}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.
@@ -522,6 +510,75 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         except NotFiniteError:
             self._parts(X, clients, reset=False)  # says what is wrong, and where
             raise
+
+
+def federate(
+    X: Any,
+    model: FMTC,
+    *,
+    clients: Any = None,
+    min_clients: int | None = None,
+    deadline: float = 600.0,
+    wait: float = 60.0,
+    listen: Callable[[Mapping[str, Any]], None] = lambda event: None,
+) -> FMTC:
+    """Fit by a federation of processes on this machine; the result is that of `FMTC.fit`, bit for bit.
+
+    Each client's rows are written to a folder of its own, which only this user can read, and are read there by the
+    client's own process. The processes talk over mutual TLS on the loopback interface, with NVIDIA FLARE (``pip install
+    'fmtc[federation]'``). Nothing is left when they end.
+
+    Parameters
+    ----------
+    X, clients
+        As in `FMTC.fit`: a mapping of client to rows, or rows and the client of each. Arrays may be sparse.
+    model : FMTC
+        What to fit; it is not changed. `n_jobs` has no effect: each client has a process of its own.
+    min_clients : int, optional
+        Continue while this many clients answer; all of them by default.
+    deadline : float
+        Seconds within which an answer must come.
+    wait : float
+        Seconds to wait for processes that are not there.
+    listen : callable
+        Gets every event of the run, as a dict with at least ``event`` and ``time``.
+
+    Returns
+    -------
+    FMTC
+        A fitted copy of `model`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import FMTC, federate
+    >>> rng = np.random.default_rng(0)
+    >>> silos = {"north": rng.normal(size=(40, 3)), "south": rng.normal(size=(30, 3))}
+    >>> model = federate(silos, FMTC(n_clusters=2, random_state=0))  # doctest: +SKIP
+    >>> model.labels_.shape  # doctest: +SKIP
+    (70,)
+    """
+    from .runtime.flare import local
+    from .runtime.kitclient import ClientSource
+
+    model = clone(model)
+    if model.device != HOST:
+        raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
+    parts = model._parts(X, clients, reset=True)
+    settings, weights = model.settings(), model._weights()
+    if min_clients is not None and not 1 <= min_clients <= len(parts):
+        raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
+    rows = {cid: Xt for cid, (Xt, _) in parts.items()}
+    with local.LocalFederation([ClientSource(cid, "") for cid in rows], rows=rows) as federation:
+        outcome = federation.run(
+            settings, weights=weights, min_clients=min_clients, deadline=deadline, wait=wait, listen=listen
+        )
+    for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
+        warnings.warn(note, stacklevel=2)
+    places = None if outcome.result.missing else {cid: rows for cid, (_, rows) in parts.items()}
+    model._adopt(outcome.result, outcome.clients, places)
+    model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
+    return model
 
 
 def estimate_memory(
@@ -604,24 +661,22 @@ def load(path: str | Path) -> FMTC:
     """
     saved = read_model(path)
     model = read_settings(Path(path) / MODEL_FILE, saved.params)
-    model._models = dict(saved.clients)
-    model.client_ids_ = list(saved.clients)
-    model.n_features_in_ = saved.n_features
+    history = tuple(RoundRecord.from_dict(line) for line in saved.history)
+    result = Result(None, history, saved.converged, saved.stopped_because)
+    model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     if saved.text is not None:
         model.text_recipe_ = saved.text
-    model.beta_, model.trials_ = saved.beta, None
-    model.n_iter_, model.converged_, model.stopped_because_ = saved.n_iter, saved.converged, saved.stopped_because
-    model.history_ = [RoundRecord.from_dict(line) for line in saved.history]
     return model
 
 
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
-    """An estimator with the parameters that a file holds, or a `FileError` if `fit` would reject them."""
+    """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them."""
     try:
-        model = FMTC(**settings)
-        model._hyper()
+        solver = settings.get("solver")
+        model = FMTC(**{**settings, "solver": None if solver is None else Solver(**solver)})
+        model.settings()
     except (TypeError, ValueError) as error:
         raise FileError(f"{file} is damaged: {error}") from None
     return model
@@ -635,4 +690,4 @@ def _print_round(record: RoundRecord) -> None:
     )
 
 
-__all__ = ["FMTC", "estimate_memory", "load"]
+__all__ = ["FMTC", "estimate_memory", "federate", "load"]

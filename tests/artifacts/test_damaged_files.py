@@ -22,13 +22,13 @@ from fmtc.bench.evidence import compact
 from fmtc.bench.grid import Cell, Store, _keep
 from fmtc.bench.protocol import dataset, evaluate
 from fmtc.cli import main_group
-from fmtc.runtime.flare.federation import Plan, provision
-from fmtc.tables import formats, read_silos
+from fmtc.runtime.flare.kits import provision
+from fmtc.runtime.flare.plan import Plan
 
 TRIES = 20  # damaged files of each kind; raise it to look for more
 VALUES = (None, [], {}, "x", -1, 1e300, 10**400, True, ["x"], [[1]], float("nan"))
 REPORT = ("--out", "page.html", "--force")
-FIT = ("fit", "-k", "2", "--max-iter", "1", "--n-init", "1", "--force", "--out", "out", "-q")
+FIT = ("fit", "-k", "2", "--max-iter", "1", "--solver", "n_init=1", "--force", "--out", "out", "-q")
 
 
 def fmtc(*words: Any) -> Any:

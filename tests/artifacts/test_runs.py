@@ -1,17 +1,22 @@
 """The folder a run leaves behind, as any caller writes it."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from fmtc.tables.reading import read_silos
 
 import fmtc
 from fmtc import FMTC
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
-from fmtc.tables import read_silos
+from fmtc.privacy.ledger import read_lines, totals, verify
+from fmtc.protocol.base import entries
+from fmtc.protocol.moments import MOMENTS
 
 FEATURES = ["height", "weight", "age"]
 
@@ -85,3 +90,40 @@ def test_a_run_is_told_from_other_folders(files, tmp_path):
     assert runs.model_folder(tmp_path) == runs.model_folder(tmp_path / "model") == tmp_path / "model"
     with pytest.raises(fmtc.FileError, match="absent"):
         runs.model_folder(tmp_path / "absent")
+
+
+def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
+    """The rows of the report are the totals of the ledgers, with the words of the declarations."""
+    silos = silos_of(files)
+    model = FMTC(3, max_iter=4, tol=0, scale="global", random_state=0).fit({silo.name: silo.X for silo in silos})
+    report = write(tmp_path / "run", files, model, silos)
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["sent"] == report["sent"]
+    ledgers = [tmp_path / "run" / "outbox" / f"{name}.jsonl" for name in ("north", "south")]
+    assert [verify(path) for path in ledgers] == [[], []]
+    left = totals(line for path in ledgers for line in read_lines(path))
+    assert {(row["phase"], row["field"]): (row["times"], row["bytes"]) for row in report["sent"]} == {
+        (total.phase, total.field): (total.times, total.bytes) for total in left
+    }
+    rows = {(row["phase"], row["field"]): row for row in report["sent"]}
+    W = rows["round", "W"]
+    assert (W["shape"], W["size"], W["times"], W["bytes"]) == ("d × k", [3, 3], 2 * 4, 2 * 4 * 9 * 8)
+    declared = entries(MOMENTS.Answer)["means"]
+    assert rows["moments", "means"]["what"] == declared.what
+    assert rows["moments", "means"]["shape"] == "D"
+    assert all(row["what"] and row["tells"] for row in report["sent"])
+    model.save(tmp_path / "model")
+    assert fmtc.load(tmp_path / "model").received_ == []  # a saved model does not say what left
+
+
+IMPORT = """
+import sys
+import sklearn.cluster, sklearn.metrics, polars, fmtc
+before = set(sys.modules)
+import fmtc.artifacts.runs
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+
+
+def test_runs_need_neither_command_line_nor_engine():
+    added = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True).stdout.split()
+    assert {"click", "rich", "nvflare", "onnx", "matplotlib"}.isdisjoint(added)

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from dataclasses import asdict, replace
+from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
+from fmtc.steps import Downlink
 
 from fmtc import FMTC, load, run
 from fmtc.artifacts.files import read_json
+from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import adapter as flare
-from fmtc.runtime.flare import federation, serve
-from fmtc.runtime.flare.adapter import FmtcExecutor, Replies, Site
-from fmtc.runtime.flare.federation import DELIVERED, Plan, free_port, provision
-from fmtc.steps import Downlink
+from fmtc.runtime.flare import membership, serve
+from fmtc.runtime.flare.adapter import FmtcExecutor, Replies
+from fmtc.runtime.flare.kits import Kit, provision
+from fmtc.runtime.flare.membership import DELIVERED, SLOW, Membership
+from fmtc.runtime.flare.plan import Plan
+from fmtc.runtime.flare.processes import CONSOLE, free_port
 
 from .commands import in_process, write_tables
 from .conftest import silo_rows
@@ -32,24 +38,38 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def during(monkeypatch):
-    """Say what FLARE's process of a silo is to do: a function of its kit, run in a thread."""
+def clock(monkeypatch):
+    """Time for `fmtc join` and for the processes of jobs."""
+    clock = ManualClock(now=time.time(), limit=time.time() + 10_000)
+    monkeypatch.setattr(flare, "time", clock)
+    yield clock
+    clock.sleep(5_000)  # lets threads end
+
+
+class Pretended:
+    """FLARE's process of a silo, as `Process` is one."""
+
+    def __init__(self, kit):
+        self.log, self.alive = kit.path / CONSOLE, True
+
+    def stop(self):
+        self.alive = False
+
+    def finish_jobs(self):
+        pass
+
+
+@pytest.fixture
+def during(monkeypatch, clock):
+    """Say what FLARE's process of a silo is to do: a function of its kit, run in a thread that shares the clock."""
 
     def order(act):
-        def process(kit, party):
-            left = threading.Event()
+        def start(kit, party):
+            clock.start(lambda: act(kit))
+            clock.after(1_000, lambda: say(kit, serve.PREFIX + serve.REFUSED))  # so that a test that fails ends
+            return Pretended(kit)
 
-            def work():
-                act(kit)
-                if not left.wait(20):
-                    say(kit, serve.MARK + serve.REFUSED)  # so that a test that fails ends
-
-            threading.Thread(target=work).start()
-            return SimpleNamespace(
-                alive=True, log=kit.path / "console.log", stop=left.set, process=SimpleNamespace(pid=2**30)
-            )
-
-        monkeypatch.setattr(federation, "Process", process)
+        monkeypatch.setattr(membership, "Membership", partial(Membership, clock=clock, start=start))
 
     return order
 
@@ -71,7 +91,7 @@ class Silos:
 
     def __init__(self, kit, hyper=None, run_id="r"):
         south = kit.path.parent / "south"
-        Site("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
+        ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
         self.kits = {"north": kit.path, "south": south}
         hyper = MODEL._hyper() if hyper is None else hyper
         self.executors = {cid: FmtcExecutor(run_id, asdict(hyper), "first", 3) for cid in self.kits}
@@ -151,26 +171,26 @@ def test_labels_that_are_given_up(home, during):
     assert join(home).exit_code == 3
 
     def refuse(kit):
-        say(kit, serve.MARK + serve.REFUSED)
+        say(kit, serve.PREFIX + serve.REFUSED)
 
     during(refuse)
     done = join(home, "--discard")  # and on to the next run, which does not come
     assert (done.exit_code, "labels were computed" in done.stderr) == (3, False), done.output
 
 
-def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during):
+def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during, clock):
     def two_runs(kit):
         before = (home / "north.csv").read_bytes()
         whole_run(kit, before_the_end=lambda: re_export(home))
         while (kit.path / "fmtc/r/ended.json").exists() and not said:
-            flare.time.sleep(0.05)
+            clock.sleep(0.05)
         (home / "north.csv").write_bytes(before)
         silos = Silos(kit, run_id="s")
         run(silos, MODEL._hyper())
         silos.executors["north"].answer(Downlink("end", converged=True), kit.path)
         while not (kit.path / "fmtc/s" / DELIVERED).exists():
-            flare.time.sleep(0.05)
-        say(kit, serve.MARK + serve.REFUSED)  # lets it end
+            clock.sleep(0.05)
+        say(kit, serve.PREFIX + serve.REFUSED)  # lets it end
 
     said = []
     check = flare.SiteResult.check
@@ -188,17 +208,17 @@ def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during):
     assert labels(home) == fitted(home)
 
 
-def test_what_a_silo_says_on_its_own_screen(home, during):
+def test_what_a_silo_says_on_its_own_screen(home, during, clock):
     def events(kit):
         say(kit, "Successfully registered client: silo-north")
-        say(kit, serve.MARK + serve.SECOND)
+        say(kit, serve.PREFIX + serve.SECOND)
         executor = FmtcExecutor("r", asdict(replace(MODEL._hyper(), n_clusters=9)))
         executor.log_exception = lambda *_: None
         workspace = SimpleNamespace(get_root_dir=lambda: str(kit.path))
         context = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
         executor.execute("fmtc", flare._envelope("r", Downlink("hello"), "hello", 0), context, None)
-        flare.time.sleep(1.0)
-        say(kit, serve.MARK + serve.REFUSED)
+        clock.sleep(1.0)
+        say(kit, serve.PREFIX + serve.REFUSED)
 
     during(events)
     done = join(home, "--max-k", "8")
@@ -213,13 +233,13 @@ def test_what_a_silo_says_on_its_own_screen(home, during):
     ("said", "green"),
     [({"error": [], "note": []}, True), ({"error": [], "note": ["has values about 1,000 times the others'"]}, False)],
 )
-def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, said, green):
+def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, clock, said, green):
     def compare(kit):
         folder = kit.path / "fmtc" / "r"
         folder.mkdir(parents=True)
         flare.write_json(folder / flare.PREFLIGHT, said)
-        flare.time.sleep(0.5)
-        say(kit, serve.MARK + serve.REFUSED)
+        clock.sleep(0.5)
+        say(kit, serve.PREFIX + serve.REFUSED)
 
     during(compare)
     done = join(home)
@@ -235,3 +255,57 @@ def test_out_is_tried_before_anything_else(home, during):
     )
     assert (done.exit_code, "cannot be written" in done.stderr) == (2, True), done.output
     assert np.array_equal(sorted(p.name for p in home.glob(".fmtc-*")), [])
+
+
+# --------------------------------------------------------------------------------------- a membership by the clock
+
+
+def watched(home, clock, act, until):
+    """Events of a silo that `act` starts a process for, with the time of each, and the processes."""
+    kit = Kit.read(home / "kits/north")
+    processes, events = [], []
+
+    def start(kit, party):
+        processes.append(Pretended(kit))
+        act(kit, processes[-1])
+        return processes[-1]
+
+    with Membership(kit, ClientSource("north", str(home / "north.csv")), clock=clock, start=start) as member:
+        began = clock.time()
+        for event in member.watch():
+            if clock.time() - began > until:
+                break
+            if event["event"] != "idle":
+                events.append((round(clock.time() - began, 1), event))
+    return events, processes
+
+
+def test_a_process_that_ends_is_started_again_later_and_later(home, clock):
+    def crash(kit, process):
+        process.alive = False
+
+    events, processes = watched(home, clock, crash, until=200.0)
+    restarts = [when for when, event in events if event["event"] == "restarted"]
+    assert [event["attempt"] for _, event in events if event["event"] == "restarted"] == [*range(1, len(restarts) + 1)]
+    assert [round(later - sooner) for sooner, later in pairwise(restarts)][:6] == [2, 4, 8, 16, 30, 30]
+    assert len(processes) >= len(restarts)
+
+
+def test_a_connection_makes_up_for_earlier_ends(home, clock):
+    def crash_after_a_while(kit, process):
+        clock.after(5.0, lambda: say(kit, "Successfully registered client:silo-north for project study."))
+        clock.after(60.0, process.stop)
+
+    events, _ = watched(home, clock, crash_after_a_while, until=200.0)
+    kinds = [(event["event"], event.get("attempt")) for _, event in events]
+    assert kinds == [("connected", None), ("restarted", 1)] * 3 + [("connected", None)]
+
+
+@pytest.mark.parametrize(("why", "kind"), [("", "trouble"), ("the certificate has expired", "refused")])
+def test_a_coordinator_that_does_not_answer_is_reported_once(home, clock, monkeypatch, why, kind):
+    monkeypatch.setattr(membership, "refusal", lambda kit, clock: why)
+    monkeypatch.setattr(membership, "reachable", lambda kit: "nobody listens")
+    events, _ = watched(home, clock, lambda kit, process: None, until=500.0)
+    ((when, event),) = events
+    assert SLOW <= when < SLOW + 1
+    assert event == {"event": kind, "why": why or "nobody listens"}

@@ -7,6 +7,8 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from fmtc.runtime.guard import check_downlink, check_uplink
+from fmtc.steps import Downlink, Uplink
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,8 +16,6 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from fmtc.artifacts.files import pack, unpack
 from fmtc.errors import RefusedError
-from fmtc.runtime.guard import check_downlink, check_uplink
-from fmtc.steps import Downlink, Uplink
 from fmtc.tables import Columns, Finding, compare, explain
 from fmtc.tables.columns import KINDS, LIMIT, SMALLEST
 from fmtc.tables.findings import CODES, UNITS

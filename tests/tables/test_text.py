@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
+from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
@@ -18,7 +19,6 @@ import fmtc
 from fmtc import FMTC, FileError, Hyper, LocalTransport, cli, steps
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.errors import DataError, InputError
-from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
 from fmtc.tables import TextRecipe, hashed_counts, read_silos
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")

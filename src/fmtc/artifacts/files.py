@@ -10,9 +10,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -21,33 +20,7 @@ from safetensors.numpy import save as tensors_to_bytes
 
 from ..errors import FileError
 
-if TYPE_CHECKING:
-    from ..steps import ClientState
-
 Array = np.ndarray
-
-
-def pack(message: Any) -> dict[str, Any]:
-    """Fields of a message that are filled, by name: arrays, numbers and words; nothing nested."""
-    values = {f.name: getattr(message, f.name) for f in fields(message)}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def unpack(kind: type, flat: Mapping[str, Any]) -> Any:
-    """Undo `pack`; a field the message kind does not have is refused."""
-    known = {f.name for f in fields(kind)}
-    strangers = sorted(set(flat) - known)
-    if strangers:
-        raise FileError(f"a {kind.__name__} has no field {', '.join(map(repr, strangers))}; it has {sorted(known)}")
-    return kind(**flat)
-
-
-def nbytes(message: Any) -> int:
-    """Payload of a message: arrays at their size, numbers at 8 bytes, words at their length."""
-    total = 0
-    for value in pack(message).values():
-        total += value.nbytes if isinstance(value, np.ndarray) else len(value) if isinstance(value, str) else 8
-    return total
 
 
 def file_name(client_id: str) -> str:
@@ -281,45 +254,6 @@ def _named(form: Any) -> str:
     if isinstance(form, range):
         return f"an integer from {form.start} to {form.stop - 1}" if form != COUNT else "an integer of at least 0"
     return "a list" if isinstance(form, list) else _WORDS[dict if isinstance(form, dict) else form]
-
-
-# ------------------------------------------------------------------------------------------- a client between rounds
-
-CLIENT_FORMAT = 1
-
-
-def write_client(path: Path, client: ClientState) -> None:
-    """What a client needs to go on from its last round; before the first there is no W."""
-    about = {
-        "kind": "client checkpoint",
-        "schema": CLIENT_FORMAT,
-        "client_id": client.client_id,
-        "round_no": client.round_no,
-        "data": fingerprint(client.X),
-    }
-    from ..linalg.arrays import to_numpy
-
-    arrays = {name: to_numpy(array) for name, array in (("F", client.F), ("W", client.W)) if array is not None}
-    write_tensors(path, arrays, about)
-
-
-def read_client(path: Path, client: ClientState) -> ClientState:
-    """The client at the round of a file of `write_client`; refuses a file made on other rows."""
-    from ..linalg.arrays import put
-
-    arrays, about = read_tensors(path)
-    check_schema(path, about, "client checkpoint", CLIENT_FORMAT)
-    missing = {"client_id", "round_no", "data"} - set(about)
-    missing |= {"F", "W"} - set(arrays) if about.get("round_no") else {"F"} - set(arrays)
-    if missing:
-        raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(missing))}")
-    if about["client_id"] != client.client_id or about["data"] != fingerprint(client.X):
-        raise FileError(
-            f"the rows of client {client.client_id!r} are not those of the checkpoint in {path.parent}; a run can only "
-            "be resumed on the same data. Start afresh, or bring the old file back."
-        )
-    F, W = (put(arrays[name], client.device) if name in arrays else None for name in ("F", "W"))
-    return replace(client, F=F, W=W, round_no=about["round_no"])
 
 
 def fingerprint(X: Any, ids: Sequence[str | None] | None = None) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import FileError
+from ..inference import ClientModel
+from ..settings import Solver
 from ..tables import TextRecipe
 from .files import (
     COUNT,
@@ -26,10 +28,8 @@ from .files import (
     write_tensors,
 )
 
-if TYPE_CHECKING:
-    from ..steps import ClientModel
-
-MODEL_FORMAT = 1
+MODEL_FORMAT = 2
+CLIENT_FORMAT = 1
 MODEL_FILE = "model.json"
 OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client that not every model has
 PORTABLE = (bool, int, float, str, type(None))
@@ -40,12 +40,11 @@ ROUND = {
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
 }  # fmt: skip
 MODEL = {
-    "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None)},
+    "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None), "solver?": (dict, None)},
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
     "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
     "clients": {str: {"file": str, "sha256": str}},
-    "beta?": NUMBER,
     "n_iter": COUNT,
     "converged": (bool, None),  # None: a silo of a federation does not know
     "stopped_because": str,
@@ -57,12 +56,11 @@ MODEL = {
 class SavedModel:
     """What a folder holds of a fitted model: everything that `predict` needs, and how the run ended."""
 
-    params: Mapping[str, Any]  # of `FMTC`; values that JSON cannot hold are omitted
+    params: Mapping[str, Any]  # of `FMTC`, those of its solver under "solver"; what JSON cannot hold is omitted
     clients: Mapping[str, ClientModel]
     n_features: int
     feature_names: Sequence[str] | None
     text: TextRecipe | None
-    beta: float | None
     n_iter: int
     converged: bool | None
     stopped_because: str
@@ -79,11 +77,13 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             arrays = {"W": client.W, "centers": client.centers, "spread": np.array([client.spread])}
             arrays |= {name: array for name in OPTIONAL if (array := getattr(client, name)) is not None}
             write_tensors(
-                folder / name, arrays, {"kind": "fmtc client model", "schema": MODEL_FORMAT, "client_id": cid}
+                folder / name, arrays, {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
             )
             clients[cid] = {"file": name, "sha256": _digest(folder / name)}
         params: dict[str, Any] = {
-            name: value for name, value in jsonable(saved.params).items() if isinstance(value, PORTABLE)
+            name: value
+            for name, value in jsonable(saved.params).items()
+            if isinstance(value, PORTABLE) or name == "solver"
         }
         weights = saved.params.get("client_weights")
         if weights is not None:
@@ -96,7 +96,6 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             "feature_names_in": saved.feature_names,
             "text": None if saved.text is None else asdict(saved.text),
             "clients": clients,
-            "beta": saved.beta,
             "n_iter": saved.n_iter,
             "converged": saved.converged,
             "stopped_because": saved.stopped_because,
@@ -121,12 +120,11 @@ def read_model(path: str | Path) -> SavedModel:
     if names is not None and len(names) != d:
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
     return SavedModel(
-        params=about["params"],
+        params=current_settings(about["params"], about["schema"], about.get("beta")),
         clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
         n_features=d,
         feature_names=names,
         text=TextRecipe(**about["text"]) if about.get("text") is not None else None,
-        beta=about.get("beta"),
         n_iter=about["n_iter"],
         converged=about["converged"],
         stopped_because=about["stopped_because"],
@@ -134,12 +132,64 @@ def read_model(path: str | Path) -> SavedModel:
     )
 
 
-def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
-    from ..steps import ClientModel
+# ------------------------------------------------------------------------------------------- files of older versions
 
+# Settings of models and reports in format 1, where all of them stood side by side: their names and values now. Those
+# that are not listed have kept their names; a name of None is a setting that does not exist any more.
+RENAMED: dict[str, str | None] = {
+    "one_sided": "nonmutual_weight",
+    "center": "center_features",
+    "centers": "shared_centers",
+    "reweigh": None,
+}
+CHANGED: dict[str, dict[Any, Any]] = {
+    "shared_centers": {"own": False, "common": True},
+    "align": {"loop": True, "init": True, "none": False},
+}
+
+
+def current_settings(settings: Mapping[str, Any], schema: int, beta: float | None = None) -> dict[str, Any]:
+    """Settings of a file in the names of today: parameters of `FMTC`, those of its solver under ``solver``.
+
+    Parameters
+    ----------
+    settings : mapping
+        As they stand in the file.
+    schema : int
+        Format of the file.
+    beta : float, optional
+        The coupling that a run with ``beta="auto"`` chose. Where it is not known, such a model gets the default.
+
+    Examples
+    --------
+    >>> from fmtc.artifacts.models import current_settings
+    >>> current_settings({"n_clusters": 3, "one_sided": 0.5, "align": "none", "reweigh": 0}, schema=1)
+    {'n_clusters': 3, 'solver': {'nonmutual_weight': 0.5, 'align': False}}
+    """
+    if schema >= 2:
+        return dict(settings)
+    named = {RENAMED.get(name, name): value for name, value in settings.items()}
+    named.pop(None, None)
+    if named.get("beta") == "auto":
+        named.pop("beta")
+        named |= {} if beta is None else {"beta": beta}
+    values = {name: _changed(name, value) for name, value in named.items() if name is not None}
+    own = {f.name for f in fields(Solver)}
+    others = {name: value for name, value in values.items() if name not in own}
+    return others | {"solver": {name: value for name, value in values.items() if name in own}}
+
+
+def _changed(name: str, value: Any) -> Any:
+    return CHANGED.get(name, {}).get(value, value) if isinstance(value, str) else value
+
+
+# --------------------------------------------------------------------------------------------------------- one client
+
+
+def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
     path = folder / Path(entry["file"]).name  # never outside the folder
     arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc client model", MODEL_FORMAT)
+    check_schema(path, about, "fmtc client model", CLIENT_FORMAT)
     if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
     lacking = [name for name in ("W", "centers", "spread") if name not in arrays]
@@ -162,4 +212,4 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-__all__ = ["SavedModel", "read_model", "write_model"]
+__all__ = ["SavedModel", "current_settings", "read_model", "write_model"]

@@ -10,7 +10,7 @@ import numpy as np
 from .files import write_file
 
 if TYPE_CHECKING:
-    from ..steps import ClientModel
+    from ..inference import ClientModel
 
 
 def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:

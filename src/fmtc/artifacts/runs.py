@@ -24,21 +24,27 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 
-REPORT_FORMAT = 1
+REPORT_FORMAT = 2
+OUTBOX = "outbox"  # folder of a run: what left each client
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
 
 # What a reader relies on in report.json, in the language of `check_form`: for any run, for a run with models, and for
 # the coordinator's. "details" is the result of `fmtc.report.study`.
 ANY_REPORT = {
     "versions": {"fmtc": str, "extras?": {str: (str, None)}},
-    "settings": {"n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool},
+    "settings": {
+        "n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool, "solver?": dict,
+    },
+    "sent?": [  # not in format 1
+        {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
+    ],
     "n_iter": COUNT,
     "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
     "notes": [str],
     "missing?": [str],
-}
+}  # fmt: skip
 REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
@@ -164,7 +170,7 @@ def report(
         "schema": REPORT_FORMAT,
         "versions": versions(),
         "files": [file.name for file in files],
-        "settings": model.get_params() | {"as_published": as_published},
+        "settings": model._params() | {"as_published": as_published},
         "n_features": model.n_features_in_,
         "feature_names": results[0].silo.feature_names,
         "n_iter": model.n_iter_,
@@ -172,15 +178,37 @@ def report(
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
         "notes": notes,
+        "sent": what_left(model.received_),
         **scores(results),
     }
+
+
+def what_left(received: Iterable[Any]) -> list[dict[str, Any]]:
+    """What left the clients of a run: a row for each field of each phase, with the words of its declaration.
+
+    Parameters
+    ----------
+    received : iterable of Received
+        Such as `FMTC.received_`.
+
+    Returns
+    -------
+    list of dict
+        phase, field, what, tells, shape (in letters), size (in numbers, of the last one), times and bytes.
+    """
+    from ..protocol.base import sent
+    from ..protocol.graph import METHOD
+    from ..protocol.method import COMMON
+
+    return sent((*COMMON, *METHOD.phases), received)
 
 
 def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> None:
     """Write the folder of a run, completely or not at all, readable by its owner only.
 
     The model gets the column names of the silos. report.json holds 2-D projections of the rows of each silo that are
-    shown, for a plot. Unlike model/, it is derived from single rows and should stay where they are.
+    shown, for a plot. Unlike model/, it is derived from single rows and should stay where they are. outbox/ holds the
+    ledger of each client that ran in this process.
     """
     if results[0].silo.feature_names is not None:
         model.feature_names_in_ = np.array(results[0].silo.feature_names, dtype=object)
@@ -191,6 +219,11 @@ def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult]
         for result in results:
             table = label_table([result.silo], [result.labels], [result.probabilities])
             write_file(folder / "labels" / f"{names[result.silo.name]}.csv", as_csv(table))
+        ledgers = {cid: ledger for cid, ledger in getattr(model, "_ledgers", {}).items() if cid in names}
+        if ledgers:
+            (folder / OUTBOX).mkdir()
+        for cid, ledger in ledgers.items():
+            ledger.write(folder / OUTBOX / f"{names[cid]}.jsonl")
         model.save(folder / "model")
         write_json(folder / "history.json", history)
         write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from ..baselines.single_task import Voters
+from ..client import stream
 from ..datasets import SOURCES, FederatedDataset, load, locate, synthetic
 from ..datasets.simulated import KINDS
 from ..errors import InputError, nearest_names
 from ..metrics import clustering_accuracy, match_classes, score_clients
-from ..steps import stream
 from .methods import method_of, settings_of
 
 Array = np.ndarray
@@ -178,7 +178,7 @@ def evaluate(
         "history": [
             [r.round_no, *(float(f"{v:.5g}") for v in (r.objective, r.primal_residual, r.dual_residual))]
             for r in records
-            if hasattr(r, "primal_residual")
+            if np.isfinite(getattr(r, "primal_residual", np.nan))
         ],
         "notes": sorted({str(warning.message) for warning in caught}),
     }

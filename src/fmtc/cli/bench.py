@@ -26,7 +26,7 @@ SMOKE = ("digits", "synthetic-subspace", "webkb4", "yale")
 
 @main_group.group(cls=Group, short_help="Compare methods on data sets with known classes.")
 def bench() -> None:
-    """Compare FMTC with its rivals on data sets with known classes: who wins, and at what cost.
+    """Compare FMTC with baselines on data sets with known classes: who wins, and at what cost.
 
     Labels are used for scores only, but for the column that says oracle.
     """
@@ -95,7 +95,7 @@ Examples:
   fmtc bench run --dataset webkb4 --dataset yale --splits 5
   fmtc bench run --dataset digits --method fmtc --method kmeans --seeds 3
   fmtc bench run --dataset digits --trials 12        (an oracle column: settings picked by labels)
-  fmtc bench run --dataset 'digits?n_clients=4,rows=100' --method fmtc --method fmtc/align=none,beta=0.4""",
+  fmtc bench run --dataset 'digits?n_clients=4,rows=100' --method fmtc --method fmtc/align=False,beta=0.4""",
 )
 @click.option("--dataset", "datasets", multiple=True, required=True, metavar="NAME", cls=Option,
               help="A data set of `fmtc data list`, or synthetic-KIND; may be given many times.")  # fmt: skip

@@ -19,6 +19,11 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
 from ..errors import DataError
+from ..estimator import FMTC, load
+from ..report import needs_jinja, study, summarise, write_page
+from ..report.page import PAGE
+from ..report.rows import POINTS
+from ..tables import TextRecipe, read_silos
 from .options import (
     data_options,
     free_path,
@@ -30,7 +35,18 @@ from .options import (
 )
 from .program import Option, main_group
 from .settings import build_model, model_options
-from .words import Rounds, Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+from .words import (
+    Rounds,
+    Words,
+    new_table,
+    note_constants,
+    plural,
+    print_json,
+    show,
+    show_indented,
+    show_run,
+    size_of,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -92,10 +108,7 @@ def fit(
     named after its file. With --text-column, rows are texts, and their words are weighed by --scale tfidf unless told
     otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json; with --report also report.html.
     """
-    from ..report import needs_jinja, study, summarise, write_page
-    from ..report.page import PAGE
-    from ..report.rows import POINTS
-    from ..tables import TextRecipe, read_silos
+    from ..tables import read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -121,8 +134,6 @@ def fit(
                 if recipe is not None:
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
-            if model.trials_ is not None:
-                words.note(str(model.trials_))
         seconds = time.perf_counter() - started
         report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
         details = {}
@@ -198,7 +209,6 @@ def predict(
     --text-column gives another.
     """
     from ..estimator import load
-    from ..tables import read_silos
 
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
@@ -253,25 +263,31 @@ def _one_client(model: FMTC, client: str | None) -> str:
 
 @main_group.command(
     "inspect",
-    short_help="Tell what a model is.",
+    short_help="Show what a model is, or what may leave a silo.",
     epilog="""\b
 Examples:
   fmtc inspect run
   fmtc inspect run --top 8
-  fmtc inspect run --json | python -m json.tool""",
+  fmtc inspect run --json | python -m json.tool
+  fmtc inspect --wire                           (every field that a silo may send or receive)""",
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
               help="Features to show for each cluster.")  # fmt: skip
-def inspect_run(run: Path, top: int, as_json: bool) -> None:
-    """Tell what a model is: silos, features, clusters, how its rounds ended, file sizes.
+@click.option("--wire", is_flag=True, cls=Option,
+              help="Show the declarations of all messages instead: fields, shapes, what each can tell.")  # fmt: skip
+def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
+    """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
     (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
-    of the feature as --scale left it.
+    of the feature after --scale.
     """
-    from ..estimator import load
-
+    if wire == (run is not None):
+        raise click.UsageError("give either the folder of a run or a model, or --wire")
+    if run is None:
+        _show_wire(as_json)
+        return
     folder = runs.model_folder(run)
     model = load(folder)
     recipe = getattr(model, "text_recipe_", None)
@@ -283,7 +299,7 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
         "text": None if recipe is None else asdict(recipe),
-        "settings": model.get_params(),
+        "settings": model._params(),
         "n_iter": model.n_iter_,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
@@ -296,6 +312,31 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
         print_json(about)
     else:
         _show_model(about)
+
+
+def _show_wire(as_json: bool) -> None:
+    """The declarations of all messages of a run."""
+    from ..protocol.base import LETTERS, declared
+    from ..protocol.graph import METHOD
+    from ..protocol.method import COMMON
+
+    phases = declared((*COMMON, *METHOD.phases))
+    if as_json:
+        print_json({"letters": LETTERS, "phases": phases})
+        return
+    console = Console(highlight=False)
+    for phase in phases:
+        show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
+        for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
+            if not fields:
+                show_indented(console, Text(f"{title}: nothing"))
+            for field in fields:
+                when = "" if field["when"] == "always" else f" ({field['when']})"
+                shape = f", {field['shape']}: {field['what']}{when}"
+                show_indented(console, Text.assemble(f"{title}: ", (field["name"], "bold"), shape))
+                show_indented(console, Text(f"can tell: {field['tells']}", "dim"), 10)
+        console.print()
+    show(console, Text("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + "."))
 
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.padding import Padding
 from rich.text import Text
 
 from .options import data_options
 from .program import Option, main_group
-from .words import Words, plural, print_json, show
+from .words import Words, plural, print_json, show, show_indented
 
 if TYPE_CHECKING:
     from ..tables import Columns, Finding
@@ -86,8 +85,10 @@ def preflight(
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
     """Ask the silos of a federation for their columns, compare them, and tell each what is odd about its own."""
     from ..errors import DifferError
-    from ..runtime.flare.federation import Coordinator, Kit, Order, supervise
-    from ..steps import Hyper
+    from ..runtime.flare.jobs import Order
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.supervise import Coordinator, supervise
+    from ..settings import Settings
     from ..tables import Finding
     from .federation import View
 
@@ -103,7 +104,12 @@ def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -
     names = {silo: silo for silo in kit.plan.silos}
     with tempfile.TemporaryDirectory() as folder:
         order = Order(
-            Hyper(n_clusters=n_clusters), Path(folder), secrets.token_hex(8), deadline=60.0, wait=wait, preflight="only"
+            Settings(n_clusters=n_clusters),
+            Path(folder),
+            secrets.token_hex(8),
+            deadline=60.0,
+            wait=wait,
+            preflight="only",
         )
         with (
             View(words, 0, names, f"federation {kit.plan.name!r}: starting the server") as view,
@@ -133,16 +139,9 @@ def show_findings(
         show(words.console, Text.assemble((silo, "bold"), size, ": ", *states))
         for mark, style, sentences in (("error: ", "red", errors), ("note: ", "yellow", notes)):
             for sentence in sentences:
-                _show_indented(words, Text.assemble((mark, style), sentence))
+                show_indented(words.console, Text.assemble((mark, style), sentence))
     show(words.console, Text())
     show(words.console, _summary(silos, findings))
-
-
-def _show_indented(words: Words, line: Text) -> None:
-    if words.console.is_terminal:
-        words.console.print(Padding.indent(line, 2))
-    else:
-        show(words.console, Text.assemble("  ", line))
 
 
 def _summary(silos: Sequence[str], findings: Sequence[Finding]) -> Text:

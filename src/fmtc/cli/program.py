@@ -158,15 +158,14 @@ def _tables(
 
 
 def config_keys(command: click.Command) -> dict[str, click.Parameter]:
-    """Parameters of a command under their longest flag, with underscores."""
-    keys = {max(p.opts, key=len).lstrip("-").replace("-", "_"): p for p in command.params}
-    return {key: param for key, param in keys.items() if key != "config"}
+    """Parameters of a command under their longest flag, with underscores; without --config and --help-solver."""
+    return {max(p.opts, key=len).lstrip("-").replace("-", "_"): p for p in command.params if not p.is_eager}
 
 
 def _as_typed(param: click.Parameter, value: Any) -> Any:
     """A value of a config file in the words a flag would have been given in, so that both are checked alike."""
     if isinstance(value, bool):
-        return value if getattr(param, "is_flag", False) else ("yes" if value else "no")
+        return value if getattr(param, "is_flag", False) else str(value).lower()
     if param.multiple or param.nargs == -1:
         pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
         return [str(v) for v in (pairs if isinstance(pairs, list) else [pairs])]
@@ -192,6 +191,7 @@ COMMANDS = {
     "fit": "models",
     "inspect": "models",
     "join": "federation",
+    "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",
     "report": "report",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from typing import Any
 
 import click
 
+from ..errors import nearest_names
 from ..estimator import FMTC
-from ..kernels.consensus import COUPLINGS
+from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import check_device
-from ..steps import ALIGNMENTS, CENTERS, LABEL_SOURCES, SCALES, Hyper
+from ..settings import SCALES, Solver, split_solver
 from .program import Option
 
 
@@ -29,48 +30,36 @@ class _OrAuto(click.ParamType):
             self.fail(f"{value!r} is neither {self.words} nor 'auto'", param, ctx)
 
 
-# Every parameter of FMTC that is a plain value, with its type on the command line and a line of help; the flag has
-# its name. A flag that is not given leaves the choice to FMTC or FMTC.as_published.
+# Parameters of FMTC that are a plain value, with their type on the command line and a line of help; the flag has the
+# name of the parameter. A flag that is not given leaves the value to FMTC or FMTC.as_published.
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
-    "beta": (
-        _OrAuto(float, "a number"),
-        "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing; auto tries four.",
-    ),
-    "ridge": (float, "Weight of the consensus in a silo's regression."),
-    "schatten_p": (float, "Exponent of the Schatten norm, above 0 and at most 1."),
+    "beta": (float, "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing."),
     "coupling": (
         click.Choice(COUPLINGS),
         "What is made low-rank: the tensor of projections, or all side by side; average makes them one.",
     ),
-    "align": (click.Choice(ALIGNMENTS), "Turn the silos to a common frame: each round, once, or never."),
     "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
-    "bandwidth": (float, "Width of the Gaussian edge weights; left out, the mean distance to the neighbours."),
-    "one_sided": (float, "Weight of an edge where only one of two rows counts the other as a neighbour; 1: the paper."),
-    "n_inner": (int, "Steps on the embedding for each new projection."),
-    "accelerate": (click.Choice(["yes", "no"]), "Fewer rounds for the same end; no: the plain loop of the paper."),
-    "max_iter": (int, "Largest number of rounds."),
-    "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
     "scale": (
         click.Choice(SCALES),
         "Standardise columns in each silo (client) or over all (global); tfidf weighs counts of words.",
     ),
-    "max_features": (int, "Columns that tfidf keeps, those in most rows."),
-    "center": (click.Choice(["auto", "yes", "no"]), "Subtract each silo's column means; auto: unless sparse."),
-    "reweigh": (int, "Weigh the columns by their use after so many rounds, and go on; 0: never."),
-    "labels_from": (click.Choice(LABEL_SOURCES), "Cluster the projected rows, or the embedding (the paper)."),
-    "centers": (click.Choice(CENTERS), "Centres of each silo: its own, common ones of all, or the better of the two."),
-    "n_init": (int, "Restarts of k-means."),
-    "rho": (float, "Switches to the paper's absolute units of alpha, beta and rho."),
-    "step_size": (float, "The paper's eta; left out, as long as the objective cannot rise."),
-    "message_dtype": (click.Choice(["float32"]), "Round what is sent in each round: half the bytes."),
-    "n_jobs": (int, "Silos worked on at the same time; -1 for all cores."),
+    "max_iter": (int, "Largest number of rounds."),
+    "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
+    "n_jobs": (int, "Silos processed at the same time; -1 for all cores."),
     "device": (str, "Where silos compute: cpu, or a device of PyTorch such as cuda (pip install 'fmtc[gpu]')."),
 }
 
 
 def model_options(command: Any) -> Any:
-    """The settings of the model, for `build_model`: as_published, client_weights and those of MODEL_OPTIONS."""
+    """The settings of the model, for `build_model`: as_published, client_weights, solver and those of MODEL_OPTIONS."""
+    for option in (
+        click.option("--help-solver", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
+                     cls=Option, section="Model", help="List the settings of the solver and exit."),
+        click.option("--solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver, cls=Option,
+                     section="Model", help="A setting of the solver, such as ridge=0.1; may be given many times."),
+    ):  # fmt: skip
+        command = option(command)
     for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
         default = inspect.signature(FMTC).parameters[name].default
         text = text if default is None else f"{text}  [default: {default}]"
@@ -87,14 +76,99 @@ def model_options(command: Any) -> Any:
     return command
 
 
+# ----------------------------------------------------------------------------------------- settings of the solver
+
+
+def solver_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Settings of `Solver` from texts of the form NAME=VALUE; a later text replaces an earlier one.
+
+    A value is a number, true, false, none or a word. `Solver` itself checks whether it is one that it can use.
+
+    Examples
+    --------
+    >>> from fmtc.cli.settings import solver_settings
+    >>> solver_settings(["ridge=0.1", "align=false", "shared_centers=auto", "rho=none"])
+    {'ridge': 0.1, 'align': False, 'shared_centers': 'auto', 'rho': None}
+    """
+    known = [f.name for f in fields(Solver)]
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (equals and value.strip()):
+            raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as ridge=0.1")
+        if name not in known:
+            raise click.BadParameter(f"the solver has no setting {name!r}; {nearest_names(name, known)}")
+        found[name] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    """A number, true, false, none, or the word itself."""
+    constants = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _read_solver(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of the solver: those of a config file, replaced one by one by those of the command line."""
+    in_file = (ctx.default_map or {}).get("solver", ())
+    return solver_settings([*in_file, *texts])
+
+
+def _help_solver(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the settings of the solver: their names, defaults and meaning are those of `Solver`."""
+    if not value or ctx.resilient_parsing:
+        return
+    formatter = ctx.make_formatter()
+    formatter.write_text("Settings of the solver, each given as --solver NAME=VALUE. The defaults suit most data.")
+    with formatter.section("Settings"):
+        formatter.write_dl(
+            [(name, f"{text}  [default: {_written(default)}]") for name, default, text in solver_table()]
+        )
+    click.echo(formatter.getvalue().rstrip("\n"))
+    ctx.exit()
+
+
+def _written(value: Any) -> str:
+    """A value as the command line takes it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def solver_table() -> list[tuple[str, Any, str]]:
+    """Name, default and description of every setting of the solver, from its docstring.
+
+    Examples
+    --------
+    >>> from fmtc.cli.settings import solver_table
+    >>> solver_table()[0][:2]
+    ('ridge', 0.03)
+    """
+    lines = (inspect.getdoc(Solver) or "").split("\n")
+    start = lines.index("Parameters") + 2
+    texts: dict[str, list[str]] = {}
+    for line in lines[start : lines.index("Examples")]:
+        if line and not line.startswith(" "):
+            texts[line.partition(" : ")[0]] = words = []
+        elif line:
+            words.append(line.strip())
+    return [(f.name, f.default, " ".join(texts[f.name]).replace("`", "")) for f in fields(Solver)]
+
+
 def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
     """The estimator of the flags that were given, its values checked before any file is read.
 
     Parameters
     ----------
     settings : mapping
-        Parameters of `FMTC` as `model_options` reads them: None or an empty tuple where no flag was given, "auto",
-        "yes" or "no" for center and accelerate, SILO=NUMBER for each of client_weights.
+        Parameters of `FMTC` as `model_options` reads them: None or an empty tuple where no flag was given, SILO=NUMBER
+        for each of client_weights, and under ``solver`` the settings of the solver by name.
     as_published : bool
         Whether what was not given comes from `FMTC.as_published`.
 
@@ -103,14 +177,13 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
     FMTC
         Not fitted.
     """
-    given = {name: value for name, value in settings.items() if value not in (None, ())}
-    for name in {"center", "accelerate"} & set(given):
-        given[name] = {"auto": "auto", "yes": True, "no": False}[given[name]]
+    given = {name: value for name, value in settings.items() if value not in (None, ()) and name != "solver"}
     if "client_weights" in given:
         given["client_weights"] = dict(map(_weight, given["client_weights"]))
-    model = FMTC.as_published(**given) if as_published else FMTC(**given)
+    given |= settings.get("solver", {})
     try:
-        Hyper(**{f.name: getattr(model, f.name) for f in fields(Hyper) if f.name != "seed"})
+        model = FMTC.as_published(**given) if as_published else FMTC(**split_solver(given))
+        model.settings()
         check_device(model.device)
     except (TypeError, ValueError, ImportError) as error:
         raise click.UsageError(str(error)) from None

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
+
+from ..artifacts.runs import OUTBOX
 
 if TYPE_CHECKING:
     from ..runtime.driver import RoundRecord
@@ -40,6 +43,14 @@ def in_flags(sentence: str) -> str:
 def show(console: Console, what: Text | Table) -> None:
     """A line is broken between words on a terminal and nowhere else."""
     console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
+
+
+def show_indented(console: Console, line: Text, by: int = 2) -> None:
+    """A line with space before it; on a terminal, before every line that it is broken into."""
+    if console.is_terminal:
+        console.print(Padding.indent(line, by))
+    else:
+        show(console, Text.assemble(by * " ", line))
 
 
 class Words:
@@ -161,7 +172,8 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",
     )
-    words.say(f"wrote {out}: labels/, model/, history.json, report.json")
+    outbox = "outbox/, " if (out / OUTBOX).is_dir() else ""
+    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json")
 
 
 def _run_table(report: Mapping[str, Any]) -> Table:

@@ -171,12 +171,12 @@ class _Results:
 def _open(folder: Path) -> _Results:
     table, store = folder / "rows.csv", folder / "cells.jsonl"
     if not (table.is_file() or store.is_file()):
-        why = "has neither rows.csv nor cells.jsonl" if folder.is_dir() else "is no folder"
-        raise FileError(f"{folder} {why}: give the --out folder of `fmtc bench paper`, `run` or `smoke`")
+        why = "has neither rows.csv nor cells.jsonl" if folder.is_dir() else "is not a folder"
+        raise FileError(f"{folder} {why}: give the folder of a comparison")
     cells, whole = _read_cells(store) if store.is_file() else ([], "")
     rows, text = _read_rows(table) if table.is_file() else (cells, whole)
     if not rows:
-        raise FileError(f"{table if table.is_file() else store} has no cells: run `fmtc bench paper`, `run` or `smoke`")
+        raise FileError(f"{table if table.is_file() else store} has no cells: run a comparison first")
     results = _Results(folder, rows, text, cells, _about(folder, rows, cells))
     kept, told = ({tuple(row[name] for name in CELL) for row in some} for some in (cells, rows))
     if kept - told:
@@ -200,11 +200,11 @@ def _read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
     except FileError:
         raise
     except (ValueError, TypeError, csv.Error) as error:
-        why = "a line is cut off" if isinstance(error, TypeError) else error
-        raise FileError(f"{path} is damaged: {why}; make it anew with `fmtc bench paper`") from error
+        why = "a line is truncated" if isinstance(error, TypeError) else error
+        raise FileError(f"{path} is damaged: {why}; write it again from the stored cells") from error
     if any(None in row or None in row.values() for row in rows):
         raise FileError(
-            f"{path} is damaged: a line has other columns than the first; make it anew with `fmtc bench paper`"
+            f"{path} is damaged: a line has other columns than the first; write it again from the stored cells"
         )
     return rows, text
 

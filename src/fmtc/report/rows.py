@@ -14,10 +14,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
+from ..inference import ClientModel
 from ..kernels.scaling import moments
+from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
-from ..runtime.driver import one_thread
-from ..steps import ClientModel
 
 Array = np.ndarray
 
@@ -88,8 +88,8 @@ def _residual(X: Any, F: Array, model: ClientModel) -> float:
     P = np.asarray(model.scaled(X) @ W, dtype=np.float64)
     if model.mean is not None:
         P -= P.mean(axis=0)
-    energy = float(np.square(F, dtype=np.float64).sum() * np.square(P).sum())
-    return 1.0 - float(np.einsum("ij,ij->", F, P)) ** 2 / energy if energy else 1.0
+    squares = float(np.square(F, dtype=np.float64).sum() * np.square(P).sum())
+    return 1.0 - float(np.einsum("ij,ij->", F, P)) ** 2 / squares if squares else 1.0
 
 
 def _silhouette(result: SiloResult) -> float | None:
@@ -116,18 +116,18 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
     truth = {result.silo.name: result.silo.labels for result in results}
     fold_of = {name: rng.permutation(n) % FOLDS if name in scored else np.full(n, -1) for name, n in sizes.items()}
     together = clone(model).set_params(verbose=0)
-    alone = clone(together).set_params(beta=0.0, coupling="tensor", reweigh=0, centers="own")  # all of them couple
-    rivals = [together, alone] if len(results) > 1 else [together]
-    found, right = [], []  # fold x rival x silo
+    alone = clone(together).set_params(beta=0.0, coupling="tensor", solver__shared_centers=False)
+    models = [together, alone] if len(results) > 1 else [together]
+    found, right = [], []  # fold x model x silo
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what there is to say was said at the fit on all rows
         for fold in range(FOLDS if sum(sizes.values()) <= FEW_ROWS else 1):
-            for rival in rivals:
-                rival.fit({name: X[fold_of[name] != fold] for name, X in rows.items()})
+            for fitted in models:
+                fitted.fit({name: X[fold_of[name] != fold] for name, X in rows.items()})
             kept = {name: np.flatnonzero(fold_of[name] == fold) for name in scored}
-            found.append([[rival.score(rows[name][kept[name]], clients=name) for name in scored] for rival in rivals])
-            right.append([[_accuracy(rival, name, rows[name], truth[name], kept[name]) for name in scored]
-                          for rival in rivals])  # fmt: skip
+            found.append([[fitted.score(rows[name][kept[name]], clients=name) for name in scored] for fitted in models])
+            right.append([[_accuracy(fitted, name, rows[name], truth[name], kept[name]) for name in scored]
+                          for fitted in models])  # fmt: skip
     scores, acc = np.array(found), np.mean(right, axis=0)
     mean, m = scores.mean(axis=0), len(scores)
     gains = scores[:, 0] - scores[:, -1]
@@ -136,10 +136,10 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
         name: {
             "rows": int((fold_of[name] < m).sum()),
             "score": mean[0, t],
-            "alone": mean[1, t] if len(rivals) > 1 else None,
-            "error": error[t] if len(rivals) > 1 else None,
+            "alone": mean[1, t] if len(models) > 1 else None,
+            "error": error[t] if len(models) > 1 else None,
             "acc": acc[0, t],
-            "alone_acc": acc[1, t] if len(rivals) > 1 else None,
+            "alone_acc": acc[1, t] if len(models) > 1 else None,
         }
         for t, name in enumerate(scored)
     }

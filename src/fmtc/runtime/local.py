@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from joblib import effective_n_jobs
+from ..artifacts.files import file_names
+from ..linalg.arrays import HOST
+from ..linalg.sparse import on_cores
+from ..linalg.threads import one_thread
+from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
+from ..privacy.outbox import Outbox
+from ..protocol.base import Message, message_bytes, nbytes
+from ..protocol.graph import METHOD
+from ..protocol.method import ClientResult, Method
+from .driver import Replies
+from .node import ClientNode, read_state, write_state
 
-from ..artifacts.files import file_names, nbytes, read_client, write_client
-from ..linalg.arrays import HOST, on_cores
-from ..steps import client_reply, open_client
-from .driver import Replies, one_thread
+RUN = "local"  # name of a run in this process
 
 
 class LocalTransport:
@@ -25,88 +33,114 @@ class LocalTransport:
     Parameters
     ----------
     data : mapping of client id to array of shape (n_t, d)
-    hyper : Hyper
+    settings : Settings
+        Of the method.
     n_jobs : int, optional
         As in scikit-learn: None is 1, -1 all cores.
+    method : Method
+        FMTC unless another one is given.
     device : str
-        Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``. Each goes there as a whole.
-    open_client, client_reply : callables
-        How a client starts and how it answers a message; those of FMTC unless another method is to be run.
+        Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``.
+
+    Attributes
+    ----------
+    nodes : dict of client id to ClientNode
+    ledgers : dict of client id to MemoryLedger
+        What left each client.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc import Hyper, LocalTransport
+    >>> from fmtc import Settings
+    >>> from fmtc.runtime.local import LocalTransport
     >>> rng = np.random.default_rng(0)
     >>> data = {"a": rng.normal(size=(30, 3)), "b": rng.normal(size=(40, 3))}
-    >>> LocalTransport(data, Hyper(n_clusters=2)).client_ids
+    >>> LocalTransport(data, Settings(n_clusters=2)).client_ids
     ('a', 'b')
     """
 
     def __init__(
         self,
         data: Mapping[str, Any],
-        hyper: Any,
+        settings: Any,
         n_jobs: int | None = None,
         *,
+        method: Method = METHOD,
         device: str = HOST,
-        open_client: Callable[..., Any] = open_client,
-        client_reply: Callable[..., Any] = client_reply,
     ):
-        self.hyper = hyper
+        from joblib import effective_n_jobs
+
+        self.settings, self.method = settings, method
         self.n_jobs = n_jobs
         self.cores = effective_n_jobs(n_jobs)
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time
-        self.client_reply = client_reply
-        where = {} if device == HOST else {"device": device}
-        self.clients: dict[str, Any] = {cid: open_client(cid, X, hyper, **where) for cid, X in data.items()}
+        self.ledgers = {cid: MemoryLedger() for cid in data}
+        self.nodes: dict[str, ClientNode] = {}
+        for cid, X in data.items():
+            opened = partial(method.open_client, cid, X, settings, device)
+            self.nodes[cid] = ClientNode(method, settings, Outbox(self.ledgers[cid], cid, RUN), {"client": opened})
+            self.nodes[cid].restore(opened(), 0)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
         """Names of the clients, sorted."""
-        return tuple(sorted(self.clients))
+        return tuple(sorted(self.nodes))
 
-    def exchange(self, messages: Mapping[str, Any]) -> Replies:
+    @property
+    def clients(self) -> dict[str, Any]:
+        """The state of each client."""
+        return {cid: node.client for cid, node in self.nodes.items()}
+
+    def results(self) -> dict[str, ClientResult]:
+        """Model and labels of each client that has been through the run."""
+        return {cid: self.method.result(client) for cid, client in self.clients.items() if client.model is not None}
+
+    def exchange(self, messages: Mapping[str, Message]) -> Replies:
         """Deliver one message to each client named and collect the answers; an exception is that client's failure."""
-        phases = {message.phase for message in messages.values()}
-        searching = "prepare" in phases and self.device == HOST and (self.cores == 1 or len(messages) < self.cores)
-        alone = self.cores == 1 or searching or self.device != HOST or phases & {"moments", "rescale", "hello"}
+        phases = [self.method.phase(name) for name in {message.phase for message in messages.values()}]
+        few = self.cores == 1 or len(messages) < self.cores
+        searching = any(phase.threads for phase in phases) and self.device == HOST and few
+        alone = self.cores == 1 or searching or self.device != HOST or not all(phase.parallel for phase in phases)
         each = map if alone else self.pool.map
         spare = self.cores if alone else self.cores // max(1, len(messages))
-        replies = Replies(bytes_down=sum(map(nbytes, messages.values())))
-
-        def answer(cid: str, message: Any) -> tuple[Any, Any] | Exception:
-            with on_cores(spare):
-                return self._ask(cid, message)
-
+        replies = Replies(bytes_down=sum(map(message_bytes, messages.values())))
         with one_thread("blas"), _calm() if alone and not searching else nullcontext():
-            for cid, said in zip(messages, each(answer, messages, messages.values()), strict=True):
-                if isinstance(said, Exception):
-                    replies.failures[cid] = said
+            answers = each(partial(self._ask, spare), messages, messages.values())
+            for cid, answer in zip(messages, answers, strict=True):
+                if isinstance(answer, Exception):
+                    replies.failures[cid] = answer
                 else:
-                    self.clients[cid], replies.uplinks[cid] = said
-                    replies.bytes_up += nbytes(replies.uplinks[cid])
+                    replies.answers[cid] = answer
+                    replies.bytes_up += nbytes(answer)
         return replies
 
-    def _ask(self, cid: str, message: Any) -> tuple[Any, Any] | Exception:
+    def _ask(self, cores: int, cid: str, message: Message) -> Any:
+        node = self.nodes[cid]
         try:
-            return self.client_reply(self.clients[cid], message, self.hyper)
-        except Exception as error:  # the driver decides whether the run can go on without this client
+            with on_cores(cores):
+                return node.answer(message)
+        except Exception as error:  # the driver decides whether the run can continue without this client
+            node.outbox.fail(message, error)
             return error
 
     def save_clients(self, folder: Path) -> None:
-        """What each client needs to go on from its last round, in one file per client."""
-        names = file_names(self.clients)
+        """What each client needs to continue from its last round, in one file per client."""
+        names = file_names(self.nodes)
         for cid, client in self.clients.items():
-            if client.F is not None and client.W is not None:  # not left out before its first model
-                write_client(folder / f"{names[cid]}.safetensors", client)
+            if all(getattr(client, name) is not None for name in self.method.saved):  # has a model: not left out
+                write_state(folder / f"{names[cid]}.safetensors", client, self.method, client.round_no)
+        write_lines(folder / LEDGER, (line for ledger in self.ledgers.values() for line in ledger.lines()))
 
     def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
         """Bring these clients back to the round of the checkpoint; refuses other data."""
-        names = file_names(self.clients)
+        names, left = file_names(self.nodes), read_lines(folder / LEDGER)
         for cid in client_ids:
-            self.clients[cid] = read_client(folder / f"{names[cid]}.safetensors", self.clients[cid])
+            if not self.ledgers[cid].lines():  # a new process: what left in the old one still counts
+                self.ledgers[cid] = MemoryLedger(line for line in left if line["client"] == cid)
+                self.nodes[cid].outbox = Outbox(self.ledgers[cid], cid, RUN)
+            client = read_state(folder / f"{names[cid]}.safetensors", self.nodes[cid].client, self.method)
+            self.nodes[cid].restore(client, client.round_no)
 
 
 def _calm() -> AbstractContextManager[Any]:

@@ -2,7 +2,7 @@
 
 Each client reads its file without checks (`fmtc.tables.read_columns`) and describes its columns by hashes, counts and
 sums (`survey`). The coordinator compares all descriptions (`fmtc.tables.compare`) and sends each client the findings
-about it (`verdicts`). The client turns them into words with its own column names (`from_verdict`,
+about it (`as_numbers`). The client turns them into words with its own column names (`from_verdict`,
 `fmtc.tables.explain`).
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import unicodedata
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..steps import Downlink, Uplink
 from .columns import LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT, Columns, column_kind
 from .findings import CODES, ERROR, NOTE, Finding
 
@@ -27,22 +27,22 @@ Array = np.ndarray
 WIDTH = 5  # numbers in a finding on the wire: code, whether an error, column, place, number
 
 
-def survey(columns: Columns, salt: str) -> Uplink:
-    """What a client says about its columns, as a message; see `describe`.
+@dataclass(frozen=True)
+class Surveyed:
+    """What a client says about its columns: the fields of the phase `survey`; one entry for each column."""
 
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.tables import Columns
-    >>> from fmtc.tables.survey import survey
-    >>> said = survey(Columns(np.arange(30.0).reshape(10, 3)), salt="a secret")
-    >>> said.n_samples, said.means, said.missing
-    (10, array([13.5, 14.5, 15.5]), array([0, 0, 0]))
-    """
-    return Uplink(**describe(columns, salt))
+    n_samples: int
+    columns: Array  # salted hashes of the names
+    aliases: Array | None  # the same without capitals, blanks and signs; None for a matrix
+    kinds: Array  # what the columns hold
+    counts: Array  # how many values are present
+    missing: Array  # how many are not
+    means: Array
+    squares: Array  # sums of squared deviations from the means
+    negatives: Array  # how many values are below 0
 
 
-def describe(columns: Columns, salt: str) -> dict[str, Any]:
+def survey(columns: Columns, salt: str) -> Surveyed:
     """Hashes of the names of columns, their types, counts, means and sums of squared deviations.
 
     For a column with fewer than `SMALLEST` values there are only counts. The result does not depend on the order of the
@@ -54,36 +54,31 @@ def describe(columns: Columns, salt: str) -> dict[str, Any]:
     salt : str
         A secret of the clients. Without it a hash only tells whether two names are equal.
 
-    Returns
-    -------
-    dict
-        n_samples; columns, aliases (None for a matrix), kinds, counts, missing, means, squares and negatives: one entry
-        for each column.
-
     Examples
     --------
     >>> import numpy as np
     >>> from fmtc.tables import Columns
-    >>> from fmtc.tables.survey import describe
-    >>> describe(Columns(np.arange(30.0).reshape(10, 3)), salt="a secret")["squares"]
-    array([742.5, 742.5, 742.5])
+    >>> from fmtc.tables.survey import survey
+    >>> said = survey(Columns(np.arange(30.0).reshape(10, 3)), salt="a secret")
+    >>> said.n_samples, said.means, said.missing
+    (10, array([13.5, 14.5, 15.5]), array([0, 0, 0]))
     """
     if not salt:
         raise ValueError("salt is empty: anybody could then guess names until a hash matches")
     names = columns.names
     words = [f"place {place}" for place in range(columns.width)] if names is None else [f"name {n}" for n in names]
     kinds, counts, missing, means, squares, negatives = zip(*_lines(columns.content), strict=True)
-    return {
-        "n_samples": columns.n_rows,
-        "columns": _hashes(words, salt),
-        "aliases": None if names is None else _hashes([f"alias {_plain(name)}" for name in names], salt),
-        "kinds": np.array(kinds, np.int8),
-        "counts": np.array(counts, np.int64),
-        "missing": np.array(missing, np.int64),
-        "means": np.array(means, np.float64),
-        "squares": np.array(squares, np.float64),
-        "negatives": np.array(negatives, np.int64),
-    }
+    return Surveyed(
+        n_samples=columns.n_rows,
+        columns=_hashes(words, salt),
+        aliases=None if names is None else _hashes([f"alias {_plain(name)}" for name in names], salt),
+        kinds=np.array(kinds, np.int8),
+        counts=np.array(counts, np.int64),
+        missing=np.array(missing, np.int64),
+        means=np.array(means, np.float64),
+        squares=np.array(squares, np.float64),
+        negatives=np.array(negatives, np.int64),
+    )
 
 
 def _hashes(words: Iterable[str], salt: str) -> Array:
@@ -134,23 +129,6 @@ def _sums(values: Array, zeros: int = 0) -> tuple[int, int, float, float, int]:
     return count, missing, mean, squares, int((values < 0).sum())
 
 
-def verdicts(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, Downlink]:
-    """For each client a message with the findings about it, as numbers; `from_verdict` decodes it.
-
-    Examples
-    --------
-    >>> from fmtc.tables import Finding
-    >>> from fmtc.tables.survey import from_verdict, verdicts
-    >>> found = [Finding("north", "missing", "error", column=2, number=7)]
-    >>> messages = verdicts(found, ["north", "south"])
-    >>> len(messages["south"].findings)
-    0
-    >>> from_verdict(messages["north"].findings, "north") == found
-    True
-    """
-    return {silo: Downlink("verdict", findings=rows) for silo, rows in as_numbers(findings, silos).items()}
-
-
 def as_numbers(findings: Iterable[Finding], silos: Iterable[str]) -> dict[str, Array]:
     """For each client the findings about it, one per row: code, whether an error, column, place, number."""
     lines: dict[str, list[tuple[float, ...]]] = {silo: [] for silo in silos}
@@ -176,4 +154,4 @@ def from_verdict(findings: Array, silo: str) -> list[Finding]:
     ]
 
 
-__all__ = ["as_numbers", "describe", "from_verdict", "survey", "verdicts"]
+__all__ = ["Surveyed", "as_numbers", "from_verdict", "survey"]

@@ -1,8 +1,7 @@
 """Makes a silo's process misbehave on request: put this folder on PYTHONPATH and say how in FMTC_TEST_FAULT.
 
-``KIND@ROUND`` or ``KIND@ROUND:SECONDS``, several with commas between; each happens once, and leaves a file in the kit
-so that the silo behaves after a restart. ``slow@0:SECONDS`` delays every round, ``hold@ROUND`` waits for a file "go" in
-the kit. ``exit@end`` ends the coordinator's process of a job before it tells the silos that the run is over.
+``slow@0:SECONDS`` delays every round; ``hold@ROUND`` waits in a round for a file "go" in the kit. Several with commas
+between. Other faults need no process: simulation.py has them.
 
 With FMTC_TEST_RECORD, the name of a file, each process writes there what it asks of the network: a line of JSON for
 every name it looks up, and every address it binds, dials or sends to.
@@ -20,73 +19,22 @@ from pathlib import Path
 
 
 def _patch(flare):
-    import numpy as np
-
     faults = {}
     for fault in os.environ["FMTC_TEST_FAULT"].split(","):
         kind, _, rest = fault.partition("@")
-        if rest == "end":
-            _leave_before_the_end(flare.FmtcController)
-            continue
         at, _, seconds = rest.partition(":")
         faults[int(at)] = (kind, float(seconds or 0))
-    answer, envelope = flare.FmtcExecutor.answer, flare._envelope
-    spoil = []
+    answer = flare.FmtcExecutor.answer
 
     def faulty(self, message, kit):
-        if message.phase != "round":
-            return answer(self, message, kit)
-        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0)))
-        done = Path(kit) / f"fault-{kind}-{message.round_no}"
+        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0))) if message.phase == "round" else ("", 0)
         if kind == "slow":
             time.sleep(seconds)
         while kind == "hold" and not (Path(kit) / "go").exists():
             time.sleep(0.05)
-        if kind in ("", "slow", "hold") or done.exists():
-            return answer(self, message, kit)
-        done.touch()
-        if kind == "raise":
-            raise OSError("the disk of this test is full")
-        if kind == "exit-before":
-            os._exit(9)
-        if kind == "late":
-            time.sleep(seconds)
-        uplink = answer(self, message, kit)
-        if kind == "exit-after":
-            os._exit(9)
-        if kind == "nan":
-            return flare.replace(uplink, W=np.full_like(uplink.W, np.nan))
-        if kind == "shape":
-            return flare.replace(uplink, W=uplink.W[:-1])
-        if kind == "kind":
-            return flare.replace(uplink, W=uplink.W.astype(np.int64))
-        if kind in ("stale", "garbage"):
-            spoil.append(kind)
-        return uplink
+        return answer(self, message, kit)
 
-    def spoilt(run_id, message, phase, round_no):
-        if not spoil:
-            return envelope(run_id, message, phase, round_no)
-        if spoil.pop() == "stale":
-            return envelope(run_id, message, phase, round_no - 1)
-        from nvflare.apis.shareable import Shareable
-
-        return Shareable({"garbage": b"\x00\xff" * 100})
-
-    flare.FmtcExecutor.answer, flare._envelope = faulty, spoilt
-
-
-def _leave_before_the_end(controller):
-    end = controller._end
-
-    def leave(self, *facts):
-        mark = self.folder / "left"
-        if mark.exists():
-            return end(self, *facts)
-        mark.touch()
-        os._exit(9)
-
-    controller._end = leave
+    flare.FmtcExecutor.answer = faulty
 
 
 RECORD = os.environ.get("FMTC_TEST_RECORD")

@@ -1,0 +1,182 @@
+"""The one gate out of a client: an answer is checked against its declaration, recorded, and only then sent."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..artifacts.files import read_tensors, write_tensors
+from ..errors import LimitError, WithheldError
+from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
+from .ledger import FAILURE, RELEASE, REPLAY, Ledger
+
+Hold = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
+
+
+class Payloads:
+    """Answers as they left, in files, so that the same question gets the same bytes; one folder per run."""
+
+    def __init__(self, folder: Path, *, keep: bool = False):
+        self.folder, self.keep = folder, keep
+
+    def _path(self, message: Message, asked: str) -> Path:
+        return self.folder / f"{message.phase}-{message.round_no:05d}-{message.turn}-{asked[:16]}.safetensors"
+
+    def write(self, message: Message, asked: str, answer: Any) -> None:
+        """Keep an answer; those of rounds that the server has safely are not needed any more."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        flat = pack(answer)
+        arrays = {name: value for name, value in flat.items() if isinstance(value, np.ndarray)}
+        values = {name: value for name, value in flat.items() if name not in arrays}
+        path = self._path(message, asked)
+        write_tensors(path, arrays, {"values": values})
+        os.chmod(path, 0o600)
+        for old in () if self.keep else self.folder.glob(f"{message.phase}-*.safetensors"):
+            if int(old.name[len(message.phase) + 1 :].partition("-")[0]) < message.last_round:
+                old.unlink(missing_ok=True)
+
+    def read(self, message: Message, asked: str, phase: Phase) -> Any | None:
+        """The answer that was given to this very question; None where there is none."""
+        path = self._path(message, asked)
+        if not path.exists():
+            return None
+        arrays, about = read_tensors(path)
+        return unpack(phase.Answer, {**arrays, **about["values"]})
+
+
+class Outbox:
+    """Everything that leaves a client passes `release` or `fail`.
+
+    Parameters
+    ----------
+    ledger : Ledger
+        Where each answer is recorded before it is sent.
+    client_id, run_id : str
+    payloads : Payloads, optional
+        Where answers are kept, so that a question that is asked again gets the bytes it got before.
+    hold : callable, optional
+        Gets a description of the first answer of each phase of a run, and says whether it may leave.
+    """
+
+    def __init__(
+        self, ledger: Ledger, client_id: str, run_id: str, payloads: Payloads | None = None, hold: Hold | None = None
+    ):
+        self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
+        self.payloads, self.hold = payloads, hold
+        self._given: dict[tuple[Any, ...], list[str]] = {}  # question -> digests of the fields of its answer
+        self._count: Counter[str] = Counter()  # different answers of each phase
+        for line in ledger.lines():
+            if line["run"] == run_id and line["kind"] == RELEASE:
+                key = line["phase"], line["round"], line["turn"], line["asked"]
+                self._given[key] = [entry["sha256"] for entry in line["fields"]]
+                self._count[line["phase"]] += bool(line["fields"])
+
+    def earlier(self, phase: Phase, message: Message, context: str = "") -> Any | None:
+        """The answer that this question got before, where it is kept."""
+        if self.payloads is None:
+            return None
+        asked = question(message, context)
+        return self.payloads.read(message, asked, phase) if (*message.key, asked) in self._given else None
+
+    def release(
+        self, phase: Phase, message: Message, answer: Any, sizes: Mapping[str, int], settings: Any, context: str = ""
+    ) -> Any:
+        """Let an answer leave: check it, record it, and return what is to be sent.
+
+        Parameters
+        ----------
+        phase : Phase
+        message : Message
+            The question.
+        answer : phase.Answer
+        sizes : mapping of letter to int
+            What the client knows of the sizes in shapes.
+        settings : object
+            Settings of the run, for the limit on answers.
+        context : str
+            Digest of what else the answer depends on; the same question in another context is another question.
+
+        Returns
+        -------
+        phase.Answer
+            The answer, or the one that was given to the same question before.
+        """
+        asked = question(message, context)
+        before = self.earlier(phase, message, context)
+        if before is not None:
+            answer = before
+        phase.check_answer(answer, message.ask, sizes)
+        fields = [_described(name, value) for name, value in pack(answer).items()]
+        key = (*message.key, asked)
+        same = self._given.get(key) == [entry["sha256"] for entry in fields]
+        if not same and fields:
+            limit = phase.limit(settings)
+            if self._count[phase.name] >= limit:
+                raise LimitError(
+                    f"client {self.client_id!r} answers {phase.name!r} at most {limit} times in a run, and has done so"
+                )
+            self._ask_person(phase, message, fields)
+            if self.payloads is not None:
+                self.payloads.write(message, asked, answer)
+        self._record(message, asked, REPLAY if same else RELEASE, fields)
+        if not same:
+            self._given[key] = [entry["sha256"] for entry in fields]
+            self._count[phase.name] += bool(fields)
+        return answer
+
+    def fail(self, message: Message | None, error: BaseException) -> Failure:
+        """Let the kind of an error leave, and nothing else of it."""
+        answer = Failure(error=type(error).__name__)
+        fields = [_described(name, value) for name, value in pack(answer).items()]
+        self._record(_place(message), "", FAILURE, fields)
+        return answer
+
+    def _record(self, message: Message, asked: str, kind: str, fields: list[dict[str, Any]]) -> None:
+        self.ledger.append(
+            {
+                "client": self.client_id, "run": self.run_id, "phase": message.phase, "round": int(message.round_no),
+                "turn": int(message.turn), "asked": asked, "kind": kind, "fields": fields,
+            }
+        )  # fmt: skip
+
+    def _ask_person(self, phase: Phase, message: Message, fields: list[dict[str, Any]]) -> None:
+        """Hold the first answer of a phase until a person says yes."""
+        if self.hold is None or self._count[phase.name]:
+            return
+        declared = entries(phase.Answer)
+        shown = [
+            entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells} for entry in fields
+        ]
+        if not self.hold({"run": self.run_id, "phase": phase.name, "round": message.round_no, "fields": shown}):
+            raise WithheldError(f"the answer to {phase.name!r} was withheld")
+
+
+def question(message: Message, context: str) -> str:
+    """Digest of a question and of what else its answer depends on."""
+    return message.asked if not context else value_digest(message.asked + context)
+
+
+def _place(message: Message | None) -> Message:
+    """Where in a run a failure happened; what a message says of that may be the very thing that is wrong with it."""
+    if message is None:
+        return Message("", None)
+    named = isinstance(message.phase, str) and message.phase.isidentifier() and len(message.phase) < 100
+    numbers = [value if is_count(value) else 0 for value in (message.round_no, message.turn)]
+    return Message(message.phase if named else "", None, round_no=numbers[0], turn=numbers[1])
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    """One field of an answer as the ledger has it: never the value itself."""
+    is_array = isinstance(value, np.ndarray)
+    return {
+        "field": name,
+        "shape": list(value.shape) if is_array else [],
+        "type": str(value.dtype) if is_array else type(value).__name__,
+        "bytes": value_bytes(value),
+        "sha256": value_digest(value),
+    }

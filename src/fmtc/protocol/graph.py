@@ -1,0 +1,97 @@
+"""FMTC, the graph view: the phases of a run in their order.
+
+moments  each client sums up its columns                     only where all clients scale columns alike
+rescale  columns take the common units
+hello    each client counts its rows
+prepare  graph, spectral start, factor of the data
+round    W-step and F-step, then consensus and dual step     until the residuals are small (Algorithm 1)
+finish   k-means in the common frame
+gather   sums of the rows nearest to each shared centre      a few times, where clients share centres
+number   clusters take the common numbers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..client import ClientState, open_client
+from ..inference import ClientModel
+from ..linalg.arrays import to_numpy
+from ..server import ServerState, without_clients
+from ..settings import Settings, Solver
+from .base import required
+from .finish import FINISH
+from .gather import GATHER
+from .hello import HELLO
+from .method import ClientResult, Method
+from .moments import MOMENTS
+from .number import NUMBER
+from .prepare import PREPARE
+from .rescale import RESCALE
+from .round import ROUND
+
+
+class GraphView(Method):
+    """Federated multi-task clustering of neighbour graphs (the paper)."""
+
+    name = "fmtc"
+    opening = (MOMENTS, RESCALE, HELLO, PREPARE)
+    loop = ROUND
+    closing = (FINISH, GATHER, NUMBER)
+    settings_type = Settings
+    model_type = ClientModel
+    saved = ("F", "W")
+    changeable = ("max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.shared_centers")
+
+    def read_settings(self, document: Mapping[str, Any]) -> Settings:
+        """Settings from what `dataclasses.asdict` and JSON made of them."""
+        return Settings(**{**document, "solver": Solver(**document["solver"])})
+
+    def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> ClientState:
+        """A client at rest, its rows checked."""
+        return open_client(client_id, X, settings, device)
+
+    def open_server(
+        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
+    ) -> ServerState:
+        """The server before the first message."""
+        return ServerState(tuple(sorted(client_ids)), weights)
+
+    def without(self, server: ServerState, absent: set[str]) -> ServerState:
+        """The server without some clients, before the first round is done."""
+        return without_clients(server, absent)
+
+    def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
+        """Columns as they came (D) and as they are computed with (d), clusters (k)."""
+        return {"D": client.X.shape[1], "d": client.rows.shape[1], "k": client.k}
+
+    def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
+        """Clusters of a client."""
+        return {"k": settings.clusters_of(client_id)}
+
+    def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
+        """Both residuals below `tol`, or `max_iter` rounds."""
+        if not history:
+            return None
+        last, tol = history[-1], settings.tol
+        if max(last.primal_residual, last.dual_residual) < tol:
+            return True, f"primal and dual residuals below tol={tol:g} after {last.round_no} rounds"
+        if last.round_no >= settings.max_iter:
+            return False, (
+                f"max_iter={settings.max_iter} rounds done; residuals {last.primal_residual:.1e} (primal) and "
+                f"{last.dual_residual:.1e} (dual), tol={tol:g}"
+            )
+        return None
+
+    def common(self, server: ServerState) -> dict[str, Any]:
+        """The consensus Z, d x k x m."""
+        return {"consensus": server.Z}
+
+    def result(self, client: ClientState) -> ClientResult:
+        """Model, labels and embedding of a client after the run."""
+        model, labels, F = required(client, "model", "labels", "F")
+        return ClientResult(model, labels, to_numpy(F))
+
+
+METHOD = GraphView()

@@ -1,0 +1,69 @@
+"""Phase `hello`: each client counts its rows and columns; the server agrees on scale and weights."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..client import ClientState
+from ..errors import DataError
+from ..server import ServerState, client_weights, shared_width
+from ..settings import POOLED_SCALES, Settings
+from .base import Nothing, Phase, above, number, required
+
+
+class Hello(Phase):
+    """Who is there: sizes and the scale of the data."""
+
+    name = "hello"
+    doing = "describing its data"
+    pure = True
+    parallel = False
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """Sizes of one client."""
+
+        n_samples: int = number("number of rows", "Exactly that.", kind="count")
+        n_features: int = number("number of columns", "Exactly that.", kind="count")
+        sum_of_squares: float = number(
+            "sum of squared entries of the rows, after centring where rows are centred",
+            "The total variance; for rows of 0 and 1 without centring, the number of ones. Two runs that differ by one "
+            "row give that row's share by subtraction.", check=above(-1e-300),
+        )  # fmt: skip
+
+    def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+        """Count."""
+        if settings.scale in POOLED_SCALES:
+            required(client, "scaling")
+        n, d = client.rows.shape
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.sum_of_squares())
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+        """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
+        ids = tuple(sorted(answers))
+        d, k, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
+        flat = [cid for cid in ids if answers[cid].sum_of_squares == 0]
+        if flat:
+            raise DataError(
+                f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
+                "Leave that client out, or check how its rows were read."
+            )
+        omega = client_weights(ids, server.weights)
+        rows = sum(answers[cid].n_samples for cid in ids)
+        scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in ids)))
+        beta: float | None
+        if settings.solver.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
+            rho, beta = 2 * settings.alpha * settings.solver.ridge / m, None
+        else:
+            rho, beta = settings.solver.rho, settings.beta
+        zeros = np.zeros((d, k, m))
+        return replace(
+            server, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros, Y=zeros,
+            losses=np.zeros(m),
+        )  # fmt: skip
+
+
+HELLO = Hello()

@@ -1,0 +1,119 @@
+"""A method: which phases make up a run, and how clients and server begin. FMTC is one, federated baselines others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..errors import RefusedError
+from .base import Phase
+from .end import END
+from .survey import SURVEY
+from .verdict import VERDICT
+
+COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a run, and after it
+
+# Methods that a federation of processes may run: a job names one of these, never code of its own.
+METHODS = {
+    "fmtc": "fmtc.protocol.graph:METHOD",
+    "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
+    "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
+    "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",
+}
+
+
+@dataclass(frozen=True)
+class ClientResult:
+    """What a client keeps of a run: a model for new rows, and the labels of its own."""
+
+    model: Any
+    labels: np.ndarray  # n
+    embedding: np.ndarray | None = None  # n x k; only where the run was in this process
+
+
+class Method:
+    """A clustering method as phases: `opening` once, `loop` until it stops, `closing` once.
+
+    A subclass gives the phases and how server and clients begin; the driver, the transports, checkpoints and the outbox
+    need nothing else. The state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
+    continue after a round; they are written to disk.
+    """
+
+    name: str
+    opening: tuple[Phase, ...] = ()
+    loop: Phase
+    closing: tuple[Phase, ...] = ()
+    settings_type: type
+    model_type: type
+    saved: tuple[str, ...] = ()
+    stopping: tuple[str, ...] = ("max_iter", "tol")  # settings that decide when the loop ends, and nothing else
+    changeable: tuple[str, ...] = ("max_iter", "tol")  # settings that a resumed run may change
+
+    def phase(self, name: str) -> Phase:
+        """The phase of this name, or `RefusedError`."""
+        for phase in (*COMMON, *self.phases):
+            if phase.name == name:
+                return phase
+        raise RefusedError(f"phase {name!r} is not part of {self.name}")
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases in their order, those common to all methods left out."""
+        return (*self.opening, self.loop, *self.closing)
+
+    def read_settings(self, document: Mapping[str, Any]) -> Any:
+        """Settings from what `dataclasses.asdict` and JSON made of them."""
+        return self.settings_type(**document)
+
+    def open_client(self, client_id: str, X: Any, settings: Any, device: str) -> Any:
+        """A client at rest, its rows checked."""
+        raise NotImplementedError
+
+    def open_server(self, client_ids: Sequence[str], settings: Any, weights: Mapping[str, float] | None) -> Any:
+        """The server before the first message; it has `client_ids` and `round_no`."""
+        raise NotImplementedError
+
+    def without(self, server: Any, absent: set[str]) -> Any:
+        """The server without some clients, before the first round is done."""
+        raise NotImplementedError
+
+    def sizes(self, client: Any, settings: Any) -> dict[str, int]:
+        """What a client knows of the letters in shapes."""
+        return self.known_sizes(client.client_id, settings)
+
+    def known_sizes(self, client_id: str, settings: Any) -> dict[str, int]:
+        """What the server knows of the letters in shapes of a client's messages."""
+        return {"k": settings.n_clusters}
+
+    def stop_reason(self, history: Sequence[Any], settings: Any) -> tuple[bool, str] | None:
+        """Whether the loop has converged, and why it ends; None goes on."""
+        raise NotImplementedError
+
+    def common(self, server: Any) -> dict[str, np.ndarray]:
+        """What the coordinator keeps of a run: arrays that belong to all clients."""
+        return {}
+
+    def result(self, client: Any) -> ClientResult:
+        """Model and labels of a client after `closing`."""
+        return ClientResult(client.model, client.labels)
+
+
+def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Settings by name, those inside others with a dot: ``{"solver": {"ridge": 1}}`` is ``{"solver.ridge": 1}``."""
+    found: dict[str, Any] = {}
+    for name, value in document.items():
+        found |= dotted(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value}
+    return found
+
+
+def method_of(name: str) -> Method:
+    """The method of this name."""
+    if name not in METHODS:
+        raise RefusedError(f"there is no method {name!r}; there are {', '.join(METHODS)}")
+    module, _, attribute = METHODS[name].partition(":")
+    method: Method = getattr(import_module(module), attribute)
+    return method

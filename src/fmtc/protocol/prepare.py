@@ -1,0 +1,85 @@
+"""Phase `prepare`: each client makes its graph, its spectral start and the factor of its data, once per run."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, stream
+from ..kernels.embedding import largest_eigenvalue, spectral_start
+from ..kernels.graph import build_graph
+from ..kernels.projection import RidgeFactors
+from ..server import ServerState
+from ..settings import POOLED_SCALES, Settings
+from .base import Array, Nothing, Phase, above, number, required
+
+
+class Prepare(Phase):
+    """The common scale, and each client's own ridge."""
+
+    name = "prepare"
+    doing = "preparing its graph"
+    persists = True
+    rebuilds = True
+    threads = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """Units of the run."""
+
+        scale: float = number(
+            "common factor that gives the rows mean squared norm 1",
+            "The mean squared norm of all rows; with two clients, one equation about the other's `n_samples` and "
+            "`sum_of_squares`.", check=above(0),
+        )  # fmt: skip
+        ridge: float = number(
+            "rho/(2 omega alpha), the weight of the anchor for this client",
+            "Its own weight times the number of clients, where weights are set.", check=above(0),
+        )  # fmt: skip
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The common scale and the client's own ridge."""
+        ridge = server.rho / (2 * server.omega * settings.alpha)
+        return {
+            cid: self.Ask(scale=server.scale, ridge=float(r)) for cid, r in zip(server.client_ids, ridge, strict=True)
+        }
+
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+        """Graph, spectral start and factor of the data."""
+        solver, k, cid = settings.solver, client.k, client.client_id
+        if settings.scale in POOLED_SCALES:
+            required(client, "scaling")
+        rows = client.rows
+        graph = client.graph or build_graph(rows.X, settings.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
+        sizes = graph.component_sizes
+        if len(sizes) > 1 and client.graph is None:
+            warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
+        # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
+        # (docs/paper.md#scales).
+        gamma = ask.scale / np.sqrt(rows.shape[0]) if solver.rho is None else 1.0
+        rows = replace(rows, gamma=float(gamma))
+        factors = RidgeFactors(rows, ask.ridge)
+        F = spectral_start(graph, k, stream(settings.seed, cid, "start")) if client.F is None else client.F
+        eta = solver.step_size
+        if eta is None and solver.accelerate:
+            eta = 1 / (largest_eigenvalue(graph, stream(settings.seed, cid, "bound")) + settings.alpha)
+        return replace(client, rows=rows, graph=graph, factors=factors, F=F, eta=eta), Nothing()
+
+
+def _components_message(client_id: str, sizes: Array, k: int) -> str:
+    shown = ", ".join(map(str, sizes[:8])) + (", ..." if len(sizes) > 8 else "")
+    effect = (
+        f"Each part gets a direction of its own before any is divided: {len(sizes)} of the {k} clusters start as parts"
+        if len(sizes) <= k
+        else f"With more parts than clusters ({k}), only the {k} largest parts shape the embedding"
+    )
+    return (
+        f"the neighbour graph of client {client_id!r} has {len(sizes)} unconnected parts, of {shown} rows. "
+        f"{effect}. If that is not what the data mean, raise n_neighbors."
+    )
+
+
+PREPARE = Prepare()

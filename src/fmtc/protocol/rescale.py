@@ -1,0 +1,76 @@
+"""Phase `rescale`: the columns of all clients take the common units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, rows_of
+from ..errors import RefusedError
+from ..kernels.scaling import Scaling
+from ..server import ServerState
+from ..settings import POOLED_SCALES, Settings
+from .base import Array, Nothing, Phase, above, array
+
+
+def _are_columns(keep: Any, sizes: Mapping[str, int]) -> str | None:
+    right = keep.size and np.all(np.diff(keep.astype(np.int64)) > 0) and keep[0] >= 0 and keep[-1] < sizes["D"]
+    return None if right else f"does not name columns out of {sizes['D']}, in order"
+
+
+class Rescale(Phase):
+    """What every client does to its columns; the same for all."""
+
+    name = "rescale"
+    doing = "scaling its columns"
+    parallel = False
+    rebuilds = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """Common units of the columns; c of them are kept."""
+
+        shift: Array | None = array(
+            "c", "column means of all rows of all clients, which are subtracted",
+            "With its own means and the numbers of rows, the mean of all others; with two clients, that of the other.",
+            when='scale="global", all rows dense',
+        )  # fmt: skip
+        stretch: Array = array(
+            "c", "what the columns are divided by: standard deviations of the same rows, or root mean squares (sparse)",
+            "As `shift`, for the spread; for texts, how common each (hashed) word is over all silos.", check=above(0),
+        )  # fmt: skip
+        keep: Array | None = array(
+            "c", "numbers of the columns that are kept",
+            "Which columns are filled in at least two and at most half of all rows, and are among the fullest; "
+            "see [Words](#words).", kind="int", when='scale="tfidf"', check=_are_columns,
+        )  # fmt: skip
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, where the clients agree on the scale of the columns."""
+        return int(settings.scale in POOLED_SCALES)
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The same units for everyone."""
+        units = server.scaling
+        if units is None:
+            raise RuntimeError("columns cannot be scaled before they are summed up")
+        ask = self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep)
+        return dict.fromkeys(server.client_ids, ask)
+
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+        """Bring the rows, as they came, to the common units."""
+        d = client.X.shape[1]
+        if settings.scale not in POOLED_SCALES:
+            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
+        fits = ask.keep is not None if settings.scale == "tfidf" else ask.keep is None and len(ask.stretch) == d
+        if not fits:
+            raise RefusedError(f"the common units do not fit {d} columns")
+        scaling = Scaling(ask.stretch, ask.shift, ask.keep)
+        rows = rows_of(client.X, scaling, settings, client.device)
+        return replace(client, rows=rows, scaling=scaling, graph=None, factors=None), Nothing()
+
+
+RESCALE = Rescale()

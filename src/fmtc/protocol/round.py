@@ -1,0 +1,111 @@
+"""Phase `round`: one pass of Algorithm 1. W-step and F-step at the clients, consensus and dual step at the server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, rotated
+from ..kernels.embedding import relative_move, update_embedding
+from ..kernels.objective import local_terms
+from ..kernels.projection import update_projection
+from ..linalg.arrays import asarray_like, contiguous, to_numpy
+from ..linalg.stacks import blocks
+from ..server import RoundReport, ServerState, server_step
+from ..settings import Settings
+from .base import Array, Phase, array, number, required
+
+SECOND_PASS_AFTER = 2  # rounds; which of several solutions the run approaches is decided in the first ones
+
+
+def is_rotation(R: Any, sizes: Mapping[str, int]) -> str | None:
+    """Accept orthogonal matrices."""
+    error = float(np.abs(R.T @ R - np.eye(len(R))).max())
+    return None if error <= 1e-3 else f"is not a rotation: R'R differs from I by {error:.1e}"
+
+
+class Round(Phase):
+    """One d x k matrix each way."""
+
+    name = "round"
+    doing = "in a round"
+    resumes = True
+    persists = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """What the client's projection is drawn towards."""
+
+        anchor: Array = array(
+            "d k", "Z − Y/rho, this client's slice of the consensus: the only combination that Eq. 12 needs",
+            "A mixture of everybody's `W`; with two clients, or with many that agree, a client can work out roughly "
+            "what the others' `W` are.",
+        )  # fmt: skip
+        rotation: Array | None = array(
+            "k k", "turns F and W to the common frame", "How the client's columns lie to those of the others.",
+            when="after the first round, with `align`", check=is_rotation,
+        )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """The client's projection, and two numbers for the log."""
+
+        W: Array = array(
+            "d k", "the projection, one weight for each feature and cluster",
+            "A combination of the silo's rows, and a good deal about them; see [W](#w).",
+        )  # fmt: skip
+        cut: float = number(
+            "Tr(FᵀLF), how well the embedding keeps neighbours together", "How clearly the silo falls into k groups."
+        )
+        misfit: float = number(
+            "‖F − XW‖², how well the features explain the embedding",
+            "How well the groups follow the features linearly.",
+        )
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """Cut each client its slice of Z - Y/rho."""
+        d, k, m = server.Z.shape
+        anchors = np.empty((m, d, k), server.Z.dtype)
+        for b in blocks(server.Z):
+            anchors[:, b] = np.moveaxis(server.Z[b] - server.Y[b] / server.rho, 2, 0)
+        return {
+            cid: self.Ask(anchor=_as_sent(anchors[t], settings), rotation=server.rotations.get(cid))
+            for t, cid in enumerate(server.client_ids)
+        }
+
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+        """Turn to the common frame, then W (Eq. 12) and F (Eq. 14-16)."""
+        client = rotated(client, ask.rotation)
+        graph, factors, F = required(client, "graph", "factors", "F")
+        rows, solver = client.rows, settings.solver
+        client = replace(client, F=None, own=None, model=None)  # to be let go of as soon as there is another
+        anchor, F = asarray_like(ask.anchor, F), graph.to_graph_order(F)
+        alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
+        for _ in range(2 if solver.accelerate and round_no > SECOND_PASS_AFTER else 1):
+            W = update_projection(factors, graph.to_client_order(F), anchor)
+            target, before = graph.to_graph_order(rows @ W), F
+            F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, min_move=min_move)
+            if min_move and relative_move(before, F) < min_move:
+                break
+        cut, misfit = local_terms(graph.laplacian, F, target)
+        # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
+        F, W = contiguous(graph.to_client_order(F)), contiguous(W)
+        client = replace(client, F=F, W=W, round_no=round_no)
+        return client, self.Answer(W=_as_sent(to_numpy(W), settings), cut=cut, misfit=misfit)
+
+    def reduce(
+        self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings
+    ) -> tuple[ServerState, RoundReport]:
+        """Align, prox (Eq. 18), dual step (Eq. 19)."""
+        return server_step(server, answers, settings, workspace=server.workspace)
+
+
+def _as_sent(A: Array, settings: Settings) -> Array:
+    """A d x k matrix as it travels: rounded, where the run says so; the sender continues with all digits."""
+    return np.ascontiguousarray(A, dtype=settings.solver.message_dtype or A.dtype)
+
+
+ROUND = Round()

@@ -1,0 +1,92 @@
+"""Phase `survey`: each client describes its columns, before any training, so that differences are found first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .base import Array, Nothing, Phase, array, number
+
+LIMIT = 1e148  # larger values cannot be squared and summed
+KINDS = ("numbers", "text", "nothing", "values of another type", "numbers of a sparse matrix", "no name")
+
+
+def _different(hashes: Any, sizes: Mapping[str, int]) -> str | None:
+    if not len(hashes):
+        return "names no column"
+    return None if len(np.unique(hashes)) == len(hashes) else "holds a hash twice"
+
+
+def _between(low: float, high: float) -> Any:
+    def check(value: Any, sizes: Mapping[str, int]) -> str | None:
+        return None if ((low <= value) & (value <= high)).all() else "is out of range"
+
+    return check
+
+
+class Survey(Phase):
+    """What a client's columns are like; answered before the rows are checked for a run."""
+
+    name = "survey"
+    doing = "describing its columns"
+    subject = "table"
+    pure = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """Columns of one client; of a column with fewer than ten values only the counts are given."""
+
+        n_samples: int = number("number of rows", "Exactly that.", kind="count")
+        columns: Array = array(
+            "D", "64 bits of a salted hash of each column's name (of its place, where there are no names)",
+            "Which columns two silos both have. Whoever has the salt can try names until one fits; the coordinator "
+            "does not have it, as long as no silo hands it on.", kind="uint64", check=_different,
+        )  # fmt: skip
+        aliases: Array | None = array(
+            "D", "the same of the name without capitals, blanks and signs", "Which names differ in spelling only.",
+            kind="uint64", when="where columns have names",
+        )  # fmt: skip
+        kinds: Array = array(
+            "D", "whether a column holds numbers, text, nothing or something else", "Exactly that.", kind="int8",
+            check=_between(0, len(KINDS) - 1),
+        )  # fmt: skip
+        counts: Array = array(
+            "D", "how many values are present", "Exactly that.", kind="int64", check=_between(0, np.inf)
+        )
+        missing: Array = array(
+            "D", "how many values are missing", "Exactly that; the rest of `n_samples` is infinite or huge.",
+            kind="int64", check=_between(0, np.inf),
+        )  # fmt: skip
+        negatives: Array = array(
+            "D", "how many values are below 0", "Exactly that.", kind="int64", check=_between(0, np.inf)
+        )
+        means: Array = array(
+            "D", "column means", "Exactly that; for 0 and 1 the share of ones, for a constant column its value. "
+            "Two surveys that differ by one row give that row.", kind="float64", check=_between(-LIMIT, LIMIT),
+        )  # fmt: skip
+        squares: Array = array(
+            "D", "for each column, the sum of squared deviations from its mean",
+            "The spread of each column; see [Survey](#survey).", kind="float64", check=_between(0, np.inf),
+        )  # fmt: skip
+
+        def wrong(self) -> str | None:
+            """What cannot be true of any columns: counts that do not add up."""
+            for name, value, high in (
+                ("counts", self.counts, self.n_samples),
+                ("missing", self.missing, self.n_samples - self.counts),
+                ("negatives", self.negatives, self.counts),
+                ("squares", self.squares, 4 * LIMIT**2 * np.maximum(self.counts, 1)),
+            ):
+                if not (value <= high).all():
+                    return f"{name} is out of range"
+            return None
+
+    def reply(self, table: Any, ask: Nothing, settings: Any, round_no: int) -> tuple[Any, Answer]:
+        """Describe the columns of the client's file."""
+        return table, self.Answer(**table.survey(settings))
+
+
+SURVEY = Survey()

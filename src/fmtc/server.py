@@ -1,0 +1,182 @@
+"""The server of FMTC between messages: who takes part, the stacks W, Z and Y, and the consensus step (Eq. 18, 19)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from .errors import DataError, InputError
+from .kernels.alignment import generalized_procrustes, rotate, turn_towards
+from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
+from .kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
+from .kernels.scaling import Scaling
+from .linalg.stacks import Workspace, blocks
+from .settings import Settings
+
+Array = np.ndarray
+
+OVER_RELAXED = 1.8  # how far the consensus step looks past a client's model, seen from the consensus before
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """Where the iteration stands after one round; a method without a value leaves it out."""
+
+    objective: float
+    lagrangian: float = float("nan")
+    primal_residual: float = float("nan")
+    dual_residual: float = float("nan")
+    rank: int = 0
+
+
+def _empty() -> Array:
+    return np.empty((0, 0, 0))
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """The server between messages; slice t of every stack belongs to ``client_ids[t]``."""
+
+    client_ids: tuple[str, ...]
+    weights: Mapping[str, float] | None = None  # the paper's omega as given; None: all alike
+    scaling: Scaling | None = None  # what all clients were told to do to their columns
+    omega: Array = field(default_factory=lambda: np.empty(0))  # m, sums to 1
+    rho: float = 0.0
+    beta: float | None = None  # in the units of Eq. 18; None until the first stack gives a relative beta its scale
+    scale: float = 0.0  # gives the rows of all clients mean squared norm 1
+    W: Array = field(default_factory=_empty)  # d x k x m
+    Z: Array = field(default_factory=_empty)
+    Y: Array = field(default_factory=_empty)
+    rotations: Mapping[str, Array] = field(default_factory=dict)  # not yet confirmed by an answer
+    losses: Array = field(default_factory=lambda: np.empty(0))  # m, last local objectives
+    round_no: int = 0
+    orders: Mapping[str, Array] = field(default_factory=dict)  # which cluster of a client takes each common number
+    centers: Array | None = None  # k x k, shared by all clients; None: each has its own
+    workspace: Workspace = field(
+        default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
+    )  # owns the memory of W and Y from the first round on
+
+
+def without_clients(server: ServerState, absent: set[str]) -> ServerState:
+    """The server of the remaining clients, before the first round is done; weights stay as agreed."""
+    if absent.isdisjoint(server.client_ids):
+        return server  # no copies of what is still one stack of zeros
+    stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
+    kept = replace(server, client_ids=tuple(server.client_ids[t] for t in stay))
+    if not len(server.omega):
+        return kept
+    return replace(kept, **{name: getattr(server, name)[..., stay] for name in ("omega", "W", "Z", "Y", "losses")})
+
+
+def shared_width(features: Mapping[str, int]) -> int:
+    """The number of features, which all clients must agree on."""
+    if len(set(features.values())) > 1:
+        listed = ", ".join(f"{cid!r} has {d}" for cid, d in features.items())
+        raise DataError(
+            f"clients disagree on the number of features: {listed}. FMTC needs one shared feature space: "
+            "bring every client to the same columns before fitting."
+        )
+    return next(iter(features.values()))
+
+
+def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> Array:
+    """The paper's omega in the order of the ids, summing to 1; 1/m each unless given."""
+    if weights is None:
+        return np.full(len(ids), 1 / len(ids))
+    unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))
+    if unknown or missing:
+        raise InputError(
+            f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
+        )
+    given: list[Any] = list(weights.values())
+    for weight in given:
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < float("inf"):
+            raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
+    omega = np.array([weights[cid] for cid in ids], dtype=float)
+    return omega / omega.sum()
+
+
+def server_step(
+    server: ServerState, answers: MutableMapping[str, Any], settings: Settings, *, workspace: Workspace | None = None
+) -> tuple[ServerState, RoundReport]:
+    """Stack the W, align them, shrink towards a common structure (Eq. 18), dual step (Eq. 19).
+
+    A client that did not answer keeps its last slice, and its rotation if it has not confirmed it.
+
+    With a `workspace`, the step uses up what it is given: it empties `answers` once the answers are stacked, and writes
+    over those stacks of the old state that the workspace owns. Without, neither changes.
+    """
+    memory = Workspace() if workspace is None else workspace
+    W = _stacked(server, answers, settings, memory)
+    losses = server.losses.copy()
+    for t, cid in enumerate(server.client_ids):
+        if cid in answers:
+            losses[t] = local_objective(answers[cid].cut, answers[cid].misfit, settings.alpha)
+    rotations: Mapping[str, Array] = {cid: R for cid, R in server.rotations.items() if cid not in answers}
+    present = [t for t, cid in enumerate(server.client_ids) if cid in answers]
+    among = slice(None) if len(present) == W.shape[2] else present
+    if workspace is not None:
+        answers.clear()
+    R = _rotations(server, W, present, settings)
+    if R is not None:
+        for b in blocks(W):
+            W[b][:, :, among] = rotate(W[b][:, :, among], R)
+        turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(present)}
+        rotations = {**rotations, **turned}
+    beta, rho = server.beta, server.rho
+    if beta is None:
+        beta = absolute_beta(settings.beta, W, rho, settings)
+    p, coupling = settings.solver.schatten_p, COUPLINGS[settings.coupling]
+    accelerate = settings.solver.accelerate and bool(server.Z.any())
+
+    def ahead(b: slice) -> Array:  # docs/paper.md#rounds
+        return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
+
+    T = memory.compute(lambda b: ahead(b) + server.Y[b] / rho, over=server.Y, dtype=W.dtype)
+    consensus = coupling.prox(T, beta / rho, p).separate_from(T)  # Eq. 18
+    Z = consensus.Z
+    Y = memory.compute(lambda b: update_dual(0, T[b], Z[b], rho), over=T)  # Eq. 19; T, used up here, has the old dual
+    primal, dual = residuals(W, Z, server.Z, Y, rho)
+    report = RoundReport(
+        objective=global_objective(losses, server.omega, W, beta=beta, p=p, coupling=coupling),
+        lagrangian=augmented_lagrangian(
+            losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling, value=consensus.value
+        ),
+        primal_residual=primal,
+        dual_residual=dual,
+        rank=consensus.rank,
+    )
+    server = replace(
+        server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations,
+        round_no=server.round_no + 1,
+    )  # fmt: skip
+    return server, report
+
+
+def _stacked(server: ServerState, answers: Mapping[str, Any], settings: Settings, memory: Workspace) -> Array:
+    """The projections of all clients, those of the last round for clients that did not answer; (d, k, m)."""
+    slices = [
+        np.asarray(answers[cid].W) if cid in answers else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
+    ]
+    rounded = settings.solver.message_dtype is not None  # W came so, but sums keep all digits
+    dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
+    return memory.compute(lambda b: np.moveaxis(np.array([s[b] for s in slices]), 0, 2), over=server.W, dtype=dtype)
+
+
+def absolute_beta(relative: float, W: Array, rho: float, settings: Settings) -> float:
+    """Beta in the units of Eq. 18, from a fraction of the largest singular value of the first stack."""
+    largest = COUPLINGS[settings.coupling].critical_threshold(W)
+    return rho * weight_of_threshold(relative * largest, settings.solver.schatten_p)
+
+
+def _rotations(server: ServerState, W: Array, present: list[int], settings: Settings) -> Array | None:
+    """Rotations of the clients that answered; None without alignment; (k, k, present)."""
+    if not settings.solver.align:
+        return None
+    if server.round_no == 0:
+        return generalized_procrustes(W if len(present) == W.shape[2] else W.take(present, axis=2))
+    return turn_towards(W, server.Z)[:, :, present]

@@ -1,0 +1,50 @@
+"""Real processes, killed in the middle of a run: silo, server, and those of the job. test_faults.py has all faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from .conftest import HYPER, Troubles, assert_same, expected, family, silo_rows, slay
+
+pytestmark = pytest.mark.federation
+
+VICTIMS = {
+    "silo's process": lambda fed: family(fed.processes["b"])[:1],
+    "silo's job process": lambda fed: family(fed.processes["b"])[1:],
+    "server's job process": lambda fed: family(fed.coordinator.server)[1:],
+    "server": lambda fed: family(fed.coordinator.server),
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Two silos: a process less to start in every job."""
+    return {cid: X for cid, X in silo_rows().items() if cid != "c"}
+
+
+def kill(federation, *victims):
+    """One victim in each job, after some rounds."""
+    acts = {name: lambda name=name: slay(VICTIMS[name](federation)) for name in victims}
+    return Troubles({2 * place: (name, acts[name]) for place, name in enumerate(victims, start=1)})
+
+
+def test_where_all_silos_are_needed_the_run_resumes(federation, data):
+    victims = ("silo's job process", "server")
+    troubles, hyper = kill(federation, *victims), replace(HYPER, max_iter=24)
+    outcome = federation.run(hyper, listen=troubles)
+    assert tuple(troubles.done) == victims
+    assert {"job gone", "server lost"} <= set(troubles.events)  # FLARE ends a job whose silo it misses
+    assert_same(outcome, *expected(data, hyper))
+
+
+def test_where_one_silo_is_enough_the_run_goes_on_until_the_other_is_back(federation, data):
+    victims = ("silo's process", "server's job process")
+    troubles, hyper = kill(federation, *victims), replace(HYPER, max_iter=60)  # rounds pass quickly
+    outcome = federation.run(hyper, listen=troubles, min_clients=1)
+    assert tuple(troubles.done) == victims
+    assert {"away", "silo back", "job gone"} <= set(troubles.events)
+    away = {record.round_no for record in outcome.history if "b" in record.missing}
+    assert away
+    assert_same(outcome, *expected(data, hyper, away=away, min_clients=1))

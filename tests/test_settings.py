@@ -1,0 +1,156 @@
+"""Settings check themselves: which values they take, and which class of error the others get."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+
+from fmtc import Settings, Solver
+
+
+def value(name, settings):
+    return getattr(settings if name in {f.name for f in fields(Settings)} else settings.solver, name)
+
+
+@pytest.mark.parametrize("name", ["n_clusters", "n_inner", "max_iter", "n_init", "n_neighbors", "max_features"])
+def test_whole_numbers_of_at_least_one(name):
+    for good in (1, np.int32(3)):
+        assert value(name, Settings.of(**{name: good})) == good
+    for bad in (0, -2):
+        with pytest.raises(ValueError, match=f"^{name} .* {bad}$"):
+            Settings.of(**{name: bad})
+    for bad in (2.0, "2", None, True, [3]):
+        with pytest.raises(TypeError, match=f"^{name} "):
+            Settings.of(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["alpha", "ridge", "rho", "bandwidth", "step_size"])
+def test_numbers_above_zero(name):
+    for good in (1, 1e-9, np.float32(2.5)):
+        assert value(name, Settings.of(**{name: good})) == good
+    for bad in (0, -1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"^{name} "):
+            Settings.of(**{name: bad})
+    for bad in ("1", False, [1.0], 1j):
+        with pytest.raises(TypeError, match=f"^{name} "):
+            Settings.of(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["rho", "bandwidth", "step_size", "message_dtype"])
+def test_settings_that_may_be_none(name):
+    assert value(name, Settings.of(**{name: None})) is None
+
+
+@pytest.mark.parametrize("name", ["alpha", "ridge", "beta", "tol", "schatten_p", "nonmutual_weight"])
+def test_numbers_that_may_not_be_none(name):
+    with pytest.raises(TypeError, match=f"^{name} "):
+        Settings.of(**{name: None})
+
+
+@pytest.mark.parametrize("name", ["beta", "tol"])
+def test_numbers_from_zero(name):
+    assert value(name, Settings.of(**{name: 0})) == 0
+    for bad in (-1e-9, np.nan, np.inf):
+        with pytest.raises(ValueError, match=f"^{name} "):
+            Settings.of(**{name: bad})
+    for bad in ("0", "auto", True):
+        with pytest.raises(TypeError, match=f"^{name} "):
+            Settings.of(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["schatten_p", "nonmutual_weight"])
+def test_fractions_lie_above_zero_and_up_to_one(name):
+    for good in (0.01, 1):
+        assert value(name, Settings.of(**{name: good})) == good
+    for bad in (0, -0.5, 1.001, np.nan):
+        with pytest.raises(ValueError, match=f"^{name} "):
+            Settings.of(**{name: bad})
+    with pytest.raises(TypeError, match=f"^{name} "):
+        Settings.of(**{name: "half"})
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("coupling", ("tensor", "subspace", "average")),
+        ("scale", ("none", "client", "global", "tfidf")),
+        ("labels_from", ("projection", "embedding")),
+    ],
+)
+def test_choices_are_listed(name, options):
+    for option in options:
+        assert value(name, Settings.of(**{name: option})) == option
+    for bad in ("other", None, True, np.array(["tensor", "none"])):
+        with pytest.raises(ValueError, match=f"^{name} .*{', '.join(map(repr, options))}"):
+            Settings.of(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["align", "accelerate", "center_features", "shared_centers"])
+def test_flags(name):
+    words = ("auto",) if name in ("center_features", "shared_centers") else ()
+    for good in (True, False, np.bool_(True), *words):
+        assert value(name, Settings.of(**{name: good})) == good
+    for bad in ("yes", "loop", None, 1.5, 1, *({"auto"} - set(words))):
+        with pytest.raises(ValueError, match=f"^{name} "):
+            Settings.of(**{name: bad})
+
+
+def test_other_choices():
+    assert Settings(n_neighbors="auto").n_neighbors == "auto"
+    with pytest.raises(TypeError, match=r"^n_neighbors "):
+        Settings(n_neighbors="all")
+    for bad in ("float16", 32):
+        with pytest.raises(ValueError, match=r"^message_dtype "):
+            Settings.of(message_dtype=bad)
+
+
+@pytest.mark.parametrize(
+    ("setting", "shares"),
+    [
+        ({}, True),
+        ({"shared_centers": True}, True),
+        ({"shared_centers": False}, False),
+        ({"align": False}, False),
+        ({"labels_from": "embedding"}, False),
+    ],
+    ids=str,
+)
+def test_centres_are_shared_in_a_common_frame_only(setting, shares):
+    assert Solver(**setting).shares_centers is shares
+
+
+@pytest.mark.parametrize("setting", [{"align": False}, {"labels_from": "embedding"}], ids=str)
+def test_shared_centres_without_a_common_frame_are_refused(setting):
+    with pytest.raises(ValueError, match=r"^shared_centers"):
+        Settings.of(shared_centers=True, **setting)
+
+
+def test_words_are_not_centred():
+    assert Settings.of(scale="tfidf", center_features=False).scale == "tfidf"
+    with pytest.raises(ValueError, match=r"^center_features"):
+        Settings.of(scale="tfidf", center_features=True)
+
+
+def test_settings_keep_their_own_solver():
+    solver = Solver(ridge=0.1)
+    settings = Settings(solver=solver)
+    solver.ridge = 5.0
+    assert settings.solver.ridge == 0.1
+    with pytest.raises(TypeError, match="solver"):
+        Settings(solver={"ridge": 0.1})
+
+
+def test_an_unknown_name_is_an_error():
+    with pytest.raises(TypeError, match="reweigh"):
+        Settings.of(reweigh=2)
+    with pytest.raises(ValueError, match="colour"):
+        Solver().set_params(colour="red")
+
+
+@pytest.mark.parametrize(
+    ("setting", "move"),
+    [({}, 3e-4), ({"tol": 1e-5}, 1e-5), ({"tol": 0}, 3e-4), ({"accelerate": False}, 0.0)],
+    ids=str,
+)
+def test_the_smallest_move_is_no_coarser_than_the_tolerance(setting, move):
+    assert Settings.of(**setting).min_move == move
