@@ -66,7 +66,7 @@ def test_public_names_are_imported_when_they_are_used():
         fmtc.fmtcc  # noqa: B018
     assert fmtc.datasets.load is importlib.import_module("fmtc.datasets").load  # a module is found as well
     code = "import fmtc; print(fmtc.tsvt.__module__, fmtc.tables.TextRecipe.__module__)"
-    assert {"fmtc.kernels.consensus", "fmtc.tables.text"} <= set(modules_of(code))
+    assert {"fmtc.kernels.couplings", "fmtc.tables.text"} <= set(modules_of(code))
 
 
 @pytest.mark.parametrize("package", ["fmtc", "fmtc.tables"])

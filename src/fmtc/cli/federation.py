@@ -27,6 +27,7 @@ from ..errors import ChangedError, ClientError, DataError, DifferError, Federati
 from ..estimator import FMTC, read_settings
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
+from ..protocol.graph import METHOD
 from ..runtime.conductor import RESULT, read_result
 from ..runtime.driver import Received, Result, RoundRecord
 from ..runtime.kitclient import ClientSource, KeptResult
@@ -511,7 +512,7 @@ def _write_consensus(
         "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
-        "sent": runs.what_left(result.received),
+        "sent": METHOD.sent(result.received),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
