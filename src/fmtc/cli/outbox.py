@@ -144,7 +144,7 @@ def outbox_verify(ctx: click.Context, /, folder: Path, as_json: bool) -> None:
     """Verify that no line of the record was changed, removed, added or moved; exit code 3 where one was.
 
     KIT_OR_RUN is the kit of a silo, or the --out folder of `fmtc fit`. The check finds accidents and careless changes.
-    It does not stop somebody who writes the whole record anew: keep a copy of the last line's hash elsewhere for that.
+    Somebody who rewrites the whole record is not found: for that, keep a copy of the last line's hash elsewhere.
     """
     words = Words()
     checked = [_check(path) for path in find_ledgers(folder)]
