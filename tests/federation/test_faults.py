@@ -40,12 +40,14 @@ import time
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 
 from fmtc.artifacts.files import read_json
-from fmtc.errors import ClientError, FederationError
+from fmtc.errors import ClientError, FederationError, InputError
+from fmtc.runtime import conductor
 from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.flare import adapter, membership, supervise
+from fmtc.runtime.flare import membership, supervise
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
 from fmtc.runtime.kitclient import TROUBLE, ClientSource, read_lines
@@ -297,8 +299,16 @@ def test_jobs_that_complete_no_round(simulation):
     assert trouble.kinds.count("submitted") == 3
 
 
+def test_data_that_do_not_go_together_end_the_run(simulation, data, tmp_path):
+    np.save(tmp_path / "b.npy", data["b"][:, 1:])
+    trouble = Trouble(None)
+    with pytest.raises(InputError):
+        simulation.run(OF_RUN, listen=trouble)
+    assert trouble.kinds == ["waiting", "submitted", "started", "refused data"]
+
+
 def test_our_own_error_ends_the_run(simulation, monkeypatch):
-    monkeypatch.setattr(adapter, "conduct", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(conductor, "run", lambda *_, **__: 1 / 0)
     trouble = Trouble(None)
     with pytest.raises(FederationError, match="ZeroDivisionError"):
         simulation.run(OF_RUN, listen=trouble)
