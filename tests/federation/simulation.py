@@ -158,8 +158,8 @@ class Worker:
         del self.job.tasks[self.silo.kit.site]
         kind, seconds = self._fault(task)
         wait = seconds if kind in ("late", "slow", "late and sent") else 0.0
-        if kind == "exit-before":
-            self.silo.kill_job()
+        if kind in ("exit-before", "die"):
+            self.silo.kill() if kind == "die" else self.silo.kill_job()
         else:
             self.clock.after(COMPUTING + wait, lambda: self._compute(task, kind))
 
@@ -351,7 +351,7 @@ class Simulation(LocalFederation):
     def __enter__(self):
         plan = Plan("local", "localhost", 4711, tuple(self.sources), self.lost_after)
         for name in ("coordinator", *plan.silos):
-            (self.folder / name / "local").mkdir(parents=True)
+            (self.folder / name / "local").mkdir(parents=True, exist_ok=True)
         soon = datetime.now(UTC)
         first = Kit(self.folder / "coordinator", "coordinator", "coordinator", plan, soon)
         self.coordinator = SimulatedCoordinator(first, self.world)

@@ -274,7 +274,8 @@ def _gather(
         if waited > order.wait:
             raise ClientError(
                 f"{len(present)} of {len(silos)} silos are there, {needed} needed; still missing after "
-                f"{order.wait:g} seconds: {', '.join(sorted(missing))}. The run can be resumed later."
+                f"{order.wait:g} seconds: {', '.join(sorted(order.client_ids.get(silo, silo) for silo in missing))}. "
+                "The run can be resumed later."
             )
         clock.sleep(0.2)
 
