@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from .conftest import HYPER, Troubles, assert_same, expected, family, silo_rows, slay
+from .conftest import OF_RUN, Troubles, assert_same, expected, family, silo_rows, slay
 
 pytestmark = pytest.mark.federation
 
@@ -32,19 +32,19 @@ def kill(federation, *victims):
 
 def test_where_all_silos_are_needed_the_run_resumes(federation, data):
     victims = ("silo's job process", "server")
-    troubles, hyper = kill(federation, *victims), replace(HYPER, max_iter=24)
-    outcome = federation.run(hyper, listen=troubles)
+    troubles, settings = kill(federation, *victims), replace(OF_RUN, max_iter=24)
+    outcome = federation.run(settings, listen=troubles)
     assert tuple(troubles.done) == victims
     assert {"job gone", "server lost"} <= set(troubles.events)  # FLARE ends a job whose silo it misses
-    assert_same(outcome, *expected(data, hyper))
+    assert_same(outcome, *expected(data, settings))
 
 
 def test_where_one_silo_is_enough_the_run_goes_on_until_the_other_is_back(federation, data):
     victims = ("silo's process", "server's job process")
-    troubles, hyper = kill(federation, *victims), replace(HYPER, max_iter=60)  # rounds pass quickly
-    outcome = federation.run(hyper, listen=troubles, min_clients=1)
+    troubles, settings = kill(federation, *victims), replace(OF_RUN, max_iter=60)  # rounds pass quickly
+    outcome = federation.run(settings, listen=troubles, min_clients=1)
     assert tuple(troubles.done) == victims
     assert {"away", "silo back", "job gone"} <= set(troubles.events)
-    away = {record.round_no for record in outcome.history if "b" in record.missing}
+    away = {record.round_no for record in outcome.result.history if "b" in record.missing}
     assert away
-    assert_same(outcome, *expected(data, hyper, away=away, min_clients=1))
+    assert_same(outcome, *expected(data, settings, away=away, min_clients=1))

@@ -15,26 +15,25 @@ import os
 import sys
 import time
 from importlib.abc import MetaPathFinder
-from pathlib import Path
 
 
-def _patch(flare):
+def _patch(kitclient):
     faults = {}
     for fault in os.environ["FMTC_TEST_FAULT"].split(","):
         kind, _, rest = fault.partition("@")
         at, _, seconds = rest.partition(":")
         faults[int(at)] = (kind, float(seconds or 0))
-    answer = flare.FmtcExecutor.answer
+    answer = kitclient.KitClient.answer
 
-    def faulty(self, message, kit):
+    def faulty(self, message):
         kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0))) if message.phase == "round" else ("", 0)
         if kind == "slow":
             time.sleep(seconds)
-        while kind == "hold" and not (Path(kit) / "go").exists():
+        while kind == "hold" and not (self.kit / "go").exists():
             time.sleep(0.05)
-        return answer(self, message, kit)
+        return answer(self, message)
 
-    flare.FmtcExecutor.answer = faulty
+    kitclient.KitClient.answer = faulty
 
 
 RECORD = os.environ.get("FMTC_TEST_RECORD")
@@ -71,7 +70,7 @@ def _be_lawless(definitions):
 
 _PATCHES = {}
 if "FMTC_TEST_FAULT" in os.environ:
-    _PATCHES["fmtc.runtime.flare.adapter"] = _patch
+    _PATCHES["fmtc.runtime.kitclient"] = _patch
 if "FMTC_TEST_LAWLESS" in os.environ:
     _PATCHES["nvflare.private.admin_defs"] = _be_lawless
 
