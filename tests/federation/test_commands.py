@@ -1,25 +1,34 @@
-"""The commands of a federation, as people give them: one machine, refused commands, interrupts, a resumed run."""
+"""Federations as people start them: by a command or from Python, and they come to what `fit` does; or refused, or cut.
+
+Four files of this folder start real processes at length, and `make test-federation` runs them side by side.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from functools import partial
 
+import numpy as np
 import psutil
 import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_array_equal
 
 from fmtc import FMTC, LocalTransport, run
 from fmtc.artifacts.files import write_json
 from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.flare import serve, supervise
+from fmtc.runtime.flare import local, serve, supervise
 from fmtc.runtime.flare.adapter import RESULT, write_result
+from fmtc.runtime.flare.local import federate, write_rows
 
 from .commands import SETTINGS, finish, history, in_process, start, wait_until, write_tables
-from .conftest import none_left, processes_of, silo_rows
+from .conftest import assert_same, expected, none_left, processes_of, silo_rows
 
 
 def assert_same_run(ours, theirs):
@@ -47,6 +56,67 @@ def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
     assert (said["n_iter"], said["missing"], len(said["silos"])) == (5, [], 3)
     assert "round 5: residuals" in done.stderr
     assert none_left(tmp_path)
+
+
+# --------------------------------------------------------------------------------------------- arrays, from Python
+
+
+def rows_of(kind):
+    rows = silo_rows(np.float32 if "float32" in kind else np.float64)
+    if "sparse" in kind:
+        return {cid: sp.csr_array(np.where(X > 0.5, X, 0)) for cid, X in rows.items()}
+    return rows
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize(("kind", "coupling"), [("dense float64", "subspace"), ("sparse float32", "tensor")])
+def test_a_federation_of_processes_comes_to_what_fit_does(kind, coupling):
+    rows = rows_of(kind)
+    weights = {"a": 1.0, "b": 2.0, "c": 1.0}
+    model = FMTC(
+        4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, client_weights=weights, scale="global", random_state=7
+    )
+    events = []
+    outcome = federate(rows, model, listen=events.append)
+    assert [event["event"] for event in events].count("round") == 3
+    assert not psutil.Process().children(recursive=True)
+    assert_same(outcome, *expected(rows, model._hyper(), weights=weights))
+    assert not hasattr(model, "n_features_in_")
+    fitted = model.fit(rows)
+    assert_array_equal(outcome.consensus, fitted.consensus_)
+    assert_array_equal(np.concatenate([outcome.labels[cid] for cid in rows]), fitted.labels_)
+    for cid in rows:
+        assert_array_equal(outcome.models[cid].W, fitted._models[cid].W)
+
+
+@pytest.mark.parametrize("kind", ["dense float64", "dense float32", "sparse float64", "sparse float32"])
+def test_rows_are_written_for_their_owner_alone(tmp_path, kind):
+    X = rows_of(kind)["a"]
+    before = os.umask(0)
+    try:
+        path = write_rows(tmp_path / "rows", X)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = sp.load_npz(path) if sp.issparse(X) else np.load(path)
+    assert again.dtype == X.dtype
+    assert_array_equal(*(Y.toarray() if sp.issparse(Y) else Y for Y in (again, X)))
+
+
+def test_what_federate_refuses_before_it_starts_a_process(monkeypatch):
+    monkeypatch.setattr(local, "LocalFederation", lambda *_, **__: pytest.fail("it was started"))
+    rows = rows_of("dense float64")
+    with pytest.raises(ValueError, match="between 1 and the 3 clients"):
+        federate(rows, FMTC(4), min_clients=4)
+    with pytest.raises(ValueError, match="cuda"):
+        federate(rows, FMTC(4, device="cuda"))
+    with pytest.raises(ValueError, match="n_clusters"):
+        federate(rows, FMTC(0))
+    with pytest.raises(TypeError, match="client_weights"):
+        federate(rows, FMTC(4, client_weights=3))
+
+
+# ----------------------------------------------------------------------------------------------- refused commands
 
 
 @pytest.fixture
@@ -115,11 +185,11 @@ def test_interrupts_leave_nothing(study, tmp_path):
     assert finish(north, 20)[0] == 130
     assert none_left(study.folder / "kits")
     files = study.files[:2]
-    local = start("federate", "local", *files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "local")
-    wait_until(lambda: len(psutil.Process(local.pid).children(recursive=True)) > 3)  # server, silos, and those of a job
-    children = psutil.Process(local.pid).children(recursive=True)
-    local.send_signal(signal.SIGINT)
-    code, _, said = finish(local, 30)
+    command = start("federate", "local", *files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "local")
+    wait_until(lambda: len(psutil.Process(command.pid).children(recursive=True)) > 3)  # three, and those of a job
+    children = psutil.Process(command.pid).children(recursive=True)
+    command.send_signal(signal.SIGINT)
+    code, _, said = finish(command, 30)
     assert (code, "interrupted" in said) == (130, True)
     assert not [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]
     assert not (tmp_path / "local").exists()
