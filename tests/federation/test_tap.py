@@ -18,6 +18,7 @@ from nvflare.app_common.decomposers import numpy_decomposers
 from nvflare.fuel.f3.sfm.constants import Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from nvflare.fuel.utils import fobs
+from nvflare.private.admin_defs import Message as AdminMessage
 from nvflare.private.fed.utils.fed_utils import nvflare_fobs_initialize
 
 from fmtc import Settings
@@ -78,6 +79,7 @@ class Observed:
     relay: int  # port at which the silo reaches the coordinator
     ledger: list[dict]
     private: dict[str, list[bytes]] = field(default_factory=dict)  # what must not leave, as bytes
+    certificate: bytes = b""
     verified: int = 1  # exit code of `fmtc outbox verify`
 
 
@@ -125,6 +127,7 @@ def observe(folder, **environment):
                 }
             verified = {cid: in_process("outbox", "verify", kit.path).exit_code for cid, kit in fed.kits.items()}
             ledgers = {cid: read_lines(kit.path / LEDGER) for cid, kit in fed.kits.items()}
+            certificates = {cid: (kit.startup / "client.crt").read_bytes() for cid, kit in fed.kits.items()}
             sites = {cid: kit.site for cid, kit in fed.kits.items()}
     frames, processes = read_frames(folder / "frames")
     asked = [json.loads(line) for line in (folder / "record.jsonl").read_text().splitlines()]
@@ -139,7 +142,7 @@ def observe(folder, **environment):
             site, frames[site],
             {tuple(what[:2]) for what, kind in dials if kind == "SOCK_STREAM"},
             {what[0] for what, kind in dials if kind != "SOCK_STREAM"},
-            fed.relays[cid].up, fed.relays[cid].port, ledgers[cid], kept[cid], verified[cid],
+            fed.relays[cid].up, fed.relays[cid].port, ledgers[cid], kept[cid], certificates[cid], verified[cid],
         )  # fmt: skip
         assert len(processes[site]) == 2  # FLARE's process of the silo, and that of the job
     return found
@@ -207,6 +210,8 @@ def leaves(value, path=""):
             yield from leaves(inner, path)
     elif isinstance(value, FLContext):  # of which FLARE sends the properties
         yield from leaves(value.props, path)
+    elif isinstance(value, AdminMessage):  # says how a job is doing
+        yield from leaves(vars(value), path)
     else:
         yield path, value
 
@@ -231,7 +236,12 @@ def beside_the_outbox(observed):
             found |= {f"field {name}" for name in set(message) - {"DXO", "__headers__"}}
             message = message["__headers__"]
         for path, value in leaves(message):
-            if not isinstance(value, PLAIN):
+            # once, to register
+            of_certificate = path == "/signature" or (path, value) == (
+                "/cert",
+                observed.certificate,
+            )
+            if not isinstance(value, PLAIN) and not of_certificate:
                 found.add(f"{type(value).__name__} in {path}")
     everything = b"".join(frame.content for frame in observed.frames)
     for name, secrets in observed.private.items():
