@@ -16,7 +16,9 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -62,7 +64,7 @@ def measure(m: int) -> dict[str, float]:
     marks: dict[int, tuple[int, int]] = {}
     memory: list[float] = []
 
-    def listen(event: dict) -> None:
+    def listen(event: Mapping[str, Any]) -> None:
         times.setdefault(event["event"], time.perf_counter())
         if event["event"] == "round":
             times["last round"] = time.perf_counter()

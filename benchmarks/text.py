@@ -76,25 +76,25 @@ def fit_memory() -> dict[str, float]:
 
 
 def recorded() -> tuple[RidgeFactors, list[tuple[np.ndarray, np.ndarray]]]:
-    """The largest client's systems, (F, guide) of each W-step of a fit."""
+    """The largest client's systems, (F, anchor) of each W-step of a fit."""
     data = news()
     seen: dict[int, list[tuple[RidgeFactors, np.ndarray, np.ndarray]]] = {}
 
-    def record(factors: RidgeFactors, F: np.ndarray, guide: np.ndarray) -> np.ndarray:
-        seen.setdefault(factors.X.shape[0], []).append((factors, F, guide))
-        return projection.update_projection(factors, F, guide)
+    def record(factors: RidgeFactors, F: np.ndarray, anchor: np.ndarray) -> np.ndarray:
+        seen.setdefault(factors.X.shape[0], []).append((factors, F, anchor))
+        return projection.update_projection(factors, F, anchor)
 
     with warnings.catch_warnings(), mock.patch.object(round_phase, "update_projection", record):
         warnings.simplefilter("ignore")
         model(data.n_clusters).fit(data.X, clients=data.clients)
     steps_of_one = seen[max(seen)]
-    return steps_of_one[0][0], [(F, guide) for _, F, guide in steps_of_one]
+    return steps_of_one[0][0], [(F, anchor) for _, F, anchor in steps_of_one]
 
 
 def step_ratios() -> dict[str, float]:
     """All W-steps of one client: matrix-free, by a dense factor of the n x n Gram matrix, and by scikit-learn's Ridge.
 
-    Ridge draws to zero, so it is given F - X guide and solves for W - guide, to the same tolerance. CPU time of one
+    Ridge draws to zero, so it is given F - X anchor and solves for W - anchor, to the same tolerance. CPU time of one
     thread.
     """
     factors, systems = recorded()
@@ -107,10 +107,10 @@ def step_ratios() -> dict[str, float]:
         chosen.direct = True
         return chosen
 
-    def theirs(F: np.ndarray, guide: np.ndarray) -> np.ndarray:
+    def theirs(F: np.ndarray, anchor: np.ndarray) -> np.ndarray:
         tol = float(np.finfo(F.dtype).eps) ** 0.75
         solver = Ridge(ridge, solver="sparse_cg", fit_intercept=False, tol=tol)
-        return guide + solver.fit(X, F - X @ guide).coef_.T
+        return anchor + solver.fit(X, F - X @ anchor).coef_.T
 
     def timed(work: Any, these: list[Any]) -> tuple[float, list[np.ndarray]]:
         started = time.process_time()

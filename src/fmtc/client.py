@@ -52,6 +52,8 @@ class ClientState:
 
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:
     """A client at rest, its rows checked for what this run needs."""
+    if isinstance(X, np.ndarray):
+        X = np.ascontiguousarray(X)  # another layout sums in another order
     n, k = X.shape[0], settings.clusters_of(client_id)
     needed = max(2, k + 1)
     if n < needed:

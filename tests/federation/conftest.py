@@ -22,6 +22,7 @@ from fmtc.runtime.kitclient import ClientSource
 from fmtc.runtime.local import LocalTransport
 
 from .commands import NAMES, SETTINGS, in_process, start, write_tables
+from .simulation import Simulation
 
 FAULTS = Path(__file__).parent / "faults"
 ROUNDS = 6
@@ -150,6 +151,15 @@ def federation(data, tmp_path_factory):
         yield fed
         place = fed.folder
     assert none_left(place)
+
+
+@pytest.fixture
+def simulation(data, tmp_path):
+    """The same federation without processes and without waiting."""
+    for cid, X in data.items():
+        np.save(tmp_path / f"{cid}.npy", X)
+    with Simulation([ClientSource(cid, str(tmp_path / f"{cid}.npy")) for cid in data], tmp_path) as fed:
+        yield fed
 
 
 @pytest.fixture(scope="module")

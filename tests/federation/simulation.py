@@ -9,6 +9,7 @@ milliseconds, and come out the same every time.
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,6 +31,13 @@ CONNECTING = 2.0  # seconds until a silo that is started is registered
 STARTING = 1.0  # seconds until the processes of a job run
 POLLING = 0.05  # seconds between two requests of a silo for work
 COMPUTING = 0.01  # seconds that an answer takes
+
+
+SPOILED = {  # what a fault does to W
+    "nan": lambda W: np.full_like(W, np.nan),
+    "shape": lambda W: W[:-1],
+    "kind": lambda W: W.astype(np.int64),
+}
 
 
 class Killed(BaseException):
@@ -57,7 +65,7 @@ class World:
         """A silo that has joined."""
         return self.silos.setdefault(kit.site, Silo(self, kit)).start()
 
-    # the clock of the processes of jobs: adapter.time
+    # the clock of the processes of jobs
 
     def monotonic(self):
         return self.clock.monotonic()
@@ -121,11 +129,10 @@ class Worker:
     def __init__(self, job, silo, arguments):
         self.job, self.silo, self.clock = job, silo, job.world.clock
         self.executor = adapter.FmtcExecutor(**arguments)
-        self.answer, self.executor.answer = self.executor.answer, self._answer
-        self.executor.log_exception = lambda context, text: silo.said.append(text)
+        self.executor.clock = job.world
+        self.executor.log_error = lambda context, text: silo.said.append(text)
         workspace = SimpleNamespace(get_root_dir=lambda: str(silo.kit.path))
         self.context = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
-        self.spoil = ""
 
     def begin(self):
         self._poll()
@@ -151,8 +158,8 @@ class Worker:
         del self.job.tasks[self.silo.kit.site]
         kind, seconds = self._fault(task)
         wait = seconds if kind in ("late", "slow", "late and sent") else 0.0
-        if kind == "exit-before":
-            self.silo.kill_job()
+        if kind in ("exit-before", "die"):
+            self.silo.kill() if kind == "die" else self.silo.kill_job()
         else:
             self.clock.after(COMPUTING + wait, lambda: self._compute(task, kind))
 
@@ -160,45 +167,45 @@ class Worker:
         meta = adapter.from_shareable(task.data).meta
         if meta["phase"] != "round":
             return "", 0.0
-        if meta["round"] in self.silo.faults:
-            return self.silo.faults.pop(meta["round"])
+        if meta["round_no"] in self.silo.faults:
+            return self.silo.faults.pop(meta["round_no"])
         return self.silo.faults.get(0, ("", 0.0))
 
     def _compute(self, task, kind):
         if not self.alive:
             return
-        self.spoil = kind
-        reply = self.executor.execute("fmtc", task.data, self.context, None)
+        with self._full_disk() if kind == "raise" else nullcontext():
+            reply = self.executor.execute("fmtc", task.data, self.context, None)
         if kind == "exit-after":
             self.silo.kill_job()
         elif kind == "stale":
-            reply["DXO"]["meta"]["round"] -= 1
+            reply["DXO"]["meta"]["round_no"] -= 1
         elif kind == "garbage":
             reply = Shareable({"garbage": b"\x00\xff" * 100})
-        self._send(task, reply)
+        elif kind in SPOILED:  # on its way: a client's own outbox would not let it leave
+            fields = reply["DXO"]["data"]
+            fields["W"] = SPOILED[kind](fields["W"])
+        self._send(task, reply, kind)
 
-    def _answer(self, message, kit):
-        """The Executor's own, but for what a fault does to it."""
-        if self.spoil == "raise":
+    @contextmanager
+    def _full_disk(self):
+        def full(*_):
             raise OSError("the disk of this test is full")
-        uplink = self.answer(message, kit)
-        if self.spoil == "nan":
-            return adapter.replace(uplink, W=np.full_like(uplink.W, np.nan))
-        if self.spoil == "shape":
-            return adapter.replace(uplink, W=uplink.W[:-1])
-        if self.spoil == "kind":
-            return adapter.replace(uplink, W=uplink.W.astype(np.int64))
-        return uplink
 
-    def _send(self, task, reply):
+        store = self.executor.client.node.store
+        store.save = full
+        yield
+        del store.save
+
+    def _send(self, task, reply, kind):
         """Hand an answer over when the connection is there; FLARE's client keeps one that nobody waits for, mostly."""
         if not self.alive:
             return
         if not self.silo.connected:
-            self.clock.after(POLLING, lambda: self._send(task, reply))
+            self.clock.after(POLLING, lambda: self._send(task, reply, kind))
             return
         client = SimpleNamespace(name=self.silo.kit.site)
-        if task.completion_status is not None and self.spoil == "late and sent":
+        if task.completion_status is not None and kind == "late and sent":
             self.job.controller.process_result_of_unknown_task(client, "fmtc", "", reply, None)
         elif task.completion_status is None:
             task.result_received_cb(SimpleNamespace(client=client, result=reply), None)
@@ -221,8 +228,9 @@ class Job:
         self.controller = adapter.FmtcController(**workflow["args"])
         self.controller.communicator = SimpleNamespace(client_is_active=lambda *_: None)
         self.controller.send, self.controller.cancel_task = self._send, self._cancel
+        self.controller.clock = world
         if leave_before_the_end:
-            self.controller._end = self._leave
+            self.note, self.controller.note = self.controller.note, self._note
         self.begin = (meta["deploy_map"]["silo"], executor["executor"]["args"])
         world.clock.start(self._run)
 
@@ -257,8 +265,10 @@ class Job:
         task.completion_status = TaskCompletionStatus.CANCELLED
         self.tasks = {site: other for site, other in self.tasks.items() if other is not task}
 
-    def _leave(self, *_):
-        raise Killed
+    def _note(self, event, **facts):
+        if event == "done":  # the result is written, and nobody knows it
+            raise Killed
+        self.note(event, **facts)
 
     def kill(self):
         """The coordinator's process of the job, as kill -9 does."""
@@ -333,23 +343,23 @@ class SimulatedCoordinator(Coordinator):
 class Simulation(LocalFederation):
     """`LocalFederation` without processes: the same `run` and `resume`, over a `World`."""
 
-    def __init__(self, sites, folder, *, lost_after=8.0, limit=3_000.0):
+    def __init__(self, sources, folder, *, lost_after=8.0, limit=3_000.0):
         self.world = World(ManualClock(now=1e9, limit=1e9 + limit))
-        super().__init__(sites, lost_after=lost_after, clock=self.world.clock)
+        super().__init__(sources, lost_after=lost_after, clock=self.world.clock)
         self.folder = folder
 
     def __enter__(self):
-        plan = Plan("local", "localhost", 4711, tuple(self.sites), self.lost_after)
+        plan = Plan("local", "localhost", 4711, tuple(self.sources), self.lost_after)
         for name in ("coordinator", *plan.silos):
-            (self.folder / name / "local").mkdir(parents=True)
+            (self.folder / name / "local").mkdir(parents=True, exist_ok=True)
         soon = datetime.now(UTC)
         first = Kit(self.folder / "coordinator", "coordinator", "coordinator", plan, soon)
         self.coordinator = SimulatedCoordinator(first, self.world)
-        for name, site in self.sites.items():
+        for name, source in self.sources.items():
             kit = Kit(self.folder / name, "silo", name, plan, soon)
-            site.write(kit.path)
-            self.kits[site.client_id] = kit
-            self.start(site.client_id)
+            source.write(kit.path)
+            self.kits[source.client_id] = kit
+            self.start(source.client_id)
         return self
 
     def __exit__(self, *_):

@@ -15,8 +15,8 @@ import pytest
 from fmtc import FMTC, LocalTransport, run
 from fmtc.artifacts.files import write_json
 from fmtc.runtime.clock import ManualClock
+from fmtc.runtime.conductor import Spec, write_result
 from fmtc.runtime.flare import serve, supervise
-from fmtc.runtime.flare.adapter import RESULT, write_result
 
 from .commands import SETTINGS, finish, history, in_process, start, wait_until, write_tables
 from .conftest import none_left, processes_of, silo_rows
@@ -142,8 +142,8 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
     folder = tmp_path / ".run.checkpoint"
     folder.mkdir()
     write_json(folder / "order.json", {"run": "r"})
-    result = run(LocalTransport(silo_rows(), model._hyper()), model._hyper())
-    write_result(folder / RESULT, result, "r", model._hyper())
+    result = run(LocalTransport(silo_rows(), model.settings()), model.settings())
+    write_result(Spec("r", model.settings(), folder), result)
     command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
                "--out", "run", "--resume")  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as taken:

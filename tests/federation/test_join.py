@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
@@ -11,18 +12,22 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from fmtc.steps import Downlink
+from tests.runtime.kits import KitTransport
 
 from fmtc import FMTC, load, run
-from fmtc.artifacts.files import read_json
+from fmtc.artifacts.files import read_json, write_json
+from fmtc.cli import federation as cli
+from fmtc.errors import ClientError, OwnError
+from fmtc.privacy.ledger import LEDGER, read_lines, verify
+from fmtc.protocol.base import Failure, Message, Nothing
+from fmtc.protocol.end import END
 from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.flare import adapter as flare
 from fmtc.runtime.flare import membership, serve
-from fmtc.runtime.flare.adapter import FmtcExecutor, Replies
 from fmtc.runtime.flare.kits import Kit, provision
 from fmtc.runtime.flare.membership import DELIVERED, SLOW, Membership
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import CONSOLE, free_port
+from fmtc.runtime.kitclient import PREFLIGHT, ClientSource, KeptResult
 
 from .commands import in_process, write_tables
 from .conftest import silo_rows
@@ -38,10 +43,9 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def clock(monkeypatch):
+def clock():
     """Time for `fmtc join` and for the processes of jobs."""
     clock = ManualClock(now=time.time(), limit=time.time() + 10_000)
-    monkeypatch.setattr(flare, "time", clock)
     yield clock
     clock.sleep(5_000)  # lets threads end
 
@@ -84,34 +88,20 @@ def say(kit, line):
         stream.write(line + "\n")
 
 
-class Silos:
+def silos(kit, clock, settings=None, run_id="r"):
     """North with its kit, and south beside it, without FLARE."""
-
-    client_ids = ("north", "south")
-
-    def __init__(self, kit, hyper=None, run_id="r"):
-        south = kit.path.parent / "south"
-        ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
-        self.kits = {"north": kit.path, "south": south}
-        hyper = MODEL._hyper() if hyper is None else hyper
-        self.executors = {cid: FmtcExecutor(run_id, asdict(hyper), "first", 3) for cid in self.kits}
-
-    def exchange(self, messages):
-        return Replies({cid: self.executors[cid].answer(m, self.kits[cid]) for cid, m in messages.items()})
-
-    def save_clients(self, folder):
-        pass
-
-    def load_clients(self, folder, client_ids):
-        pass
+    south = kit.path.parent / "south"
+    ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
+    settings = MODEL.settings() if settings is None else settings
+    return KitTransport({"north": kit.path, "south": south}, settings, run_id, random_state=3, clock=clock)
 
 
-def whole_run(kit, before_the_end=lambda: None, converged=True):
+def whole_run(kit, clock, before_the_end=lambda: None, converged=True, run_id="r"):
     say(kit, "Successfully registered client: silo-north")
-    silos = Silos(kit)
-    run(silos, MODEL._hyper())
+    transport = silos(kit, clock, run_id=run_id)
+    run(transport, MODEL.settings())
     before_the_end()
-    silos.executors["north"].answer(Downlink("end", converged=converged), kit.path)
+    transport.tell("north", Message(END.name, END.Ask(converged=converged)))
 
 
 def fitted(home):
@@ -130,8 +120,8 @@ def re_export(home):
 
 
 @pytest.mark.parametrize("converged", [True, False])
-def test_a_run_to_its_end(home, during, converged):
-    during(lambda kit: whole_run(kit, converged=converged))
+def test_a_run_to_its_end(home, during, clock, converged):
+    during(lambda kit: whole_run(kit, clock, converged=converged))
     done = join(home)
     assert done.exit_code == 0, done.output
     assert labels(home) == fitted(home)
@@ -148,9 +138,9 @@ def test_a_run_to_its_end(home, during, converged):
     assert not (home / "kits/north/in-use.lock").exists()
 
 
-def test_a_file_that_changes_during_the_run(home, during):
+def test_a_file_that_changes_during_the_run(home, during, clock):
     before = (home / "north.csv").read_bytes()
-    during(lambda kit: whole_run(kit, before_the_end=lambda: re_export(home)))
+    during(lambda kit: whole_run(kit, clock, before_the_end=lambda: re_export(home)))
     done = join(home)
     assert done.exit_code == 3, done.output
     assert "north.csv is not what these labels were computed from" in done.stderr
@@ -166,8 +156,8 @@ def test_a_file_that_changes_during_the_run(home, during):
     assert (home / "kits/north/fmtc/r" / DELIVERED).exists()
 
 
-def test_labels_that_are_given_up(home, during):
-    during(lambda kit: whole_run(kit, before_the_end=lambda: re_export(home)))
+def test_labels_that_are_given_up(home, during, clock):
+    during(lambda kit: whole_run(kit, clock, before_the_end=lambda: re_export(home)))
     assert join(home).exit_code == 3
 
     def refuse(kit):
@@ -181,26 +171,24 @@ def test_labels_that_are_given_up(home, during):
 def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during, clock):
     def two_runs(kit):
         before = (home / "north.csv").read_bytes()
-        whole_run(kit, before_the_end=lambda: re_export(home))
+        whole_run(kit, clock, before_the_end=lambda: re_export(home))
         while (kit.path / "fmtc/r/ended.json").exists() and not said:
             clock.sleep(0.05)
         (home / "north.csv").write_bytes(before)
-        silos = Silos(kit, run_id="s")
-        run(silos, MODEL._hyper())
-        silos.executors["north"].answer(Downlink("end", converged=True), kit.path)
+        whole_run(kit, clock, run_id="s")
         while not (kit.path / "fmtc/s" / DELIVERED).exists():
             clock.sleep(0.05)
         say(kit, serve.PREFIX + serve.REFUSED)  # lets it end
 
     said = []
-    check = flare.SiteResult.check
+    check = KeptResult.check
 
     def checked(self, silo, file):
         said.append(file)
         check(self, silo, file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flare.SiteResult, "check", checked)
+        patch.setattr(KeptResult, "check", checked)
         during(two_runs)
         done = join(home, "--stay")
     assert "The labels stay in the kit until the next run." in done.stderr
@@ -212,11 +200,8 @@ def test_what_a_silo_says_on_its_own_screen(home, during, clock):
     def events(kit):
         say(kit, "Successfully registered client: silo-north")
         say(kit, serve.PREFIX + serve.SECOND)
-        executor = FmtcExecutor("r", asdict(replace(MODEL._hyper(), n_clusters=9)))
-        executor.log_exception = lambda *_: None
-        workspace = SimpleNamespace(get_root_dir=lambda: str(kit.path))
-        context = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
-        executor.execute("fmtc", flare._envelope("r", Downlink("hello"), "hello", 0), context, None)
+        transport = silos(kit, clock, replace(MODEL.settings(), n_clusters=9))
+        assert transport.tell("north", Message("hello", Nothing())) == Failure(error="LimitError")
         clock.sleep(1.0)
         say(kit, serve.PREFIX + serve.REFUSED)
 
@@ -224,7 +209,8 @@ def test_what_a_silo_says_on_its_own_screen(home, during, clock):
     done = join(home, "--max-k", "8")
     assert done.exit_code == 3
     assert "note: somebody else tried to join as 'north', with a copy of this kit, and was refused" in done.stderr
-    assert "note: we could not answer: the run asks for 9 clusters, and --max-k is 8" in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("note: we could not answer")]
+    assert {"9", "8"} <= set(re.findall(r"\d+", line))
     assert "Error: somebody else takes part as 'north' already" in done.stderr
     assert "try again after 8 seconds" in done.stderr
 
@@ -237,7 +223,7 @@ def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, c
     def compare(kit):
         folder = kit.path / "fmtc" / "r"
         folder.mkdir(parents=True)
-        flare.write_json(folder / flare.PREFLIGHT, said)
+        write_json(folder / PREFLIGHT, said)
         clock.sleep(0.5)
         say(kit, serve.PREFIX + serve.REFUSED)
 
@@ -245,6 +231,71 @@ def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, c
     done = join(home)
     assert ("our columns go with those" in done.stderr) is green
     assert ("1,000 times" in done.stderr) is not green
+
+
+# --------------------------------------------------------------------------------------------- with a person's consent
+
+
+@pytest.fixture
+def person(monkeypatch):
+    """Sits at the terminal of a silo, and sends what belongs to some phases only."""
+
+    def sit(*agreed):
+        def confirm(question):
+            asked.append(question)
+            return agreed == ("all",) or len(asked) <= len(agreed)
+
+        monkeypatch.setattr(cli, "_confirm", confirm)
+        return asked
+
+    asked = []
+    monkeypatch.setattr(cli, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    return sit
+
+
+def released(home):
+    return [line for line in read_lines(home / "kits/north" / LEDGER) if line["kind"] == "release" and line["fields"]]
+
+
+def test_a_person_who_sends_everything_is_asked_once_for_each_phase(home, during, clock, person):
+    asked = person("all")
+    during(lambda kit: whole_run(kit, clock))
+    done = join(home, "--hold")
+    assert done.exit_code == 0, done.output
+    assert labels(home) == fitted(home)
+    phases = dict.fromkeys(line["phase"] for line in released(home))
+    assert len(asked) == len(phases)
+    assert [phase for phase in phases if phase in done.stderr] == list(phases)
+    assert verify(home / "kits/north" / LEDGER) == []
+
+
+def test_what_a_person_withholds_does_not_leave(home, during, clock, person):
+    """The coordinator learns the kind of the error, and nothing of the answer or of why."""
+    asked, heard = person("hello", "prepare"), []
+
+    def refused(kit):
+        transport = silos(kit, clock)
+        told = transport.tell
+        transport.tell = lambda cid, message: heard.append((cid, told(cid, message))) or heard[-1][1]
+        with pytest.raises(ClientError) as caught:
+            run(transport, MODEL.settings())
+        heard.append(caught.value)
+        clock.sleep(1.0)
+        say(kit, serve.PREFIX + serve.REFUSED)
+
+    during(refused)
+    done = join(home, "--hold")
+    assert done.exit_code == 3  # by the last line of `refused`, which ends it
+    error = heard.pop()
+    assert isinstance(error.__cause__, OwnError)
+    assert "WithheldError" in str(error)
+    answers = [answer for cid, answer in heard if cid == "north"]
+    assert answers[-1] == Failure(error="WithheldError")
+    assert len(asked) == 3
+    assert len({line["phase"] for line in released(home)}) == 2
+    (line,) = [line for line in read_lines(home / "kits/north" / LEDGER) if line["kind"] == "failure"]
+    assert [entry["field"] for entry in line["fields"]] == ["error"]
+    assert not (home / "ours").exists()
 
 
 def test_out_is_tried_before_anything_else(home, during):

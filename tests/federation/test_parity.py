@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 
 import numpy as np
 import psutil
@@ -11,11 +12,12 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
-from fmtc import FMTC
+from fmtc import FMTC, federate
+from fmtc.errors import InputError
 from fmtc.runtime.flare import local
-from fmtc.runtime.flare.local import federate, write_rows
+from fmtc.runtime.flare.local import write_rows
 
-from .conftest import assert_same, expected, silo_rows
+from .conftest import silo_rows
 
 
 def rows_of(kind):
@@ -34,16 +36,19 @@ def test_a_federation_of_processes_comes_to_what_fit_does(kind, coupling):
         4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, client_weights=weights, scale="global", random_state=7
     )
     events = []
-    outcome = federate(rows, model, listen=events.append)
+    there = federate(rows, model, listen=events.append)
     assert [event["event"] for event in events].count("round") == 3
     assert not psutil.Process().children(recursive=True)
-    assert_same(outcome, *expected(rows, model._hyper(), weights=weights))
     assert not hasattr(model, "n_features_in_")
-    fitted = model.fit(rows)
-    assert_array_equal(outcome.consensus, fitted.consensus_)
-    assert_array_equal(np.concatenate([outcome.labels[cid] for cid in rows]), fitted.labels_)
+    here = model.fit(rows)
+    for name in ("consensus_", "labels_", "n_features_in_", "client_ids_", "converged_", "n_iter_"):
+        assert_array_equal(getattr(there, name), getattr(here, name))
     for cid in rows:
-        assert_array_equal(outcome.models[cid].W, fitted._models[cid].W)
+        for name, value in vars(here._models[cid]).items():
+            assert_array_equal(getattr(there._models[cid], name), value)
+        assert_array_equal(there.predict(rows[cid], clients=cid), here.predict(rows[cid], clients=cid))
+    numbers = [[replace(record, seconds=0.0) for record in model.history_] for model in (there, here)]
+    assert numbers[0] == numbers[1]
 
 
 @pytest.mark.parametrize("kind", ["dense float64", "dense float32", "sparse float64", "sparse float32"])
@@ -63,11 +68,11 @@ def test_rows_are_written_for_their_owner_alone(tmp_path, kind):
 def test_what_federate_refuses_before_it_starts_a_process(monkeypatch):
     monkeypatch.setattr(local, "LocalFederation", lambda *_, **__: pytest.fail("it was started"))
     rows = rows_of("dense float64")
-    with pytest.raises(ValueError, match="between 1 and the 3 clients"):
+    with pytest.raises(InputError):
         federate(rows, FMTC(4), min_clients=4)
-    with pytest.raises(ValueError, match="cuda"):
+    with pytest.raises(InputError):
         federate(rows, FMTC(4, device="cuda"))
     with pytest.raises(ValueError, match="n_clusters"):
         federate(rows, FMTC(0))
-    with pytest.raises(TypeError, match="client_weights"):
+    with pytest.raises(TypeError):
         federate(rows, FMTC(4, client_weights=3))

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,19 +27,19 @@ import pytest
 from click.testing import CliRunner
 from cryptography import x509
 
-from fmtc import Hyper
+from fmtc import Settings
 from fmtc.artifacts import files as wire
 from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
 from fmtc.errors import KitError, RefusedError
 from fmtc.runtime.flare import kits as kits_module
-from fmtc.runtime.flare.adapter import FmtcExecutor
 from fmtc.runtime.flare.jobs import Order, write_job
 from fmtc.runtime.flare.kits import ADMIN, Kit, provision
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.plan import Plan, is_loopback, read_plan
 from fmtc.runtime.flare.processes import Process, free_port
 from fmtc.runtime.flare.supervise import Coordinator
+from fmtc.runtime.kitclient import ClientSource, KitClient
 
 from .commands import wait_until
 from .conftest import FAULTS, none_left
@@ -518,7 +518,7 @@ def jobs(study, tmp_path_factory):
     plan = study.coordinator.kit.plan
     ids = {}
     for name in ("code", "component", "executor"):
-        job = write_job(folder / name, Order(Hyper(n_clusters=2, max_iter=2), folder, name), plan, {"north"})
+        job = write_job(folder / name, Order(Settings(n_clusters=2, max_iter=2), folder, name), plan, {"north"})
         (client,) = job.rglob("config_fed_client.json")
         mark = str(folder / f"{name}-{MARK}")
         executor = read_json(client)["executors"][0]["executor"]
@@ -568,11 +568,13 @@ def test_a_silo_runs_no_class_but_ours(jobs, name):
 
 
 @pytest.mark.parametrize("run_id", ["../../..", "..", ".", "", "a/b", "a\\b", "/tmp", "a" * 65, "ü", "run\n", None, 5])
-def test_a_silo_takes_no_name_of_a_run_for_a_path(run_id):
+def test_a_silo_takes_no_name_of_a_run_for_a_path(tmp_path, run_id):
     """It names a folder of the silo, and what is beside it is thrown away."""
-    with pytest.raises(RefusedError, match="is no name of a run"):
-        FmtcExecutor(run_id, {"n_clusters": 2})
-    FmtcExecutor("0123456789abcdef", {"n_clusters": 2})
+    (tmp_path / "local").mkdir()
+    ClientSource("north", "rows.npy").write(tmp_path)
+    with pytest.raises(RefusedError):
+        KitClient(tmp_path, run_id, "fmtc", asdict(Settings(2)))
+    KitClient(tmp_path, "0123456789abcdef", "fmtc", asdict(Settings(2)))
 
 
 @pytest.mark.federation
@@ -654,7 +656,7 @@ def observed(tmp_path_factory):
     """Two silos and a coordinator, watched from their first process to their last."""
     folder = tmp_path_factory.mktemp("watched")
     rows = [write_rows(folder / f"{name}.csv") for name in ("north", "south")]
-    sites = [ClientSource(name, str(folder / f"{name}.csv"), (), "id") for name in ("north", "south")]
+    sources = [ClientSource(name, str(folder / f"{name}.csv"), (), "id") for name in ("north", "south")]
     record, connections = folder / "record.jsonl", []
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(listening(connections.append))
@@ -669,8 +671,8 @@ def observed(tmp_path_factory):
         for name in ("getaddrinfo", "gethostbyname"):  # in this process, where the coordinator's session is
             patch.setattr(socket, name, recorded(getattr(socket, name), f"socket.{name}", record))
         watch = stack.enter_context(Watch())
-        fed = stack.enter_context(LocalFederation(sites))
-        outcome = fed.run(Hyper(n_clusters=2, max_iter=4, tol=0))
+        fed = stack.enter_context(LocalFederation(sources))
+        outcome = fed.run(Settings(n_clusters=2, max_iter=4, tol=0))
         place, kits, port = fed.folder, fed.folder / "kits", fed.coordinator.kit.plan.port
         secrets = {str(path.relative_to(place)): secret for path, secret in secrets_of(kits).items()}
         files = {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
@@ -710,7 +712,7 @@ def test_a_local_federation_talks_to_the_loopback_only(observed):
     assert {there.ip for kind, *_, there in theirs if there and kind == socket.SOCK_DGRAM} <= {NOWHERE}
     dialled = {there.ip for mine, *_, there in watch.sockets if mine and there and there.port == observed.port}
     assert dialled and all(map(loopback, dialled))
-    assert watch.samples > 20 and observed.outcome.history
+    assert watch.samples > 20 and observed.outcome.result.history
 
 
 @pytest.mark.federation

@@ -11,6 +11,7 @@ from fmtc.artifacts.files import jsonable
 from fmtc.errors import OwnError
 from fmtc.protocol.base import Failure, message_bytes, nbytes
 from fmtc.runtime import kitclient
+from fmtc.runtime.clock import SYSTEM
 from fmtc.runtime.driver import Replies
 from fmtc.runtime.kitclient import ClientSource, KitClient
 
@@ -30,9 +31,10 @@ def make_kits(rows, folder, **source):
 class KitTransport:
     """Hands messages to `KitClient`s; can lose a process, and repeat a message."""
 
-    def __init__(self, kits, settings, run_id="r", *, method="fmtc", preflight="first", random_state=None):
+    def __init__(self, kits, settings, run_id="r", *, method="fmtc", preflight="first", random_state=None,
+                 clock=SYSTEM):  # fmt: skip
         self.kits, self.settings, self.run_id = kits, settings, run_id
-        self.method, self.preflight, self.random_state = method, preflight, random_state
+        self.method, self.preflight, self.random_state, self.clock = method, preflight, random_state, clock
         self.client_ids = tuple(sorted(kits))
         self.clients = {}
         self.seen = []
@@ -42,7 +44,7 @@ class KitTransport:
         if cid not in self.clients:
             document = json.loads(json.dumps(jsonable(asdict(self.settings))))
             self.clients[cid] = KitClient(
-                self.kits[cid], self.run_id, self.method, document, self.preflight, self.random_state
+                self.kits[cid], self.run_id, self.method, document, self.preflight, self.random_state, self.clock
             )
         return self.clients[cid]
 

@@ -16,7 +16,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
 
 from fmtc import Settings
-from fmtc.errors import LostError, OwnError, RefusedError
+from fmtc.errors import OwnError, RefusedError, SiteError
 from fmtc.privacy.ledger import LEDGER, read_lines
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.end import END
@@ -170,7 +170,7 @@ def test_a_late_answer_is_a_lost_one(transport, session, clock):
     clock.at(1.0, lambda: transport.take("silo-a", reply()))
     replies = transport.exchange({"a": ASKED, "b": ASKED})
     assert set(replies.answers) == {"a"}
-    assert isinstance(replies.failures["b"], LostError)
+    assert isinstance(replies.failures["b"], SiteError)
     assert 5.0 <= clock.monotonic() < 5.1
     transport.take("silo-b", reply(), expected=False)
     clock.at(6.0, lambda: [transport.take(site, reply()) for site in ("silo-a", "silo-b")])
@@ -184,17 +184,17 @@ def test_a_silent_site_is_lost_before_the_deadline(session, clock):
     clock.at(30.0, lambda: transport.take("silo-a", reply()))
     replies = transport.exchange({"a": ASKED, "b": ASKED})
     assert set(replies.answers) == {"a"}
-    assert isinstance(replies.failures["b"], LostError)
+    assert isinstance(replies.failures["b"], SiteError)
     assert ("away", {"site": "silo-b"}) in session.notes
     later = transport.exchange({"b": ASKED})  # it cannot come back to this job
-    assert isinstance(later.failures["b"], LostError)
+    assert isinstance(later.failures["b"], SiteError)
 
 
 def test_a_site_that_is_not_there_is_not_waited_for(transport, session, clock):
     session.sites = ["silo-b"]
     clock.at(0.5, lambda: transport.take("silo-b", reply()))
     replies = transport.exchange({"a": ASKED, "b": ASKED})
-    assert isinstance(replies.failures["a"], LostError)
+    assert isinstance(replies.failures["a"], SiteError)
     assert clock.monotonic() < 1
 
 

@@ -290,7 +290,7 @@ class FederatedKMeans(FederatedMethod):
     opening = (Start(),)
     loop = Round()
     closing = (Finish(),)
-    settings_type = FedKMeansSettings
+    settings_type, model_type = FedKMeansSettings, NumberedCenters
     client_type, server_type = KMeansClient, KMeansServer
     limited_by = "n_rounds"
     stopping = ("n_rounds", "tol")
@@ -301,6 +301,11 @@ class FederatedKMeans(FederatedMethod):
         if not history[-1].primal_residual < settings.tol:
             return None
         return f"all centres moved by less than tol={settings.tol:g} in round {history[-1].round_no}"
+
+    def common(self, server: KMeansServer) -> dict[str, Array]:
+        """The common centres, at most k x d."""
+        (centers,) = required(server, "centers")
+        return {"centers": centers}
 
 
 METHOD = FederatedKMeans()

@@ -384,7 +384,7 @@ class FederatedSpectral(FederatedMethod):
     opening = (*AGREE_ON_ANCHORS, Mass())
     loop = Round()
     closing = (Embed(), StartMeans(), StepMeans(), Finish())
-    settings_type = FedSpectralSettings
+    settings_type, model_type = FedSpectralSettings, AnchorSpectralModel
     client_type, server_type = SpectralClient, SpectralServer
     changeable = ("max_iter", "tol", "n_init")
 
@@ -399,6 +399,11 @@ class FederatedSpectral(FederatedMethod):
     def converged(self, history: Sequence[RoundRecord], settings: FedSpectralSettings) -> str | None:
         """The subspace has moved by less than `tol`."""
         return subspace_settled(history, settings)
+
+    def common(self, server: SpectralServer) -> dict[str, Array]:
+        """The anchors, a x d, and the centres in the embedding, at most k x e."""
+        anchors, means = required(server, "anchors", "means")
+        return {"anchors": anchors, "centers": means}
 
 
 METHOD = FederatedSpectral()

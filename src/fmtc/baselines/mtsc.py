@@ -276,7 +276,7 @@ class FederatedMTSC(FederatedMethod):
     opening = (Prepare(),)
     loop = Round()
     closing = (Finish(),)
-    settings_type = MTSCSettings
+    settings_type, model_type = MTSCSettings, LinearMap
     client_type, server_type = MTSCClient, MTSCServer
     saved = ("F", "W")
     changeable = ("max_iter", "tol", "n_init")
@@ -289,6 +289,10 @@ class FederatedMTSC(FederatedMethod):
         if len(values) < 2 or abs(values[0] - values[1]) > settings.tol * abs(values[1]):
             return None
         return f"the objective changed by less than {settings.tol:g} of itself in round {history[-1].round_no}"
+
+    def common(self, server: MTSCServer) -> dict[str, Array]:
+        """The weight of each feature over all clients, d."""
+        return {"feature_weights": np.sqrt(server.total)}
 
     def result(self, client: MTSCClient) -> ClientResult:
         """Model, labels and embedding of a client after the run."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 import numpy as np
@@ -24,13 +24,8 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, write_json
 from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
-from ..estimator import FMTC, read_settings
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
-from ..runtime.conductor import RESULT, read_result
-from ..runtime.driver import Received, Result, RoundRecord
-from ..runtime.kitclient import ClientSource, KeptResult
-from ..tables import Silo, TextRecipe, read_silos
 from .options import (
     data_options,
     free_path,
@@ -44,6 +39,12 @@ from .preflight import show_findings
 from .program import Option, main_group
 from .settings import build_model, model_options
 from .words import Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
+    from ..runtime.driver import Result, RoundRecord
+    from ..runtime.kitclient import ClientSource, KeptResult
+    from ..tables import Silo, TextRecipe
 
 SHOWN_ROUNDS = 8
 
@@ -201,6 +202,8 @@ def federate_local(
     same folder.
     """
     from ..runtime.flare.local import LocalFederation
+    from ..runtime.kitclient import ClientSource
+    from ..tables import TextRecipe, read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -418,7 +421,7 @@ def coordinate(
     silos are back. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
     """
     from ..artifacts.locks import held
-    from ..runtime.conductor import finished
+    from ..runtime.conductor import RESULT, finished
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator, supervise
@@ -500,6 +503,9 @@ def _write_consensus(
     started: float,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
+    from ..protocol.graph import METHOD
+    from ..runtime.conductor import read_result
+
     result, about = read_result(file)
     for silo in result.missing:
         words.note(f"silo {silo!r} was lost and has no model of this run")
@@ -511,7 +517,7 @@ def _write_consensus(
         "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
-        "sent": runs.what_left(result.received),
+        "sent": METHOD.sent(result.received),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -587,6 +593,7 @@ def join(
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.membership import Membership
+    from ..runtime.kitclient import ClientSource
 
     kit = Kit.read(kit_path, "silo")
     kit.check()
@@ -730,6 +737,9 @@ def _write_silo(
     words: Words, source: ClientSource, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
+    from ..estimator import read_settings
+    from ..runtime.driver import Received, Result
+
     kept: KeptResult = event["result"]
     silo = replace(source.rows(kit), name=source.client_id)
     kept.check(silo, source.data)

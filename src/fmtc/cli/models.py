@@ -19,11 +19,6 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
 from ..errors import DataError
-from ..estimator import FMTC, load
-from ..report import needs_jinja, study, summarise, write_page
-from ..report.page import PAGE
-from ..report.rows import POINTS
-from ..tables import TextRecipe, read_silos
 from .options import (
     data_options,
     free_path,
@@ -109,7 +104,10 @@ def fit(
     give another scale. Writes to --out: labels/SILO.csv, model/, outbox/, history.json and report.json; with --report
     also report.html.
     """
-    from ..tables import read_silos
+    from ..report import needs_jinja, study, summarise, write_page
+    from ..report.page import PAGE
+    from ..report.rows import POINTS
+    from ..tables import TextRecipe, read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -210,6 +208,7 @@ def predict(
     --text-column gives another.
     """
     from ..estimator import load
+    from ..tables import read_silos
 
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
@@ -289,6 +288,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     if run is None:
         _show_wire(as_json)
         return
+    from ..estimator import load
+
     folder = runs.model_folder(run)
     model = load(folder)
     recipe = getattr(model, "text_recipe_", None)

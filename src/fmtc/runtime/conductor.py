@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
-from ..errors import AbortedError, FileError, OwnError
+from ..errors import AbortedError, FileError, InputError, OwnError
 from ..protocol.base import Message
 from ..protocol.end import END
 from ..protocol.graph import METHOD
@@ -82,7 +82,7 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
         return listen("aborted")
     except ClientError as error:
         return listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
-    except ValueError as error:
+    except InputError as error:
         return listen("refused data", why=str(error))
     except Exception as error:
         listen("failed", why=f"{type(error).__name__}: {error}")

@@ -252,6 +252,8 @@ class FmtcController(Controller):
         Whether the clients' columns are compared before a run begins; a difference that would spoil it ends the job.
     """
 
+    clock: Clock = SYSTEM  # FLARE makes the object from JSON, so this is no parameter
+
     def __init__(
         self,
         run_id: str,
@@ -287,14 +289,15 @@ class FmtcController(Controller):
 
     def note(self, event: str, **facts: Any) -> None:
         """Add one line to the log of events, which the coordinator's command follows."""
-        line = json.dumps(jsonable({"event": event, "time": SYSTEM.time(), **facts}))
+        line = json.dumps(jsonable({"event": event, "time": self.clock.time(), **facts}))
         with (self.spec.folder / EVENTS).open("a", encoding="utf-8") as stream:
             stream.write(line + "\n")
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """Conduct the run from its last checkpoint to its end."""
-        transport = FlareTransport(self, fl_ctx, abort_signal, self.sites, self.deadline, self.lost_after)
-        self.transport = transport
+        self.transport = transport = FlareTransport(
+            self, fl_ctx, abort_signal, self.sites, self.deadline, self.lost_after, self.clock
+        )
         is_active = self.communicator.client_is_active  # told of every heartbeat and question of a site's job process
 
         def client_is_active(client_name: str, reason: str, fl_ctx: Any) -> None:
@@ -320,6 +323,8 @@ class FmtcExecutor(Executor):
         As in `KitClient`.
     """
 
+    clock: Clock = SYSTEM  # as in `FmtcController`
+
     def __init__(
         self,
         run_id: str,
@@ -342,7 +347,7 @@ class FmtcExecutor(Executor):
         """Answer one message; whatever is returned has passed the client's outbox."""
         if self.client is None:
             kit = Path(fl_ctx.get_engine().get_workspace().get_root_dir())
-            self.client = KitClient(kit, *self.about)
+            self.client = KitClient(kit, *self.about, clock=self.clock)
         message: Message | None = None
         try:
             message = _asked(shareable, self.run_id, self.client.method)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ...errors import ClientError, DifferError, FederationError, ServerLostError
+from ...errors import ClientError, DifferError, FederationError, InputError, ServerLostError
 from ..clock import SYSTEM, Clock
 from ..conductor import finished
 from . import compat, serve
@@ -242,7 +242,7 @@ def supervise(
         if ending.kind == "differ":
             raise DifferError("the silos' columns differ in a way that would stop the run, or spoil it")
         if ending.kind in ("refused data", "failed"):
-            raise (ValueError if ending.kind == "refused data" else FederationError)(ending.why)
+            raise (InputError if ending.kind == "refused data" else FederationError)(ending.why)
         if ending.kind == "stopped":
             raise ClientError(ending.why)
         begun = begun or ending.rounds > 0
@@ -274,7 +274,8 @@ def _gather(
         if waited > order.wait:
             raise ClientError(
                 f"{len(present)} of {len(silos)} silos are there, {needed} needed; still missing after "
-                f"{order.wait:g} seconds: {', '.join(sorted(missing))}. The run can be resumed later."
+                f"{order.wait:g} seconds: {', '.join(sorted(order.client_ids.get(silo, silo) for silo in missing))}. "
+                "The run can be resumed later."
             )
         clock.sleep(0.2)
 
