@@ -282,7 +282,7 @@ def test_interrupted(home, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(downloads, "fetch_archives", interrupt)
-    assert words_of(fmtc_run("fetch", "toy"), 130) == "interrupted; the same command goes on with what has arrived"
+    assert words_of(fmtc_run("fetch", "toy"), 130).startswith("interrupted; ")
 
 
 def test_import_keeps_and_tells(home):
