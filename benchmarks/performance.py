@@ -123,13 +123,14 @@ def draw_growth(growth: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
+MACHINERY = ("estimator.", "driver.", "local.", "node.", "outbox.", "ledger.", "steps.client_reply")
+
+
 def tree_of(stacks: list[list[Any]]) -> dict[str, Any]:
     """Nested counts of stacks that begin with the driver's loop."""
     root: dict[str, Any] = {"n": 0, "below": {}}
     for names, n in stacks:
-        inside = [
-            name for name in names if not name.startswith(("estimator.", "driver.", "local.", "steps.client_reply"))
-        ]
+        inside = [name for name in names if not name.startswith(MACHINERY)]
         root["n"] += n
         node = root
         for name in inside[:7]:

@@ -44,6 +44,14 @@ def test_starting_loads_nothing_heavy(name):
     assert "numpy" not in loaded
 
 
+@pytest.mark.parametrize("words", [[], ["fit"], ["join"], ["data"], ["outbox", "show"]], ids=" ".join)
+def test_help_pages_load_nothing_heavy(words):
+    """Flags and their defaults come from the settings, which need no estimator."""
+    loaded = modules_of(f"import sys; sys.argv = ['fmtc', *{words}, '--help']; from fmtc.cli import main; main()")
+    assert "fmtc.cli.program" in loaded
+    assert (HEAVY - {"rich"}).isdisjoint(module.partition(".")[0] for module in loaded)
+
+
 @pytest.mark.parametrize("room", SIDE_ROOMS)
 def test_side_rooms_are_cheap_to_import(room):
     """What a command imports before it knows what it is asked for."""
@@ -64,9 +72,9 @@ def test_public_names_are_imported_when_they_are_used():
     assert set(fmtc.__all__) <= namespace.keys()
     with pytest.raises(AttributeError, match=r"'fmtc' .*'fmtcc'"):
         fmtc.fmtcc  # noqa: B018
-    assert fmtc.datasets.load is importlib.import_module("fmtc.datasets").load
+    assert fmtc.datasets.load is importlib.import_module("fmtc.datasets").load  # a module is found as well
     code = "import fmtc; print(fmtc.tsvt.__module__, fmtc.tables.TextRecipe.__module__)"
-    assert {"fmtc.kernels.consensus", "fmtc.tables.text"} <= set(modules_of(code))
+    assert {"fmtc.kernels.couplings", "fmtc.tables.text"} <= set(modules_of(code))
 
 
 @pytest.mark.parametrize("package", ["fmtc", "fmtc.tables"])

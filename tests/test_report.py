@@ -590,7 +590,7 @@ def test_without_jinja_nothing_is_begun(home, tmp_path, monkeypatch):
 
 
 def test_points_of_a_page_are_no_more_than_five_thousand(tmp_path, monkeypatch):
-    monkeypatch.setattr("fmtc.cli.models.POINTS", 50)
+    monkeypatch.setattr("fmtc.report.rows.POINTS", 50)
     files = write_silos(tmp_path, m=2)
     done = fmtc_ok("fit", *files, "-k", 3, "--drop", "id", "--drop", "class", "--max-iter", 2, "--json", "--report",
                    "--out", tmp_path / "run")  # fmt: skip

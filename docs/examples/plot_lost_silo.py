@@ -4,8 +4,7 @@ Three silos of different sizes, one dies and returns
 
 North has many rows, south some, west few. They are clustered by a federation of real processes: a server, one
 process per silo, mutual TLS between them, all on this machine. In the middle of the run the process of south is
-killed. It is started again, the run resumes from the last round, and ends with the labels of a run that nothing
-disturbed.
+killed. It is started again, the run resumes from the last round, and ends with the labels of an undisturbed run.
 
 This example needs ``pip install 'fmtc[federation]'`` and takes the better part of a minute, most of it to start
 processes. :doc:`A real federation </federation>` tells what runs where when the silos are far apart.
@@ -15,8 +14,7 @@ processes. :doc:`A real federation </federation>` tells what runs where when the
 # The silos
 # ---------
 # Handwritten digits, dealt unevenly. Each silo keeps its rows in a file of its own; a
-# :class:`~fmtc.runtime.kitclient.ClientSource`
-# says where.
+# :class:`~fmtc.runtime.kitclient.ClientSource` says where.
 
 import tempfile
 import time
@@ -31,7 +29,7 @@ from fmtc import LocalTransport, Settings, run
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.kitclient import ClientSource
 
-X = np.ascontiguousarray(load_digits().data)  # in memory as a file has it: sums in the same order, bit for bit
+X = np.ascontiguousarray(load_digits().data)  # row by row in memory, as files are read: the last bit depends on it
 silos = {"north": X[:500], "south": X[500:750], "west": X[750:850]}
 
 folder = tempfile.TemporaryDirectory()
@@ -44,11 +42,11 @@ for name, rows in silos.items():
 # %%
 # The federation, and a silo that dies
 # ------------------------------------
-# Whatever happens in a run is an event, and `listen` gets them all. Ours writes them down and, after round 10, kills
-# the process of south and all it started. Nobody is notified: as with a machine that loses its power, the others find
-# out by themselves. South's process is started again, as ``fmtc join`` would do.
+# Whatever happens in a run is an event, and `listen` gets them all. Ours collects them and, after round 10, kills the
+# process of south and all it started. As with a machine that loses its power, the others find out by themselves.
+# South's process is started again, as ``fmtc join`` would do.
 #
-# All three silos are needed here. With ``min_clients=2`` the other two would go on without south until it is back.
+# All three silos are needed here. With ``min_clients=2`` the other two would continue without south until it is back.
 
 settings = Settings(n_clusters=10, max_iter=30, tol=0, seed=0)
 events = []
@@ -78,9 +76,9 @@ for event in events:
         print(f"{event['time'] - begun:5.1f} s  {event['event']}")
 
 # %%
-# `away` means that the server has waited five seconds without a sign of life from south. The job ends, a new one is
-# submitted when south is back, and each silo resumes from the state that it has saved itself: the embedding of
-# south's rows was never anywhere else.
+# `away` is what the server concludes after five seconds without a sign of life from south. The job ends, a new one is
+# submitted when south is back, and each silo resumes from the state that it has saved itself: the embedding of south's
+# rows was never anywhere else.
 #
 # The same labels
 # ---------------
@@ -98,8 +96,8 @@ print("consensus equal:", np.array_equal(outcome.result.server.Z, undisturbed.se
 # %%
 # What it looked like
 # -------------------
-# By round there is nothing to see but the dashed line: the residuals of the federation lie on those of the undisturbed
-# run. By the clock there is a gap, in which south was away and the others waited.
+# By round there is nothing to see: the residuals of the federation lie on those of the undisturbed run. By the clock
+# there is a gap, in which south was away and the others waited.
 
 rounds = [event for event in events if event["event"] == "round"]
 killed = next(event["time"] for event in events if event["event"] == "killed") - begun

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -41,21 +42,24 @@ __all__ = [
 def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """``__getattr__`` and ``__dir__`` of a package that imports its public names when they are first used (PEP 562).
 
+    Modules of the package are found in the same way.
+
     Parameters
     ----------
     package : str
         Name of the package.
     **where
-        Modules of the package, with ``__`` for a dot, and the public names that each of them defines. For a module
-        that is itself public, an empty tuple.
+        Modules of the package, with ``__`` for a dot, and the public names that each of them defines.
     """
-    modules = {name: module.replace("__", ".") for module, names in where.items() for name in names or (module,)}
+    modules = {name: f"{package}.{module.replace('__', '.')}" for module, names in where.items() for name in names}
 
     def get(name: str) -> Any:
-        if name not in modules:
+        if name in modules:
+            value = getattr(import_module(modules[name]), name)
+        elif name.startswith("_") or find_spec(f"{package}.{name}") is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(f"{package}.{modules[name]}")
-        value = module if name == modules[name] else getattr(module, name)
+        else:
+            value = import_module(f"{package}.{name}")
         setattr(sys.modules[package], name, value)
         return value
 
@@ -67,8 +71,6 @@ def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str
 
 __getattr__, __dir__ = lazy_names(
     __name__,
-    baselines=(),
-    datasets=(),
     errors=("ClientError", "FileError"),
     estimator=("FMTC", "estimate_memory", "federate", "load"),
     kernels__couplings=("schatten_p", "tsvt"),
@@ -76,7 +78,6 @@ __getattr__, __dir__ = lazy_names(
     runtime__driver=("RoundRecord", "run"),
     runtime__local=("LocalTransport",),
     settings=("Settings", "Solver"),
-    tables=(),
 )
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks for more

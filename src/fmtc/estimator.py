@@ -23,6 +23,7 @@ from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
+from .protocol.graph import METHOD
 from .protocol.method import ClientResult
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
@@ -450,6 +451,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             history=[asdict(record) for record in self.history_],
         )
         return write_model(Path(path), saved, overwrite=overwrite)
+
+    def _sent(self) -> list[dict[str, Any]]:
+        """What left the clients in the fit, for report.json."""
+        return METHOD.sent(self.received_)
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""

@@ -24,6 +24,7 @@ from fmtc.bench.protocol import dataset, evaluate
 from fmtc.cli import main_group
 from fmtc.runtime.flare.kits import provision
 from fmtc.runtime.flare.plan import Plan
+from fmtc.tables import formats, read_silos
 
 TRIES = 20  # damaged files of each kind; raise it to look for more
 VALUES = (None, [], {}, "x", -1, 1e300, 10**400, True, ["x"], [[1]], float("nan"))
@@ -55,8 +56,8 @@ def home(tmp_path_factory) -> Path:
     np.savez_compressed(home / "rows.npz", X=X)
     sp.save_npz(home / "sparse.npz", sp.csc_array(np.where(X > 0, X, 0)))
     table.with_columns(pl.Series("site", ["n", "s"] * 30)).write_csv(home / "all.csv")
-    done = fmtc("fit", home / "all.csv", "--client-column", "site", "-k", 3, "--max-iter", 2, "--n-init", 1,
-                "--report", "--out", home / "run")  # fmt: skip
+    done = fmtc("fit", home / "all.csv", "--client-column", "site", "-k", 3, "--max-iter", 2, "--solver",
+                "n_init=1", "--report", "--out", home / "run")  # fmt: skip
     assert done.exit_code == 0, done.output
 
     report = json.loads((home / "run" / "report.json").read_text())
@@ -191,7 +192,7 @@ def replaced(document: Any, place: tuple[Any, ...], value: Any) -> Any:
         ("report.json", ("projection", "n", "row"), [1], r"report\.json .*points"),
         ("report.json", ("details", "points", "n", "map_y"), "drop", r"report\.json .*points"),
         ("report.json", ("settings", "beta"), "drop", r"report\.json .*settings\.beta"),
-        ("report.json", ("settings", "align"), "x", r"report\.json .*align .*'x'"),
+        ("report.json", ("settings", "solver", "align"), "x", r"report\.json .*align .*'x'"),
     ],
 )
 def test_a_file_of_a_run_with_another_value(file, place, value, words, home, monkeypatch):

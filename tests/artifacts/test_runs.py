@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from fmtc.tables.reading import read_silos
 
 import fmtc
 from fmtc import FMTC
@@ -17,6 +16,7 @@ from fmtc.cli import main_group
 from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
 from fmtc.protocol.moments import MOMENTS
+from fmtc.tables import read_silos
 
 FEATURES = ["height", "weight", "age"]
 

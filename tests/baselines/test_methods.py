@@ -48,12 +48,10 @@ def edges():
 
 CASES = {
     "fed-kmeans": (fed_kmeans.METHOD, FedKMeansSettings(K, n_rounds=5, tol=0), ROWS),
-    "fed-kmeans, own centres": (fed_kmeans.METHOD, FedKMeansSettings(K, n_rounds=5, tol=0, personalised=True), ROWS),
     "fed-mtsc": (mtsc.METHOD, MTSCSettings(K, max_iter=5, tol=0), ROWS),
     "fed-spectral-plus": (fed_spectral.METHOD, FedSpectralSettings(K, max_iter=5, tol=0), ROWS),
     "fed-spectral-graph": (fed_spectral_graph.METHOD, SpectralGraphSettings(K, max_iter=5, tol=0), edges()),
     "sfomvc": (sfomvc.METHOD, SFOMVCSettings(K, max_iter=5, tol=0), ROWS),
-    "sfomvc, global": (sfomvc.METHOD, SFOMVCSettings(K, max_iter=5, tol=0, start="global"), ROWS),
     "sfomvc-views": (sfomvc_views.METHOD, ViewsSettings(K, max_iter=5, tol=0, n_samples=90), VIEWS),
 }
 
@@ -311,7 +309,7 @@ def test_the_others_then_do_what_they_do_among_themselves(name, phase):
     assert [r.objective for r in result.history] == [r.objective for r in rest[0].history]
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "fed-kmeans, own centres"])
+@pytest.mark.parametrize("name", CASES)
 def test_a_client_that_is_away_for_a_round_is_asked_again(name):
     result, transport = finished(
         CASES[name], losing(lambda cid, phase, number: cid == "b" and (phase, number) == ("round", 3)), min_clients=2

@@ -6,6 +6,7 @@ last bit. The same faults with real processes, where processes matter, are in th
 ==================================================  ==================================================================
 fault                                               covered by
 ==================================================  ==================================================================
+none                                                `test_nothing_disturbed`; test_commands.py (real)
 a silo never answers                                `test_a_silo_that_never_answers`
 a silo is gone for good                             `test_a_silo_that_is_gone`
 a silo comes back                                   `test_a_silo_that_comes_back`; test_kills.py

@@ -107,13 +107,12 @@ def test_sparse_rows_are_never_made_dense(rng, shape, centred):
 
 
 @pytest.mark.parametrize("shape", [(3000, 9000), (9000, 3000)])
-@pytest.mark.parametrize(("centred", "weighted"), [(False, True), (True, False)])
-def test_no_large_gram_matrix_of_sparse_rows_is_formed(rng, shape, centred, weighted):
+@pytest.mark.parametrize("centred", [False, True])
+def test_no_large_gram_matrix_of_sparse_rows_is_formed(rng, shape, centred):
     X = sp.random_array(shape, density=1e-3, format="csr", rng=rng)  # 0.4 MB; of the smaller side: 72 MB
     F, anchor = rng.normal(size=(shape[0], 2)), np.zeros((shape[1], 2))
-    weights = rng.uniform(0.5, 2, size=shape[1]) if weighted else None
     tracemalloc.start()
-    RidgeFactors(Rows(X, column_means(X) if centred else None, weights=weights), 1.0).solve(F, anchor)
+    RidgeFactors(Rows(X, column_means(X) if centred else None), 1.0).solve(F, anchor)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1.5e6
@@ -225,12 +224,11 @@ def test_data_are_factored_once_and_only_when_needed(rng, monkeypatch):
 @pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 @pytest.mark.parametrize("centred", [False, True])
 @pytest.mark.parametrize("shape", [(30, 7), (7, 30)])
-def test_weighted_rows_are_the_matrix_they_stand_for(rng, storage, centred, shape):
+def test_rows_are_the_matrix_they_stand_for(rng, storage, centred, shape):
     X = rng.normal(size=shape) * (rng.random(shape) < 0.7)
     mean = X.mean(axis=0) if centred else None
-    weights = rng.uniform(0.1, 2, size=shape[1])
-    rows = Rows(storage(X), mean, 0.5, weights)
-    whole = 0.5 * (X - (0 if mean is None else mean)) * weights
+    rows = Rows(storage(X), mean, 0.5)
+    whole = 0.5 * (X - (0 if mean is None else mean))
     W, F = rng.normal(size=(shape[1], 3)), rng.normal(size=(shape[0], 3))
     assert_allclose(rows @ W, whole @ W, atol=1e-12)
     assert_allclose(rows.T @ F, whole.T @ F, atol=1e-12)
@@ -265,7 +263,7 @@ def test_a_whole_fit_does_not_depend_on_the_route(rng, monkeypatch):
     X, clients = sp.csr_array(counts), np.repeat(np.arange(m), n)
 
     def fitted():
-        model = FMTC(k, scale="tfidf", reweigh=4, max_iter=12, tol=0, random_state=0).fit(X, clients=clients)
+        model = FMTC(k, scale="tfidf", max_iter=12, tol=0, random_state=0).fit(X, clients=clients)
         assert model.n_iter_ == 12
         return model
 
@@ -291,21 +289,18 @@ def test_a_projection_that_does_not_converge_is_reported(rng, monkeypatch):
 
 @pytest.mark.torch
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 1e-5)])
-@pytest.mark.parametrize(
-    ("shape", "centred", "weighted"), [((50, 8), True, False), ((50, 8), False, True), ((8, 50), True, True)]
-)
-def test_tensors_give_what_arrays_give(rng, monkeypatch, dtype, tolerance, shape, centred, weighted):
+@pytest.mark.parametrize(("shape", "centred"), [((50, 8), True), ((50, 8), False), ((8, 50), True)])
+def test_tensors_give_what_arrays_give(rng, monkeypatch, dtype, tolerance, shape, centred):
     import torch
 
     monkeypatch.setattr(projection, "BLOCK", 16)
     n, d = shape
     X = (rng.normal(size=shape) + 2).astype(dtype)
     W, F = rng.normal(size=(d, 3)).astype(dtype), rng.normal(size=(n, 3)).astype(dtype)
-    weights = rng.uniform(0.5, 2, size=d).astype(dtype) if weighted else None
 
     def answers(convert):
-        A, w = convert(X), None if weights is None else convert(weights)
-        rows = Rows(A, column_means(A) if centred else None, 0.2, w)
+        A = convert(X)
+        rows = Rows(A, column_means(A) if centred else None, 0.2)
         return {
             "means": column_means(A),
             "rows @ W": rows @ convert(W),

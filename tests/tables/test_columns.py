@@ -7,7 +7,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
 from fmtc.tables import read_columns
-from fmtc.tables.columns import KINDS
+from fmtc.tables.kinds import KINDS
 from fmtc.tables.survey import survey
 
 SALT = "a secret of the silos"

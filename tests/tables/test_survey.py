@@ -1,25 +1,27 @@
 """Comparing silos before a run: what is found and what is not, and that nothing but hashes and sums leaves a silo."""
 
 import re
-from dataclasses import fields, replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from fmtc.runtime.guard import check_downlink, check_uplink
-from fmtc.steps import Downlink, Uplink
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from fmtc.artifacts.files import pack, unpack
 from fmtc.errors import RefusedError
+from fmtc.protocol.base import Nothing, pack, unpack
+from fmtc.protocol.hello import HELLO
+from fmtc.protocol.survey import SURVEY
+from fmtc.protocol.verdict import VERDICT
 from fmtc.tables import Columns, Finding, compare, explain
-from fmtc.tables.columns import KINDS, LIMIT, SMALLEST
-from fmtc.tables.findings import CODES, UNITS
-from fmtc.tables.survey import from_verdict, survey, verdicts
+from fmtc.tables.columns import SMALLEST
+from fmtc.tables.findings import UNITS
+from fmtc.tables.kinds import CODES, KINDS, LIMIT
+from fmtc.tables.survey import as_numbers, from_verdict, survey
 
 SALT = "a secret of the silos"
 
@@ -47,11 +49,11 @@ def three(**changed):
 def found(silos, **options):
     """Findings of tables or matrices."""
     said = {name: survey(Columns(content), SALT) for name, content in silos.items()}
-    for uplink in said.values():
-        check_uplink(uplink, Downlink("survey"), 3)
+    for about in said.values():
+        SURVEY.check_answer(SURVEY.Answer(**asdict(about)), Nothing(), {})
     findings = compare(said, **options)
-    for name, message in verdicts(findings, silos).items():
-        check_downlink(message, silos[name].shape[1], 3)
+    for name, numbers in as_numbers(findings, silos).items():
+        VERDICT.check_ask(VERDICT.Ask(findings=numbers), {"D": silos[name].shape[1]})
     return findings
 
 
@@ -355,7 +357,7 @@ def test_extreme_values_do_not_overflow():
 def test_a_survey_is_hashes_counts_and_sums():
     frame = put(people(0), "weight", {4}, None).with_columns(pl.lit("low").alias("dose"))
     said = survey(Columns(frame), SALT)
-    flat = pack(said)
+    flat = pack(SURVEY.Answer(**asdict(said)))
     assert {name: str(getattr(value, "dtype", type(value).__name__)) for name, value in flat.items()} == {
         "n_samples": "int", "columns": "uint64", "aliases": "uint64", "kinds": "int8", "counts": "int64",
         "missing": "int64", "means": "float64", "squares": "float64", "negatives": "int64",
@@ -375,9 +377,6 @@ def test_a_survey_is_hashes_counts_and_sums():
     everything = b"".join(v.tobytes() if isinstance(v, np.ndarray) else str(v).encode() for v in flat.values())
     for word in (*frame.columns, "low", SALT):
         assert word.encode() not in everything
-    assert {f.name for f in fields(Uplink) if f.name not in flat} == {
-        "n_features", "energy", "W", "cut", "misfit", "centers", "score", "sums", "error",
-    } | ({f.name for f in fields(Uplink)} & {"document_counts"})  # fmt: skip
 
 
 def test_hashes_need_the_salt():
@@ -413,7 +412,7 @@ def test_the_order_of_rows_changes_nothing(rows, random):
         lambda rows: np.array(rows, float),
         lambda rows: sp.csr_array(np.array(rows, float)),
     ):
-        one, two = (pack(survey(Columns(make(lines)), SALT)) for lines in (rows, mixed))
+        one, two = (asdict(survey(Columns(make(lines)), SALT)) for lines in (rows, mixed))
         assert one.keys() == two.keys()
         for name in one:
             assert_array_equal(one[name], two[name])
@@ -424,9 +423,9 @@ def test_the_order_of_rows_changes_nothing(rows, random):
 
 def test_a_verdict_brings_all_but_the_other_silo():
     findings = found(three(b=put(people(1).drop("sex"), "weight", {3}, None).with_columns(pl.col("height") * 100)))
-    messages = verdicts(findings, "abc")
-    assert {name: len(message.findings) for name, message in messages.items()} == {"a": 0, "b": 3, "c": 0}
-    back = from_verdict(messages["b"].findings, "b")
+    numbers = as_numbers(findings, "abc")
+    assert {name: len(lines) for name, lines in numbers.items()} == {"a": 0, "b": 3, "c": 0}
+    back = from_verdict(numbers["b"], "b")
     assert back == [replace(f, other="") for f in findings]
     lacks, missing, unit = explain(back, "b", {"b": Columns(people(1).drop("sex"))})
     assert "column 3" in lacks  # of the others: its name is not known here
@@ -454,19 +453,27 @@ def test_many_columns_are_not_all_listed():
     {"counts": np.full(6, 201)}, {"missing": np.full(6, 1)}, {"missing": np.full(6, -1)},
     {"negatives": np.full(6, 300)},
     {"means": np.full(6, np.nan)}, {"means": np.full(6, 1e200)}, {"squares": np.full(6, -1.0)},
-    {"squares": np.full(6, np.inf)}, {"squares": None}, {"W": np.zeros((6, 3))}, {"aliases": np.zeros(6)},
+    {"squares": np.full(6, np.inf)}, {"squares": None}, {"aliases": np.zeros(6)},
     {"n_samples": -1},
 ], ids=lambda change: next(iter(change)))  # fmt: skip
 def test_a_survey_that_cannot_be_is_refused(change):
-    said = unpack(Uplink, pack(survey(Columns(people(0)), SALT)))
-    check_uplink(said, Downlink("survey"), 3)
+    said = SURVEY.Answer(**asdict(survey(Columns(people(0)), SALT)))
+    SURVEY.check_answer(said, Nothing(), {})
     with pytest.raises(RefusedError):
-        check_uplink(replace(said, **change), Downlink("survey"), 3)
+        SURVEY.check_answer(replace(said, **change), Nothing(), {})
+
+
+def test_a_survey_of_nothing_or_of_something_else_is_refused():
+    said = SURVEY.Answer(**asdict(survey(Columns(people(0)), SALT)))
+    flat = pack(said)
+    SURVEY.check_answer(unpack(SURVEY.Answer, flat), Nothing(), {})
+    nothing = {name: value[:0] for name, value in flat.items() if name != "n_samples"}
     with pytest.raises(RefusedError):
-        check_uplink(said, Downlink("hello"), 3)
-    nothing = {name: value[:0] for name, value in pack(said).items() if name != "n_samples"}
+        SURVEY.check_answer(SURVEY.Answer(n_samples=5, **nothing), Nothing(), {})
     with pytest.raises(RefusedError):
-        check_uplink(Uplink(n_samples=5, **nothing), Downlink("survey"), 3)
+        HELLO.check_answer(said, Nothing(), {})
+    with pytest.raises(RefusedError):
+        unpack(SURVEY.Answer, flat | {"W": np.zeros((6, 3))})
 
 
 @pytest.mark.parametrize("findings", [
@@ -474,8 +481,9 @@ def test_a_survey_that_cannot_be_is_refused(change):
     [[1.0, 1, 0, 0]], [1.0, 1, 0, 0, 0],
 ])  # fmt: skip
 def test_a_verdict_that_cannot_be_is_refused(findings):
-    check_downlink(Downlink("verdict", findings=np.array([[1.0, 1, 5, 9, 0.5]])), 6, 3)
+    right = VERDICT.Ask(findings=np.array([[1.0, 1, 5, 9, 0.5]]))
+    VERDICT.check_ask(right, {"D": 6})
     with pytest.raises(RefusedError):
-        check_downlink(Downlink("verdict", findings=np.array(findings)), 6, 3)
+        VERDICT.check_ask(VERDICT.Ask(findings=np.array(findings)), {"D": 6})
     with pytest.raises(RefusedError):
-        check_downlink(Downlink("survey", findings=np.array([[1.0, 1, 5, 9, 0.5]])), 6, 3)
+        SURVEY.check_ask(right, {"D": 6})

@@ -6,13 +6,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import FileError
-from ..inference import ClientModel
-from ..settings import Solver
 from ..tables import TextRecipe
 from .files import (
     COUNT,
@@ -27,6 +25,9 @@ from .files import (
     write_json,
     write_tensors,
 )
+
+if TYPE_CHECKING:
+    from ..inference import ClientModel
 
 MODEL_FORMAT = 2
 CLIENT_FORMAT = 1
@@ -166,6 +167,8 @@ def current_settings(settings: Mapping[str, Any], schema: int, beta: float | Non
     >>> current_settings({"n_clusters": 3, "one_sided": 0.5, "align": "none", "reweigh": 0}, schema=1)
     {'n_clusters': 3, 'solver': {'nonmutual_weight': 0.5, 'align': False}}
     """
+    from ..settings import Solver
+
     if schema >= 2:
         return dict(settings)
     named = {RENAMED.get(name, name): value for name, value in settings.items()}
@@ -187,6 +190,8 @@ def _changed(name: str, value: Any) -> Any:
 
 
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
+    from ..inference import ClientModel
+
     path = folder / Path(entry["file"]).name  # never outside the folder
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc client model", CLIENT_FORMAT)

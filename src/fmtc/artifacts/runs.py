@@ -178,29 +178,9 @@ def report(
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
         "notes": notes,
-        "sent": what_left(model.received_),
+        "sent": model._sent(),
         **scores(results),
     }
-
-
-def what_left(received: Iterable[Any]) -> list[dict[str, Any]]:
-    """What left the clients of a run: a row for each field of each phase, with the words of its declaration.
-
-    Parameters
-    ----------
-    received : iterable of Received
-        Such as `FMTC.received_`.
-
-    Returns
-    -------
-    list of dict
-        phase, field, what, tells, shape (in letters), size (in numbers, of the last one), times and bytes.
-    """
-    from ..protocol.base import sent
-    from ..protocol.graph import METHOD
-    from ..protocol.method import COMMON
-
-    return sent((*COMMON, *METHOD.phases), received)
 
 
 def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> None:

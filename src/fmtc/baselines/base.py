@@ -384,7 +384,7 @@ class CountingTransport(LocalTransport):
         return {cid: found.model for cid, found in results.items()}, {cid: f.labels for cid, f in results.items()}
 
 
-def federate(method: Method, settings: Any, data: Data) -> tuple[Result, CountingTransport]:
+def run_locally(method: Method, settings: Any, data: Data) -> tuple[Result, CountingTransport]:
     """Run a federated method on clients in this process; the error of a client is raised as it is."""
     transport = CountingTransport(data, settings, method=method)
     try:

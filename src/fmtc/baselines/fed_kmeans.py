@@ -28,10 +28,10 @@ from .base import (
     check_number,
     check_whole,
     count,
-    federate,
     in_order,
     kmeans,
     no_more_than,
+    run_locally,
     seed_of,
 )
 
@@ -383,7 +383,7 @@ class FedKMeans(Baseline):
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, NumberedCenters], Mapping[str, Array]]:
-        result, transport = federate(METHOD, FedKMeansSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, FedKMeansSettings.of(self, seed), data)
         self.cluster_centers_ = result.server.centers
         self.history_ = [result.server.start_cost, *(record.objective for record in result.history)]
         self.n_iter_ = len(result.history)

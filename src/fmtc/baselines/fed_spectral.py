@@ -23,9 +23,9 @@ from .base import (
     check_number,
     check_whole,
     count,
-    federate,
     in_order,
     no_more_than,
+    run_locally,
     seed_of,
     unit_rows,
 )
@@ -485,7 +485,7 @@ class FedSpectral(Baseline):
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, AnchorSpectralModel], Mapping[str, Array]]:
-        result, transport = federate(METHOD, FedSpectralSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, FedSpectralSettings.of(self, seed), data)
         self.anchors_ = result.server.anchors
         _, self.eigenvalues_ = result.server.subspace.eigenvectors()
         self.history_ = [record.primal_residual for record in result.history]

@@ -22,9 +22,9 @@ from .base import (
     check_number,
     check_whole,
     count,
-    federate,
     in_order,
     kmeans,
+    run_locally,
     same_samples,
     seed_of,
     unit_rows,
@@ -250,7 +250,7 @@ class FedSpectralGraph(ClusterMixin, BaseEstimator):
             raise ValueError(f"n_clusters={k} needs as many nodes, got {n}")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         with one_thread("blas"), one_thread("openmp"):
-            result, transport = federate(METHOD, SpectralGraphSettings.of(self, seed), data)
+            result, transport = run_locally(METHOD, SpectralGraphSettings.of(self, seed), data)
             self.embedding_, values = result.server.subspace.eigenvectors()
             seed = seed_of(seed, SERVER, "kmeans")
             _, self.labels_ = kmeans(unit_rows(self.embedding_), k, seed, n_init=self.n_init)

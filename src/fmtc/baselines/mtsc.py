@@ -34,9 +34,9 @@ from .base import (
     check_positive,
     check_whole,
     count,
-    federate,
     in_order,
     kmeans,
+    run_locally,
     seed_of,
     unit_rows,
 )
@@ -454,7 +454,7 @@ class MTSC(Baseline):
         return self._run(data, seed).outcome()
 
     def _run(self, data: Data, seed: int) -> CountingTransport:
-        result, transport = federate(METHOD, MTSCSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, MTSCSettings.of(self, seed), data)
         self.history_ = [record.objective for record in result.history]
         self.n_iter_ = len(self.history_)
         self.feature_weights_ = np.sqrt(result.server.total)

@@ -38,10 +38,10 @@ from .base import (
     check_positive,
     check_whole,
     count,
-    federate,
     in_order,
     kmeans,
     no_more_than,
+    run_locally,
     seed_of,
 )
 from .fed_kmeans import SERVER, merge_centers
@@ -549,7 +549,7 @@ class SFOMVC(Baseline):
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, ProjectionModel], Mapping[str, Array]]:
-        result, transport = federate(METHOD, SFOMVCSettings.of(self, seed), data)
+        result, transport = run_locally(METHOD, SFOMVCSettings.of(self, seed), data)
         self.anchors_ = result.server.anchors
         self.history_ = residuals(result.history)
         self.n_iter_ = len(self.history_)

@@ -15,7 +15,7 @@ from ..client import stream
 from ..linalg.threads import one_thread
 from ..protocol.base import RESTARTS, Nothing, Phase, array, required
 from .anchors import Anchors
-from .base import Array, check_whole, count, federate, in_order, same_samples
+from .base import Array, check_whole, count, in_order, run_locally, same_samples
 from .fed_kmeans import SERVER
 from .sfomvc import (
     Assignment,
@@ -241,7 +241,7 @@ class SFOMVCViews(ClusterMixin, BaseEstimator):
         if n < k:
             raise ValueError(f"n_clusters={k} needs as many samples, got {n}")
         with one_thread("blas"), one_thread("openmp"):
-            result, transport = federate(METHOD, settings, data)
+            result, transport = run_locally(METHOD, settings, data)
         self.labels_ = result.server.scores.argmax(axis=1)
         self.anchor_samples_, self.client_ids_ = settings.anchor_samples, list(data)
         self.history_ = residuals(result.history)

@@ -201,7 +201,7 @@ def settings_of(text: str, whole: str) -> dict[str, Any]:
     for part in re.split(r",(?=\w+=)", text):
         key, equals, value = part.partition("=")
         if not (key.isidentifier() and equals and value):
-            raise InputError(f"{whole!r}: {part!r} is no setting; write name=value, with commas between")
+            raise InputError(f"{whole!r}: {part!r} is not a setting; write name=value, separated by commas")
         if key in found:
             raise InputError(f"{whole!r} sets {key} twice")
         try:

@@ -1,4 +1,4 @@
-"""Rows as figures. Needs matplotlib; colours can be told apart by everyone, and shapes or words say the same."""
+"""Rows as figures. Needs matplotlib; colours suit every kind of colour vision; shapes or words say the same."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def dataset(name: str) -> FederatedDataset:
 
     Options follow a question mark, ``"digits?n_clients=4,rows=50"``: those of the data set, and two for all.
     ``rows`` takes at most so many rows of each client, drawn once and for all: fewer are among the more. ``order``
-    deals the clients' names out anew, by this seed, such that they stand in another order.
+    permutes the clients' names by this seed, so that the clients have another order.
 
     Parameters
     ----------

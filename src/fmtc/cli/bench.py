@@ -33,7 +33,7 @@ def bench() -> None:
 
 
 def _options(out: str) -> Callable[[Any], Any]:
-    """Options of all commands that run cells; `out` is where they are kept unless told."""
+    """Options of all commands that run cells; `out` is where they are kept by default."""
     options = (
         click.option("--out", type=click.Path(path_type=Path), default=Path(out), show_default=True, cls=Option,
                      help="Folder that keeps every cell; what is there is not run again."),
@@ -42,7 +42,7 @@ def _options(out: str) -> Callable[[Any], Any]:
         click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option,
                      help="Cells at a time, each in a process of its own with one thread."),
         click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
-                     cls=Option, metavar="SECONDS", help="Give a cell up after so long; its row says so."),
+                     cls=Option, metavar="SECONDS", help="Stop a cell after this time; its row says so."),
         click.option("--retry", is_flag=True, cls=Option, help="Run cells again that failed."),
         click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the table stays."),
     )  # fmt: skip
@@ -74,7 +74,7 @@ def smoke(**settings: Any) -> None:
     Yale: one split, one seed.
 
     Cells are kept in --out and not run again: a second call prints the table at once. Data sets that are not on this
-    machine are left out, and said so.
+    machine are omitted, with a note.
     """
     from ..bench.methods import METHODS
     from ..datasets import SOURCES
@@ -83,7 +83,7 @@ def smoke(**settings: Any) -> None:
     words = Words(settings["quiet"])
     here = [name for name in SMOKE if name not in SOURCES or find(SOURCES[name]) is not None]
     for name in sorted(set(SMOKE) - set(here)):
-        words.note(f"{name} is not on this machine and left out; `fmtc data fetch {name}` gets it")
+        words.note(f"{name} is not on this machine and is omitted; `fmtc data fetch {name}` gets it")
     _compare(words, here, list(METHODS), splits=1, seeds=1, trials=0, **settings)
 
 
@@ -152,7 +152,7 @@ def paper_(
     """Run what the paper's two tables and four figures and our ablations need, on the data sets that are here, and
     write rows, tables, statistics and figures to --out.
 
-    Interrupted, it goes on where it stopped. Data sets that are not on this machine are left out, and said so.
+    After an interrupt, the same command resumes. Data sets that are not on this machine are omitted, with a note.
     """
     from ..bench import evidence
     from ..bench.results import about, draw_results, write_results
@@ -275,7 +275,7 @@ def _run(
             words.note(f"{row['dataset']} / {row['method']}: {row['error']}")
     old = sum(row["code"] != code_digest() for row in rows)
     if old:
-        words.note(f"{plural(old, 'cell')} of other code than this; remove {store.path} to run all anew")
+        words.note(f"{plural(old, 'cell')} made by another version of the code; remove {store.path} to run all again")
     return rows, store
 
 

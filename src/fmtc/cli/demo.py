@@ -31,7 +31,7 @@ Examples:
 def demo(out: Path, random_state: int, force: bool, as_json: bool) -> None:
     """Handwritten digits in silos that differ, clustered alone and together.
 
-    Compares k-means and spectral clustering in each silo by itself with FMTC over all, on the rows it learnt from and
+    Compares k-means and spectral clustering in each silo alone with FMTC over all, on the rows it learnt from and
     on rows held out. Nothing is downloaded. Writes demo.json and demo.png to --out.
     """
     from ..artifacts.files import new_folder, write_json
@@ -107,7 +107,7 @@ def example(out: Path, force: bool, as_json: bool) -> None:
     """Write files to try the other commands on: images of handwritten digits, one per row.
 
     north.csv, south.csv and west.csv are silos of 300 rows; `image` names a row and `digit` is what it shows, so both
-    are no features. new.csv has 100 more rows, without `digit`. Nothing is downloaded.
+    are not features. new.csv has 100 more rows, without `digit`. Nothing is downloaded.
     """
     from ..artifacts.files import write_file
     from ..demo import example_tables

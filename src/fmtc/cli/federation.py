@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 import numpy as np
@@ -24,13 +24,8 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, write_json
 from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
-from ..estimator import FMTC, read_settings
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
-from ..runtime.conductor import RESULT, read_result
-from ..runtime.driver import Received, Result, RoundRecord
-from ..runtime.kitclient import ClientSource, KeptResult
-from ..tables import Silo, TextRecipe, read_silos
 from .options import (
     data_options,
     free_path,
@@ -45,6 +40,12 @@ from .program import Option, main_group
 from .settings import build_model, model_options
 from .words import Words, new_table, note_constants, plural, print_json, show, show_run, size_of
 
+if TYPE_CHECKING:
+    from ..estimator import FMTC
+    from ..runtime.driver import Result, RoundRecord
+    from ..runtime.kitclient import ClientSource, KeptResult
+    from ..tables import Silo, TextRecipe
+
 SHOWN_ROUNDS = 8
 
 
@@ -58,7 +59,7 @@ def federation() -> None:
     """Set up a federation of several machines: one kit for each party."""
 
 
-# ------------------------------------------------------------------------------------------------- what is going on
+# --------------------------------------------------------------------------------------------------- events of a run
 
 
 class View:
@@ -97,14 +98,14 @@ class View:
             "submitted": f"starting with {silos}",
             "started": "silos read their rows and build their graphs",
             "done": "finding clusters",
-            "over": "the run is over; looking for silos that do not know it yet",
+            "over": "the run is over; informing silos that do not know it yet",
         }
         notes = {
             "away": f"{self.site(event)} was lost",
-            "silo back": f"{silos} is back; going on from the last round",
-            "job gone": f"{event.get('why')}; trying again from the last round",
-            "server lost": "the server process was lost; starting it again and going on from the last round",
-            "lost": f"{event.get('why')}; trying again from the last round",
+            "silo back": f"{silos} is back; resuming from the last round",
+            "job gone": f"{event.get('why')}; resuming from the last round",
+            "server lost": "the server process was lost; starting it again and resuming from the last round",
+            "lost": f"{event.get('why')}; resuming from the last round",
             "refused": f"a message of {self.site(event)} was refused: {event.get('why')}",
             "second party": f"somebody else tried to join as {event.get('silo')!r}, with a copy of its kit, and was "
             "refused: ask that silo whether it knows of it",
@@ -170,7 +171,7 @@ Examples:
 @n_clusters_option
 @out_option
 @random_state_option
-@click.option("--min-clients", type=int, cls=Option, help="Go on while this many silos answer; left out, all.")
+@click.option("--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default.")
 @click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds a silo has for one answer.")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
@@ -201,6 +202,8 @@ def federate_local(
     same folder.
     """
     from ..runtime.flare.local import LocalFederation
+    from ..runtime.kitclient import ClientSource
+    from ..tables import TextRecipe, read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -385,14 +388,14 @@ Examples:
 @n_clusters_option
 @out_option
 @random_state_option
-@click.option("--min-clients", type=int, cls=Option, help="Go on while this many silos answer; left out, all.")
+@click.option("--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default.")
 @click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds a silo has for one answer.")  # fmt: skip
 @click.option("--wait", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds to wait for silos that are not there.")  # fmt: skip
 @click.option("--no-preflight", is_flag=True, cls=Option, help="Do not compare the silos' columns first.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
-@click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
+@click.option("--resume", is_flag=True, cls=Option, help="Resume an interrupted run of the same command.")
 @quiet_option
 @model_options
 @click.pass_context
@@ -414,11 +417,11 @@ def coordinate(
 ) -> None:
     """Lead a federation: start the server, wait for the silos, run, survive what happens on the way.
 
-    A silo that is lost, or a process that dies, does not end the run: when enough silos are back it goes on from the
-    last round. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
+    A silo that is lost, or a process that dies, does not end the run: it resumes from the last round when enough
+    silos are back. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
     """
     from ..artifacts.locks import held
-    from ..runtime.conductor import finished
+    from ..runtime.conductor import RESULT, finished
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator, supervise
@@ -441,13 +444,13 @@ def coordinate(
             model.settings(), folder, run_id or secrets.token_hex(8), min_clients, model._weights(), deadline, wait,
             preflight="no" if no_preflight else "first", random_state=model.random_state,
         )  # fmt: skip
-        ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+        ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
         try:
             with View(words, model.max_iter, names, before) as view:
                 coordinator.open()
                 if run_id is None:  # not before the server is up: until then nothing of an earlier run is touched
                     if resume:
-                        words.note("there is no interrupted run to resume; starting afresh")
+                        words.note("there is no interrupted run to resume; starting a new one")
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir(parents=True, mode=0o700)
                     write_json(folder / ORDER, {"run": order.run_id})
@@ -476,16 +479,16 @@ ORDER = "order.json"  # in the coordinator's folder of a run: its name
 
 
 def _run_to_resume(folder: Path, resume: bool, force: bool) -> str | None:
-    """Name of the interrupted run to go on with; None to start afresh, which takes --force where there is one."""
+    """Name of the interrupted run to resume; None to start a new one, which needs --force if there is an old one."""
     if folder.exists() and not (resume or force):
         raise click.UsageError(
-            f"{folder} holds an interrupted run; go on with it with --resume, or start afresh with --force"
+            f"{folder} holds an interrupted run; resume it with --resume, or start again with --force"
         )
     if not resume or not (folder / ORDER).exists():
         return None
     document = read_json(folder / ORDER)
     if not isinstance(document, dict) or not isinstance(document.get("run"), str):
-        raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start afresh with --force")
+        raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start again with --force")
     return str(document["run"])
 
 
@@ -500,6 +503,9 @@ def _write_consensus(
     started: float,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
+    from ..protocol.graph import METHOD
+    from ..runtime.conductor import read_result
+
     result, about = read_result(file)
     for silo in result.missing:
         words.note(f"silo {silo!r} was lost and has no model of this run")
@@ -511,7 +517,7 @@ def _write_consensus(
         "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
-        "sent": runs.what_left(result.received),
+        "sent": METHOD.sent(result.received),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -542,7 +548,7 @@ Examples:
 @click.option("--discard", is_flag=True, cls=Option,
               help="Give up labels of an earlier run that could not be written.")  # fmt: skip
 @click.option("--max-k", type=click.IntRange(1), cls=Option, section="Limits",
-              help="Most clusters a run may ask for; left out, any number.")  # fmt: skip
+              help="Most clusters a run may ask for; any number by default.")  # fmt: skip
 @click.option("--min-rows", type=click.IntRange(1), default=5, show_default=True, cls=Option, section="Limits",
               help="Fewest rows for each cluster a run may ask for, on average.")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
@@ -574,7 +580,7 @@ def join(
     """Take part in a federation with your rows, which stay here.
 
     Dials the coordinator, waits for a run, and shows what it asks for before it answers. When the run has ended, writes
-    to --out what `fmtc fit` would: your labels, your model, a report. Ends then, unless told to --stay.
+    to --out what `fmtc fit` would: your labels, your model, a report. Then ends, unless --stay is given.
 
     Labels go to the rows they were computed from and to no others: where --data has changed since the run began,
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
@@ -587,6 +593,7 @@ def join(
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.membership import Membership
+    from ..runtime.kitclient import ClientSource
 
     kit = Kit.read(kit_path, "silo")
     kit.check()
@@ -609,7 +616,7 @@ def join(
                 words.say("connected; waiting for the coordinator to start a run")
                 status.update("waiting")
             elif kind == "trouble":
-                words.note((event["why"] or "the coordinator does not take us in yet") + "; trying on")
+                words.note((event["why"] or "the coordinator does not accept us yet") + "; trying again")
             elif kind == "refused":
                 raise DataError(event["why"])
             elif kind == "second party":
@@ -631,7 +638,7 @@ def join(
                 for sentence in (*event["error"], *event["note"]):
                     words.note(f"compared with the other silos, ours {sentence}")
                 if not (event["error"] or event["note"]):
-                    words.say("our columns go with those of the other silos", "green")
+                    words.say("our columns match those of the other silos", "green")
             elif kind == "round":
                 status.update(f"round {event['round']}")
             elif kind == "ended":
@@ -719,7 +726,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
     try:
         silo = source.rows(kit)
     except DataError as error:
-        words.note(f"{error} Until that is put right no run can use these rows; joining for a preflight.")
+        words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
     if source.text_column is None:
         note_constants(words, [silo])
@@ -730,6 +737,9 @@ def _write_silo(
     words: Words, source: ClientSource, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
+    from ..estimator import read_settings
+    from ..runtime.driver import Received, Result
+
     kept: KeptResult = event["result"]
     silo = replace(source.rows(kit), name=source.client_id)
     kept.check(silo, source.data)

@@ -19,11 +19,6 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
 from ..errors import DataError
-from ..estimator import FMTC, load
-from ..report import needs_jinja, study, summarise, write_page
-from ..report.page import PAGE
-from ..report.rows import POINTS
-from ..tables import TextRecipe, read_silos
 from .options import (
     data_options,
     free_path,
@@ -63,7 +58,7 @@ Examples:
   fmtc fit north.csv south.csv -k 5 --text-column notes --id-column id --out run
   fmtc fit *.csv -k 4 --out run --report        (and a page to look at: run/report.html)
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
-  fmtc fit *.csv -k 4 --out run --resume        (go on after an interrupt)
+  fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
   fmtc fit --config study.toml                  (with a table [fit])""",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -71,13 +66,13 @@ Examples:
 @out_option
 @random_state_option
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
-@click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
+@click.option("--resume", is_flag=True, cls=Option, help="Resume an interrupted run of the same command.")
 @click.option(
     "--report",
     "with_page",
     is_flag=True,
     cls=Option,
-    help="Also a page to look at, report.html; fits again on parts of the rows to tell what is gained.",
+    help="Also write a page for the browser, report.html; fits again on parts of the rows to measure the gain.",
 )
 @quiet_option
 @data_options
@@ -105,10 +100,14 @@ def fit(
     """Cluster silos: one file each, or one file with --client-column.
 
     FILES are tables with a header (.csv, .tsv, .parquet) or matrices (.npy, .npz, dense or SciPy sparse). A silo is
-    named after its file. With --text-column, rows are texts, and their words are weighed by --scale tfidf unless told
-    otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json; with --report also report.html.
+    named after its file. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless you
+    give another scale. Writes to --out: labels/SILO.csv, model/, outbox/, history.json and report.json; with --report
+    also report.html.
     """
-    from ..tables import read_silos
+    from ..report import needs_jinja, study, summarise, write_page
+    from ..report.page import PAGE
+    from ..report.rows import POINTS
+    from ..tables import TextRecipe, read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -138,7 +137,7 @@ def fit(
         report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
         details = {}
         if with_page:
-            looking = words.console.status("looking at silos alone, and at rows held out")
+            looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
                 details["details"] = study(model, results, reading=reading)
         runs.write_run(out, force, model, results, report | details)
@@ -146,7 +145,7 @@ def fit(
             write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:
         if checkpoint.exists():
-            ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+            ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
         raise
     shutil.rmtree(checkpoint, ignore_errors=True)
 
@@ -158,13 +157,13 @@ def fit(
 
 
 def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> None:
-    """An interrupted run is gone on with or, only when told so, thrown away."""
+    """An interrupted run is resumed or, only with --force, discarded."""
     if resume and not checkpoint.exists():
-        words.note("there is no interrupted run to resume; starting afresh")
+        words.note("there is no interrupted run to resume; starting a new one")
     if checkpoint.exists() and not resume:
         if not force:
             raise click.UsageError(
-                f"{checkpoint} holds an interrupted run; go on with it with --resume, or start afresh with --force"
+                f"{checkpoint} holds an interrupted run; resume it with --resume, or start again with --force"
             )
         shutil.rmtree(checkpoint)
 
@@ -205,10 +204,11 @@ def predict(
     """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. The columns must be those of the model; their order is
-    free. --label-column only says that a column is no feature. A model of texts knows the name of their column;
+    free. --label-column only marks a column that is not a feature. A model of texts knows the name of their column;
     --text-column gives another.
     """
     from ..estimator import load
+    from ..tables import read_silos
 
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
@@ -231,7 +231,7 @@ def predict(
         if width != model.n_features_in_:
             raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
         if named != (known is not None):
-            words.note(f"{'the model' if named else file.name} has no column names; columns are taken in their order")
+            words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
         if known is not None:
             del model.feature_names_in_  # names have been compared
         labels, P = [], []
@@ -288,6 +288,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     if run is None:
         _show_wire(as_json)
         return
+    from ..estimator import load
+
     folder = runs.model_folder(run)
     model = load(folder)
     recipe = getattr(model, "text_recipe_", None)
@@ -382,7 +384,7 @@ def _show_model(about: Mapping[str, Any]) -> None:
         show(console, Text.assemble((f"{name:<11}", "bold"), fact))
     console.print()
     table = new_table()
-    for title in ("silo", "file", "cluster", "features that mark it"):
+    for title in ("silo", "file", "cluster", "most important features"):
         table.add_column(title, justify="right" if title == "cluster" else "left")
     for cid, client in clients.items():
         for j, marks in enumerate(client["top_features"]):

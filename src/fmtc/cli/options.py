@@ -13,10 +13,10 @@ from .program import Option
 
 
 def data_options(command: Any) -> Any:
-    """Which columns of the files are no features."""
+    """Which columns of the files are not features."""
     for option in (
         click.option("--drop", multiple=True, metavar="NAME", cls=Option, section="Data",
-                     help="A column to leave out; may be given many times."),
+                     help="A column to omit; may be given many times."),
         click.option("--id-column", metavar="NAME", cls=Option, section="Data",
                      help="Column that names each row; it is copied to the output."),
         click.option("--label-column", metavar="NAME", cls=Option, section="Data",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from ..artifacts.runs import OUTBOX, what_left
+from ..artifacts.runs import OUTBOX
 from ..errors import FileError
 from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
 from .program import main_group
@@ -87,7 +87,9 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 
 def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kinds = [line["kind"] for line in lines if line["fields"]]
-    sent = what_left(totals(lines))
+    from ..protocol.graph import METHOD
+
+    sent = METHOD.sent(totals(lines))
     return {
         "client": client,
         "run": run,
@@ -142,7 +144,7 @@ def outbox_verify(ctx: click.Context, /, folder: Path, as_json: bool) -> None:
     """Verify that no line of the record was changed, removed, added or moved; exit code 3 where one was.
 
     KIT_OR_RUN is the kit of a silo, or the --out folder of `fmtc fit`. The check finds accidents and careless changes.
-    It does not stop somebody who writes the whole record anew: keep a copy of the last line's hash elsewhere for that.
+    Somebody who rewrites the whole record is not found: for that, keep a copy of the last line's hash elsewhere.
     """
     words = Words()
     checked = [_check(path) for path in find_ledgers(folder)]

@@ -83,7 +83,7 @@ def preflight(
 
 
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
-    """Ask the silos of a federation for their columns, compare them, and tell each what is odd about its own."""
+    """Ask the silos of a federation for their columns, compare them, and tell each how its own differ."""
     from ..errors import DifferError
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit

@@ -5,16 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import nearest_names
-from ..estimator import FMTC
 from ..kernels.couplings import COUPLINGS
-from ..linalg.arrays import check_device
-from ..settings import SCALES, Solver, split_solver
+from ..linalg.arrays import HOST, check_device
+from ..settings import SCALES, Settings, Solver, split_solver
 from .program import Option
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
 
 
 class _OrAuto(click.ParamType):
@@ -60,9 +62,9 @@ def model_options(command: Any) -> Any:
                      section="Model", help="A setting of the solver, such as ridge=0.1; may be given many times."),
     ):  # fmt: skip
         command = option(command)
+    defaults = {f.name: f.default for f in fields(Settings)} | {"n_jobs": None, "device": HOST}
     for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
-        default = inspect.signature(FMTC).parameters[name].default
-        text = text if default is None else f"{text}  [default: {default}]"
+        text = text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
         flag = "--" + name.replace("_", "-")
         command = click.option(flag, name, type=kind, default=None, cls=Option, section="Model", help=text)(command)
     for option in (
@@ -177,6 +179,8 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
     FMTC
         Not fitted.
     """
+    from ..estimator import FMTC
+
     given = {name: value for name, value in settings.items() if value not in (None, ()) and name != "solver"}
     if "client_weights" in given:
         given["client_weights"] = dict(map(_weight, given["client_weights"]))

@@ -21,7 +21,7 @@ BLOCK = 4096  # rows centred at a time
 
 @dataclass(frozen=True)
 class Rows:
-    """A client's rows in the units of the formulas, gamma (X - mean) diag(weights), without computing them.
+    """A client's rows in the units of the formulas, gamma (X - mean), without computing them.
 
     Acts as that n x d matrix in ``rows @ W`` and ``rows.T @ F``. X may be sparse and is never copied.
     """
@@ -29,7 +29,6 @@ class Rows:
     X: Any
     mean: Array | None = None  # d; None: not centred
     gamma: float = 1.0
-    weights: Array | None = None  # d, above 0; None: all 1
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -37,8 +36,6 @@ class Rows:
         return self.X.shape
 
     def __matmul__(self, W: Array) -> Array:
-        if self.weights is not None:
-            W = self.weights[:, None] * W
         XW = self.X @ W
         if self.mean is not None:
             _subtract_row(XW, self.mean @ W)
@@ -55,16 +52,12 @@ class Rows:
         """XᵀX (``side="d"``) or X Xᵀ (``side="n"``) in the same units, dense; X itself is never made dense."""
         X, mean, gamma, n = self.X, self.mean, self.gamma, self.shape[0]
         if sp.issparse(X):
-            w = self.weights
-            G = (X.T @ X if side == "d" else (X if w is None else X @ sp.diags_array(w**2)) @ X.T).toarray()
+            G = (X.T @ X if side == "d" else X @ X.T).toarray()
             if mean is not None and side == "d":
                 G -= n * np.outer(mean, mean)
             elif mean is not None:
-                weighted = mean if w is None else w**2 * mean
-                along = X @ weighted
-                G += mean @ weighted - along - along[:, None]
-            if w is not None and side == "d":
-                G *= np.outer(w, w)
+                along = X @ mean
+                G += mean @ mean - along - along[:, None]
             return gamma**2 * G
         if side == "n":
             whole = gamma * self._centred(slice(None))
@@ -79,19 +72,14 @@ class Rows:
         if mean is not None and not _varies(X):
             return 0.0  # the rounded mean of equal numbers may differ from that number
         if sp.issparse(X):
-            w = self.weights
-            entries = X.data if w is None else w[X.indices] * X.data
-            along = mean if w is None or mean is None else w * mean
-            shift = 0.0 if along is None else n * float(np.square(along, dtype=np.float64).sum())
-            return float(np.square(entries, dtype=np.float64).sum()) - shift
+            shift = 0.0 if mean is None else n * float(np.square(mean, dtype=np.float64).sum())
+            return float(np.square(X.data, dtype=np.float64).sum()) - shift
         blocks = (double(self._centred(slice(begin, begin + BLOCK))) for begin in range(0, n, BLOCK))
         return sum(float((block * block).sum()) for block in blocks)
 
     def _centred(self, rows: slice) -> Array:
         block: Array = self.X[rows]
-        if self.mean is not None:
-            block = block - self.mean
-        return block if self.weights is None else block * self.weights
+        return block if self.mean is None else block - self.mean
 
 
 def _subtract_row(Y: Array, row: Array) -> None:
@@ -113,8 +101,6 @@ class _Transposed:
         XtF = inner_products(rows.X, F)
         if rows.mean is not None:
             XtF -= namespace(F).outer(rows.mean, column_sums(F))
-        if rows.weights is not None:
-            XtF = rows.weights[:, None] * XtF
         if rows.gamma != 1.0:
             XtF *= rows.gamma
         return XtF

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RefusedError
-from .base import Phase
+from .base import Phase, sent
 from .end import END
 from .survey import SURVEY
 from .verdict import VERDICT
@@ -64,6 +64,10 @@ class Method:
     def phases(self) -> tuple[Phase, ...]:
         """All phases in their order, those common to all methods left out."""
         return (*self.opening, self.loop, *self.closing)
+
+    def sent(self, totals: Iterable[Any]) -> list[dict[str, Any]]:
+        """What left the clients of a run, with the words of the declarations; see `fmtc.protocol.base.sent`."""
+        return sent((*COMMON, *self.phases), totals)
 
     def read_settings(self, document: Mapping[str, Any]) -> Any:
         """Settings from what `dataclasses.asdict` and JSON made of them."""

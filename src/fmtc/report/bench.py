@@ -182,12 +182,12 @@ def _open(folder: Path) -> _Results:
     if kept - told:
         results.notes.append(
             f"cells.jsonl has {_count(len(kept - told), 'cell')} more than rows.csv, which this page is made of; "
-            "`fmtc bench paper` brings it up to date."
+            "`fmtc bench paper` updates it."
         )
     if len(results.about["code"]) > 1:
         results.notes.append(
-            f"The cells were run by {len(results.about['code'])} states of the code; to have all by one, run them into "
-            "a new folder."
+            f"The cells were run by {len(results.about['code'])} versions of the code; run them into a new folder "
+            "to have all by one."
         )
     return results
 
@@ -469,7 +469,7 @@ def _figures(results: _Results, statistics: Sequence[Mapping[str, Any]]) -> tupl
         size = _size(content) if path.suffix == ".png" else (None, None)
         file = f"figures/{path.name}"
         if size is None:
-            results.notes.append(f"{file} is no picture that can be shown, and left out.")
+            results.notes.append(f"{file} is not an image that can be shown, and is omitted.")
             continue
         words = name.replace("_", " ")
         caption, alt = FIGURES.get(name, (f"{words}.", f"Figure {words}"))

@@ -102,9 +102,9 @@ def _silhouette(result: SiloResult) -> float | None:
 
 
 def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, Any]]:
-    """Score of rows that were kept back, by silos that learn together and by silos alone; ACC where classes are known.
+    """Score of held-out rows, by silos that learn together and by silos alone; ACC where classes are known.
 
-    A fifth is kept back; five times, each row once, where there are few rows, because then scores are noisy. A silo too
+    A fifth is held out; five times, each row once, where there are few rows, because then scores are noisy. A silo too
     small to spare a fifth learns from all its rows and is not scored. A single silo is not compared.
     """
     rng = np.random.default_rng(model.random_state)
@@ -120,7 +120,7 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
     models = [together, alone] if len(results) > 1 else [together]
     found, right = [], []  # fold x model x silo
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what there is to say was said at the fit on all rows
+        warnings.simplefilter("ignore")  # the fit on all rows has given the same warnings
         for fold in range(FOLDS if sum(sizes.values()) <= FEW_ROWS else 1):
             for fitted in models:
                 fitted.fit({name: X[fold_of[name] != fold] for name, X in rows.items()})
@@ -146,7 +146,7 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
 
 
 def _accuracy(model: FMTC, name: str, X: Any, truth: Sequence[str | None] | None, kept: Array) -> float:
-    """ACC of the rows kept back that have a known class; NaN where none has."""
+    """ACC of the held-out rows that have a known class; NaN where none has."""
     known = [i for i in kept if truth is not None and truth[i] is not None]
     if truth is None or not known:
         return float("nan")
@@ -154,7 +154,7 @@ def _accuracy(model: FMTC, name: str, X: Any, truth: Sequence[str | None] | None
 
 
 def _feature_scale(model: FMTC, results: Sequence[SiloResult]) -> Array | None:
-    """Standard deviation of each column within the silos, so that units do not decide which features mark a cluster."""
+    """Standard deviation of each column within the silos, so that units do not decide which features count."""
     if any(model._models[result.silo.name].stretch is not None for result in results):
         return None  # the fit had units of its own
     parts = [moments(result.silo.X) for result in results]

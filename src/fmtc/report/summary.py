@@ -253,13 +253,14 @@ def match_concepts(signatures: Sequence[Array], same: float = SAME) -> list[Arra
     """Which clusters of different silos are the same concept, where not every cluster needs a partner.
 
     One silo after the other is assigned to the concepts found so far, each to at most one of its clusters, so that the
-    sum of cosines is largest; a cluster for which no concept is left with a cosine above `same` goes to the dust-bin,
-    and begins a concept of its own. Then every silo in turn is taken out and assigned anew, until nothing changes.
+    sum of cosines is largest; a cluster for which no concept is left with a cosine above `same` stays without a
+    partner and begins a concept of its own. Then every silo in turn is taken out and assigned again, until nothing
+    changes.
 
     Parameters
     ----------
     signatures : sequence of m arrays of shape (k_t, d)
-        Of unit length; a row of zeros is no concept.
+        Of unit length; a row of zeros has no concept.
     same : float
         Cosine from which clusters may be the same.
 
@@ -424,7 +425,7 @@ def _code(run: _Run) -> str:
     files = run.report.get("files") or [f"{name}.csv" for name in run.names]
     words = [f"    {file!r}," for file in files]
     options = "".join(f", {name}={value!r}" for name, value in reading.items() if value)
-    remark = "" if reading else "  # and the columns that are no features: label_column=..., id_column=..., drop=[...]"
+    remark = "" if reading else "  # and the columns that are not features: label_column=..., id_column=..., drop=[...]"
     return "\n".join(
         [
             f"# fmtc {run.report['versions']['fmtc']}",
@@ -458,11 +459,11 @@ def _words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     ]
     rounds = f"after {_count(report['n_iter'], 'round')}"
     if report["converged"]:
-        said.append(f"The rounds came to rest {rounds} ({report['seconds']:.1f} s).")
+        said.append(f"The run converged {rounds} ({report['seconds']:.1f} s).")
     elif run.history:
-        said.append(f"The rounds were stopped {rounds} ({report['seconds']:.1f} s) before they came to rest.")
+        said.append(f"The run stopped {rounds} ({report['seconds']:.1f} s), before it converged.")
     else:
-        said.append(f"It ended {rounds} ({report['seconds']:.1f} s).")
+        said.append(f"The run ended {rounds} ({report['seconds']:.1f} s).")
     if m > 1 and summary["concepts"]:
         said.append(_concept_words(summary["concepts"], [line["silo"] for line in silos if not line["lost"]]))
     if any(line["gain"] is not None for line in silos):
@@ -473,13 +474,13 @@ def _words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
             100 * float(np.mean([line[name] for line in classed])) for name in ("held_out_acc", "alone_acc")
         )
         said.append(
-            f"Measured by the known classes, {together:.1f} % of the rows kept back are in the right cluster where "
-            f"silos learn together, {alone:.1f} % where each stays alone."
+            f"By the known classes, {together:.1f} % of the held-out rows are in the right cluster if the silos learn "
+            f"together, {alone:.1f} % if each learns alone."
         )
     lost = [line["silo"] for line in silos if line["lost"]]
     if lost:
         were, have = ("was", "has") if len(lost) == 1 else ("were", "have")
-        said.append(f"{_and(lost)} {were} lost on the way and {have} no model.")
+        said.append(f"{_and(lost)} {were} lost during the run and {have} no model.")
     if summary["sent"]:
         size = decimal(sum(line["bytes"] for line in summary["sent"]))
         said.append(
@@ -494,7 +495,7 @@ def _concept_words(concepts: Sequence[Mapping[str, Any]], names: Sequence[str]) 
     some = len(concepts) - everywhere - single
     counts = {"found in every silo": everywhere, "found in some": some, "found in one silo only": single}
     parts = [f"{_count(count, 'concept')} {where}" for where, count in counts.items() if count]
-    return f"Compared by their features, the clusters make {_and(parts)}."
+    return f"Compared by their features, the clusters form {_and(parts)}."
 
 
 def verdict(line: Mapping[str, Any]) -> str:
@@ -516,8 +517,8 @@ def _gain_words(silos: Sequence[Mapping[str, Any]]) -> str:
         "no clear difference for any silo" if same == len(scored) else "",
     ]
     return (
-        f"On rows that were kept back, the score is {together:.3f} where the silos learn together and {alone:.3f} "
-        f"where each stays alone: {_and([part for part in parts if part])}."
+        f"On held-out rows, the score is {together:.3f} if the silos learn together and {alone:.3f} "
+        f"if each learns alone: {_and([part for part in parts if part])}."
     )
 
 
@@ -541,7 +542,7 @@ def _absent(run: _Run) -> dict[str, str]:
             "Silhouette, residual, held-out scores and the map need the rows; `fmtc fit --report` keeps them."
         )
     if not run.history:
-        absent["history"] = "Rounds are watched by the coordinator of a federation; its own page shows them."
+        absent["history"] = "Only the coordinator of a federation sees the rounds; its own page shows them."
     if "sent" not in run.report:
         absent["sent"] = "The run was written by an older version of fmtc, which did not record what left."
     if run.model is not None and hasattr(run.model, "text_recipe_"):

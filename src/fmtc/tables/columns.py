@@ -15,10 +15,7 @@ from .formats import is_typed, read_file
 
 Array = np.ndarray
 
-KINDS = ("numbers", "text", "nothing", "values of another type", "numbers of a sparse matrix", "no name")
-NUMBERS, TEXT, NOTHING, OTHER, SPARSE, NAMELESS = range(len(KINDS))
 MISSING_WORDS = ("", ".", "?", "-", "na", "n/a", "null", "none")  # besides nan, which reads as a number
-LIMIT = 1e148  # larger values cannot be squared and summed
 SMALLEST = 10  # no sum over fewer values than this leaves a client
 PLAIN = "x"  # Polars takes a name such as ^a$ or * for a pattern, so columns get this name before a computation
 

@@ -9,31 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import joined
-from .columns import LIMIT, Columns, column_kind, example_of
+from .columns import Columns, column_kind, example_of
+from .kinds import LIMIT
 
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
 
-# What can be found; the position in this list is the number of a code on the wire.
-CODES = (
-    "form",  # another kind of file
-    "few rows",
-    "lacks",  # a column that others have
-    "extra",  # a column that others lack
-    "spelling",  # the same name except for case, blanks and punctuation
-    "no name",
-    "text",  # or anything else that is not a number
-    "empty",  # no value in any row
-    "missing",
-    "infinite",
-    "order",  # columns in another order
-    "unit",  # a known factor between here and the others
-    "scale",  # a large factor
-    "shift",  # far above or below
-    "standardised",  # mean 0 and standard deviation 1 either here or there
-    "coding",  # two consecutive integers, but not those of the others
-    "negatives",  # values below 0 only here
-    "constant",
-)
 ERROR, NOTE = "error", "note"
 
 

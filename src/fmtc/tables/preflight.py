@@ -15,8 +15,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from ..errors import RefusedError
-from .columns import NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT
-from .findings import CODES, ERROR, NOTE, UNITS, Finding, Unit, bounded
+from .columns import SMALLEST
+from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded
+from .kinds import CODES, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT
 
 Array = np.ndarray
 Key = TypeVar("Key")

@@ -19,12 +19,11 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from .columns import LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT, Columns, column_kind
-from .findings import CODES, ERROR, NOTE, Finding
+from .columns import SMALLEST, Columns, column_kind
+from .findings import ERROR, NOTE, Finding
+from .kinds import CODES, LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT, WIDTH
 
 Array = np.ndarray
-
-WIDTH = 5  # numbers in a finding on the wire: code, whether an error, column, place, number
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def address(kit: Kit) -> tuple[str, int]:
 
 
 def where(kit: Kit) -> str:
-    """The same in one word."""
+    """The same as ``host:port``."""
     return "{}:{}".format(*address(kit))
 
 

@@ -58,7 +58,7 @@ def one_party_each(flare: Any, lost_after: float) -> None:
     update = flare.ConnManager.update_endpoint
     name_key = flare.HandshakeKeys.ENDPOINT_NAME
     parties: dict[str, str] = {}  # by the name of the silo
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     lock = threading.Lock()
 
     def update_endpoint(manager: Any, connection: Any, data: dict[str, Any]) -> None:
@@ -72,8 +72,8 @@ def one_party_each(flare: Any, lost_after: float) -> None:
                 update(manager, connection, data)
                 parties[name] = party
                 return None
-            new = (name, party) not in told
-            told.add((name, party))
+            new = (name, party) not in reported
+            reported.add((name, party))
         if new:
             print(f"{PREFIX}{SECOND} {name}", flush=True)
         me = {name_key: manager.local_endpoint.name}
