@@ -7,7 +7,7 @@ process per silo, mutual TLS between them, all on this machine. In the middle of
 killed. It is started again, the run resumes from the last round, and ends with the labels of an undisturbed run.
 
 This example needs ``pip install 'fmtc[federation]'`` and takes the better part of a minute, most of it to start
-processes. :doc:`A real federation </federation>` tells what runs where when the silos are far apart.
+processes. :doc:`A real federation </explanation/federation>` tells what runs where when the silos are far apart.
 """
 
 # %%

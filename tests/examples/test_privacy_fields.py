@@ -46,10 +46,8 @@ def test_a_table_that_is_out_of_date_is_rewritten_and_nothing_else(script):
 
 def test_links_of_the_page_lead_somewhere():
     """Declarations point to sections of this page."""
-    places = {
-        re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-        for title in re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
-    }
+    titles = re.findall(r"^#+ (.+)$", PAGE, re.MULTILINE)
+    places = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
     assert set(re.findall(r"\]\(#([\w-]+)\)", PAGE)) <= places
     assert {"w", "words", "centres", "survey", "the-outbox"} <= places
 

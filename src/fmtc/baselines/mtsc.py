@@ -188,7 +188,7 @@ class Round(LoopPhase):
             check=above(-1e-300),
         )  # fmt: skip
         loss: float = number(
-            "Tr(FᵀLF) + alpha ||XW + 1bᵀ - F||², the client's part of the objective",
+            "Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖², the client's part of the objective",
             "How well the client's graph falls into clusters that follow the features linearly.",
         )
 
@@ -365,7 +365,7 @@ def bottom_eigenvectors(apply: Callable[[Array], Array], start: Array) -> Array:
 class MTSC(Baseline):
     """Multitask spectral clustering (Yang, Ma, Yang, Nie and Shen 2015).
 
-    ``min sum_t { Tr(FᵀLF) + alpha ||XW + 1bᵀ - F||² } + gamma sum_i (||wⁱ||² + eps)^(p/2)`` over FᵀF = I, with wⁱ row i
+    ``min sum_t { Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖² } + gamma sum_i (||wⁱ||² + eps)^(p/2)`` over FᵀF = I, with wⁱ row i
     of [W_1 ... W_m]: each client learns its spectral embedding F together with a linear map that explains it, and the
     clients agree on which features the maps may use. Solved by reweighting: for given weights of the features,
     F (bottom eigenvectors), W and b of a client are found exactly, so that the objective never rises; then k-means on
@@ -505,7 +505,7 @@ class FedMTSC(MTSC):
 class SEC(MTSC):
     """Spectral embedded clustering of each client by itself (Nie, Xu, Tsang and Zhang 2009).
 
-    ``min Tr(FᵀLF) + alpha ||XW + 1bᵀ - F||² + gamma ||W||²`` over FᵀF = I: `MTSC` with p = 2, where each client is on
+    ``min Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖² + gamma ||W||²`` over FᵀF = I: `MTSC` with p = 2, where each client is on
     its own and one iteration gives the exact solution. FMTC becomes this without collaboration. Nothing leaves a
     client.
 

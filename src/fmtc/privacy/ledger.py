@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -38,8 +39,9 @@ class Ledger(Protocol):
         ...
 
 
-def _chained(line: Mapping[str, Any], number: int, before: str) -> dict[str, Any]:
-    whole = {"number": number, "time": datetime.now(UTC).isoformat(timespec="milliseconds"), **line, "before": before}
+def _chained(line: Mapping[str, Any], number: int, before: str, when: float) -> dict[str, Any]:
+    moment = datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds")
+    whole = {"number": number, "time": moment, **line, "before": before}
     return whole | {"hash": hash_of(whole)}
 
 
@@ -55,7 +57,7 @@ def hash_of(line: Mapping[str, Any]) -> str:
 
 
 class MemoryLedger:
-    """A ledger that lives as long as the process: of clients in one process.
+    """A ledger that lives as long as the process: of clients in one process. Lines are chained when they are read.
 
     Parameters
     ----------
@@ -65,20 +67,25 @@ class MemoryLedger:
 
     def __init__(self, lines: Iterable[dict[str, Any]] = ()) -> None:
         self._lines: list[dict[str, Any]] = list(lines)
+        self._new: list[tuple[Mapping[str, Any], float]] = []
 
     def append(self, line: Mapping[str, Any]) -> None:
         """Add a line."""
-        before = self._lines[-1]["hash"] if self._lines else START
-        self._lines.append(_chained(line, len(self._lines) + 1, before))
+        self._new.append((line, time.time()))
 
     def lines(self) -> list[dict[str, Any]]:
         """All lines so far."""
+        new, self._new = self._new, []
+        for line, when in new:
+            before = self._lines[-1]["hash"] if self._lines else START
+            self._lines.append(_chained(line, len(self._lines) + 1, before, when))
         return list(self._lines)
 
     def write(self, path: Path) -> None:
         """Keep the lines in a file that `verify` reads."""
-        write_lines(path, self._lines)
-        _write_head(path, self._lines[-1] if self._lines else {"number": 0, "hash": START})
+        lines = self.lines()
+        write_lines(path, lines)
+        _write_head(path, lines[-1] if lines else {"number": 0, "hash": START})
 
 
 class FileLedger:
@@ -100,7 +107,7 @@ class FileLedger:
             head = _read_head(self.path)
             if head is not None and head["number"] >= last["number"]:
                 last = head
-            whole = _chained(line, last["number"] + 1, last["hash"])
+            whole = _chained(line, last["number"] + 1, last["hash"], time.time())
             content = (json.dumps(whole) + "\n").encode()
             os.lseek(handle, 0, os.SEEK_END)
             while content:  # a disk that fills up takes a part of it, and raises an error next time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ class Outbox:
         Where each answer is recorded before it is sent.
     client_id, run_id : str
     payloads : Payloads, optional
-        Where answers are kept, so that a question that is asked again gets the bytes it got before.
+        Where answers are kept, so that a question that is asked again gets the bytes it got before. Without, an answer
+        is computed again, and is a replay where it comes out the same.
     hold : callable, optional
         Gets a description of the first answer of each phase of a run, and says whether it may leave.
     """
@@ -78,10 +80,14 @@ class Outbox:
 
     def earlier(self, phase: Phase, message: Message, context: str = "") -> Any | None:
         """The answer that this question got before, where it is kept."""
-        if self.payloads is None:
+        asked = self.question(message, context)
+        if self.payloads is None or (*message.key, asked) not in self._given:
             return None
-        asked = question(message, context)
-        return self.payloads.read(message, asked, phase) if (*message.key, asked) in self._given else None
+        return self.payloads.read(message, asked, phase)
+
+    def question(self, message: Message, context: str) -> str:
+        """Digest of a question and of what else its answer depends on; empty where no answer is kept for it."""
+        return "" if self.payloads is None else value_digest(message.asked + context)
 
     def release(
         self, phase: Phase, message: Message, answer: Any, sizes: Mapping[str, int], settings: Any, context: str = ""
@@ -106,7 +112,7 @@ class Outbox:
         phase.Answer
             The answer, or the one that was given to the same question before.
         """
-        asked = question(message, context)
+        asked = self.question(message, context)
         before = self.earlier(phase, message, context)
         if before is not None:
             answer = before
@@ -156,11 +162,6 @@ class Outbox:
             raise WithheldError(f"the answer to {phase.name!r} was withheld")
 
 
-def question(message: Message, context: str) -> str:
-    """Digest of a question and of what else its answer depends on."""
-    return message.asked if not context else value_digest(message.asked + context)
-
-
 def _place(message: Message | None) -> Message:
     """Where in a run a failure happened; what a message says of that may be the very thing that is wrong with it."""
     if message is None:
@@ -170,13 +171,18 @@ def _place(message: Message | None) -> Message:
     return Message(message.phase if named else "", None, round_no=numbers[0], turn=numbers[1])
 
 
+@cache
+def _named(dtype: np.dtype) -> str:
+    return dtype.name
+
+
 def _described(name: str, value: Any) -> dict[str, Any]:
     """One field of an answer as the ledger has it: never the value itself."""
     is_array = isinstance(value, np.ndarray)
     return {
         "field": name,
         "shape": list(value.shape) if is_array else [],
-        "type": str(value.dtype) if is_array else type(value).__name__,
+        "type": _named(value.dtype) if is_array else type(value).__name__,
         "bytes": value_bytes(value),
         "sha256": value_digest(value),
     }

@@ -35,6 +35,7 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "uint64": ("uint64",),
     "float64": ("float64",),
 }
+_ACCEPTED = {kind: {(np.dtype(name).kind, np.dtype(name).itemsize) for name in names} for kind, names in DTYPES.items()}
 
 
 LETTERS = {  # in the shapes of fields
@@ -97,7 +98,12 @@ def above(limit: float) -> Check:
 
 def entries(kind: type) -> dict[str, Entry]:
     """Declarations of the fields of a message, by name."""
-    return {f.name: f.metadata["entry"] for f in fields(kind)}
+    if kind not in _ENTRIES:
+        _ENTRIES[kind] = {f.name: f.metadata["entry"] for f in fields(kind)}
+    return _ENTRIES[kind]
+
+
+_ENTRIES: dict[type, dict[str, Entry]] = {}  # what was found before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +272,7 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
     assert entry.shape is not None
     if not isinstance(value, np.ndarray):
         return "is not an array"
-    if value.dtype.name not in DTYPES[entry.kind]:
+    if (value.dtype.kind, value.dtype.itemsize) not in _ACCEPTED[entry.kind]:
         return f"holds {value.dtype}, not {entry.kind}"
     if value.ndim != len(entry.shape):
         return f"has shape {value.shape}, not ({', '.join(entry.shape)})"
@@ -330,7 +336,7 @@ def digest(message: Any) -> str:
 def value_digest(value: Any) -> str:
     """Digest of one field, with its type and shape."""
     if isinstance(value, np.ndarray):
-        found = hashlib.sha256(repr((str(value.dtype), value.shape)).encode())
+        found = hashlib.sha256(repr((value.dtype.str, value.shape)).encode())
         found.update(np.ascontiguousarray(value).data)
         return found.hexdigest()
     return hashlib.sha256(repr((type(value).__name__, value)).encode()).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -60,7 +61,7 @@ class Method:
                 return phase
         raise RefusedError(f"phase {name!r} is not part of {self.name}")
 
-    @property
+    @cached_property
     def phases(self) -> tuple[Phase, ...]:
         """All phases in their order, those common to all methods left out."""
         return (*self.opening, self.loop, *self.closing)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..artifacts.files import check_schema, fingerprint, jsonable, read_tensors, write_tensors
 from ..errors import FileError, RefusedError
 from ..linalg.arrays import to_device, to_numpy
-from ..privacy.outbox import Outbox, question
+from ..privacy.outbox import Outbox
 from ..protocol.base import Message, Phase, is_count
 from ..protocol.method import Method, dotted
 
@@ -158,6 +158,7 @@ class ClientNode:
         self._step = 0  # place of the newest message's phase in the order of phases
         self._done: dict[tuple[str, int, int], str] = {}  # questions without an answer, by what was asked
         self._built: dict[str, str] = {}  # what the state was built with: digests of asks by phase
+        self._contexts: dict[str, str] = {}  # by phase, until the state is built anew
         decided = dotted(jsonable(asdict(settings)))  # what answers depend on, in the loop and after it
         self._decided = {
             free: json.dumps([(name, value) for name, value in sorted(decided.items()) if name not in free])
@@ -202,22 +203,24 @@ class ClientNode:
         if client is not self.client:  # only now: an answer that may not leave changes nothing
             later = {other.name for other in self.method.phases[step:]}  # what they made is out of date
             self._done = {key: asked for key, asked in self._done.items() if key[0] not in later}
-            self._done[message.key] = message.asked
+            if not phase.releases:
+                self._done[message.key] = message.asked
             if phase.rebuilds:
                 self._built[phase.name] = message.asked
+                self._contexts = {}
         self.client, self._at = client, at
         return answer
 
     def _begin(self) -> None:
         """The client at rest: for the first message, and where a server begins the run once more."""
         self.client, self._at, self._newest = self.subjects["client"](), 0, 0
-        self._done, self._built = {}, {}
+        self._done, self._built, self._contexts = {}, {}, {}
 
     def _reply(
         self, phase: Phase, message: Message, context: str, quiet: Callable[[], AbstractContextManager[Any]]
     ) -> tuple[Any, Any, int | None]:
         """The next state, an answer, and the round of that state; computed, or taken from where they were kept."""
-        loops, asked = phase is self.method.loop, question(message, context)
+        loops, asked = phase is self.method.loop, self.outbox.question(message, context)
         kept = self.outbox.earlier(phase, message, context) if loops or phase.pure else None
         if kept is not None and phase.pure:
             return self.client, kept, self._at
@@ -245,9 +248,11 @@ class ClientNode:
 
     def _context(self, phase: Phase) -> str:
         """Digest of what an answer depends on besides the question: settings, and what the state was built with."""
-        free = self.method.stopping if phase in self.method.closing else self.method.changeable
-        built = [self._built.get(other.name) for other in self.method.phases[: self._step]]
-        return sha256(json.dumps([self._decided[free], built]).encode()).hexdigest()
+        if phase.name not in self._contexts:
+            free = self.method.stopping if phase in self.method.closing else self.method.changeable
+            built = [self._built.get(other.name) for other in self.method.phases[: self._step]]
+            self._contexts[phase.name] = sha256(json.dumps([self._decided[free], built]).encode()).hexdigest()
+        return self._contexts[phase.name]
 
     def restore(self, client: Any, round_no: int) -> None:
         """Set the state to that after a round."""
