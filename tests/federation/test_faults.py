@@ -220,7 +220,7 @@ def test_below_the_quorum(simulation):
     simulation.processes["b"].kill()
     began = simulation.clock.time()
     trouble = Trouble(None)
-    with pytest.raises(ClientError, match="2 of 3 .* 3 needed"):
+    with pytest.raises(ClientError, match=r"2 of 3 .* 3 needed"):
         simulation.run(OF_RUN, listen=trouble, wait=600.0)
     assert 600 < simulation.clock.time() - began < 605
     assert trouble.kinds == ["waiting", "waiting"]  # for all, and then for one
@@ -264,7 +264,7 @@ def test_a_run_that_has_begun_goes_on_with_enough_silos_soon(simulation):
 def test_a_run_below_the_quorum_is_resumed(simulation, undisturbed):
     simulation.tends = False
     trouble = Trouble(simulation.processes["b"].kill)
-    with pytest.raises(ClientError, match="2 of 3 .* 3 needed"):
+    with pytest.raises(ClientError, match=r"2 of 3 .* 3 needed"):
         simulation.run(OF_RUN, listen=trouble, wait=30.0)
     assert trouble.kinds.count("round") == 3
     simulation.tends = True
@@ -295,7 +295,7 @@ def test_jobs_that_complete_no_round(simulation):
         if event["event"] == "started":
             simulation.processes["b"].kill_job()
 
-    with pytest.raises(ClientError, match="^3 "):
+    with pytest.raises(ClientError, match=r"^3 "):
         simulation.run(OF_RUN, listen=kill)
     assert trouble.kinds.count("submitted") == 3
 
