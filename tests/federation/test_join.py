@@ -189,6 +189,7 @@ def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during, clock)
         patch.setattr(KeptResult, "check", checked)
         during(two_runs)
         done = join(home, "--stay")
+    assert any("north.csv" in line for line in done.stderr.splitlines() if line.startswith("note: "))
     assert len(said) == 2
     assert labels(home) == fitted(home)
 
