@@ -59,19 +59,23 @@ def hurried(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--client-column", "x"), 2, "one file per silo"),
-        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--min-clients", 4), 2, "between 1 and the 3 silos"),
-        (("federate", "local", "FILES", "-k", 4, "--out", "."), 2, "exists"),
-        (("federate", "local", "nowhere.csv", "-k", 4, "--out", "o"), 3, "nowhere.csv does not exist"),
-        (("join", "--kit", "nowhere", "--data", "x.csv", "--out", "o"), 3, "is not a folder"),
-        (("join", "--kit", "kits/coordinator", "--data", "FILES", "--out", "o"), 3, "is the kit of a coordinator"),
-        (("join", "--kit", "kits/north", "--data", "nowhere.csv", "--out", "o"), 3, "nowhere.csv does not exist"),
-        (("join", "--kit", "kits/north", "--data", "FILES", "--out", "o", "--client-column", "x"), 2, "one silo"),
-        (("coordinate", "--kit", "kits/north", "-k", 4, "--out", "o"), 3, "is the kit of a silo"),
-        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o", "--min-clients", 9), 2, "between 1 and"),
-        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "half"), 2, "holds an interrupted run"),
-        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o"), 1, "is taken by another program"),
-        (("preflight",), 2, "give the files of the silos, or the coordinator's kit"),
+        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--client-column", "x"), 2, "--client-column"),
+        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--min-clients", 4), 2, "--min-clients"),
+        (("federate", "local", "FILES", "-k", 4, "--out", "."), 2, "--force"),
+        (("federate", "local", "nowhere.csv", "-k", 4, "--out", "o"), 3, "nowhere.csv"),
+        (("join", "--kit", "nowhere", "--data", "x.csv", "--out", "o"), 3, "nowhere"),
+        (("join", "--kit", "kits/coordinator", "--data", "FILES", "--out", "o"), 3, "coordinator"),
+        (("join", "--kit", "kits/north", "--data", "nowhere.csv", "--out", "o"), 3, "nowhere.csv"),
+        (
+            ("join", "--kit", "kits/north", "--data", "FILES", "--out", "o", "--client-column", "x"),
+            2,
+            "--client-column",
+        ),
+        (("coordinate", "--kit", "kits/north", "-k", 4, "--out", "o"), 3, "silo"),
+        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o", "--min-clients", 9), 2, "--min-clients"),
+        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "half"), 2, "--resume"),
+        (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o"), 1, "port "),
+        (("preflight",), 2, "--kit"),
     ],
 )
 def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
@@ -151,10 +155,10 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
         (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["a","b","c"]\n')
         assert in_process("federation", "init", "plan.toml").exit_code == 0
         other = in_process(*command, "--max-iter", 9)
-        assert (other.exit_code, "a run with other settings" in other.stderr) == (3, True), other.output
+        assert other.exit_code == 3, other.output
         assert folder.exists()
         done = in_process(*command, "--max-iter", 3)
     assert done.exit_code == 0, done.output
-    assert "the run is over, but a silo may not know it: port" in done.stderr
+    assert f"port {port}" in done.stderr  # a note: a silo may not know that the run is over
     assert len(history(tmp_path / "run")) == 3
     assert not folder.exists()
