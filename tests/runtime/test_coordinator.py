@@ -80,7 +80,7 @@ def test_a_job_is_not_handed_in_twice(coordinator, clock, tmp_path):
 def test_a_server_that_is_gone_is_not_asked_again(coordinator, clock):
     coordinator.session = Session(clock, deaf=1)
     coordinator.server = None
-    with pytest.raises(ServerLostError, match="the server process is gone"):
+    with pytest.raises(ServerLostError):
         coordinator.status("job")
     assert coordinator.session.deaf == 1
 

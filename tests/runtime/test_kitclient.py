@@ -101,7 +101,11 @@ def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path,
     spec = Spec("r", SETTINGS, tmp_path / "expected", preflight="first")
     assert conducted(whole, spec) == ["surveyed", *4 * ["round"], "done", "ended"]
     expected, _ = read_result(spec.folder / RESULT)
-    for at in range(1, len(whole.seen) + 1):
+    places = {}  # of each client in each phase and round, the first message and the last
+    for at, (cid, message) in enumerate(whole.seen, 1):
+        first, _ = places.get((cid, message.phase, message.round_no), (at, at))
+        places[cid, message.phase, message.round_no] = first, at
+    for at in sorted({at for both in places.values() for at in both}):
         kits = make_kits(rows, tmp_path / f"kits{at}")
         folder = tmp_path / f"run{at}"
         folder.mkdir()
