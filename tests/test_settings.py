@@ -1,11 +1,13 @@
 """Settings check themselves: which values they take, and which class of error the others get."""
 
-from dataclasses import fields
+import json
+from dataclasses import asdict, fields
 
 import numpy as np
 import pytest
 
 from fmtc import Settings, Solver
+from fmtc.protocol.graph import METHOD
 
 
 def value(name, settings):
@@ -138,6 +140,14 @@ def test_settings_keep_their_own_solver():
     assert settings.solver.ridge == 0.1
     with pytest.raises(TypeError, match="solver"):
         Settings(solver={"ridge": 0.1})
+
+
+def test_settings_come_back_from_json():
+    """As they travel to the clients of a federation."""
+    settings = Settings.of(n_clusters=4, beta=0.3, scale="global", ridge=0.1, rho=None, align=False)
+    assert METHOD.read_settings(json.loads(json.dumps(asdict(settings)))) == settings
+    with pytest.raises(ValueError, match="ridge"):
+        METHOD.read_settings(asdict(settings) | {"solver": asdict(settings.solver) | {"ridge": -1.0}})
 
 
 def test_an_unknown_name_is_an_error():

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from fmtc import FileError, Settings
 from fmtc.artifacts.files import read_tensors
 from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
-from fmtc.privacy.outbox import Outbox, Payloads
+from fmtc.privacy.outbox import LARGE, Outbox, Payloads
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
 from fmtc.protocol.finish import FINISH
 from fmtc.protocol.gather import GATHER
@@ -127,6 +128,22 @@ def test_numbers_of_any_library_are_recorded_as_those_of_python(outbox):
     assert [entry["type"] for entry in line["fields"]] == ["int", "int", "float"]
     release(outbox, place, HELLO.Answer(n_samples=9, n_features=4, sum_of_squares=2.5), HELLO)
     assert kinds(outbox) == ["release", "replay"]
+
+
+def test_digests_of_large_arrays_may_come_later():
+    """In one process a thread computes them; whoever reads the ledger, or compares with it, waits for them."""
+    large = ROUND.Answer(W=np.random.default_rng(0).normal(size=(6000, 3)), cut=0.5, misfit=0.25)
+    ask, shown = ROUND.Ask(anchor=np.zeros((6000, 3))), []
+    assert nbytes(large) > LARGE
+    with ThreadPoolExecutor(1) as hashing:
+        outbox = Outbox(MemoryLedger(), "a", "run1", hold=lambda each: shown.append(each) or True, hashing=hashing)
+        for W in (large.W, large.W, -large.W):
+            outbox.release(ROUND, message(ask=ask), replace(large, W=W), {"d": 6000, "k": 3}, SETTINGS)
+    lines = outbox.ledger.lines()
+    assert [line["fields"][0]["sha256"] for line in lines] == [value_digest(W) for W in (large.W, large.W, -large.W)]
+    assert kinds(outbox) == ["release", "replay", "release"]
+    assert shown[0]["fields"][0]["sha256"] == value_digest(large.W)
+    assert Outbox(MemoryLedger(lines), "a", "run1").ledger.lines() == lines
 
 
 # ------------------------------------------------------------------------------------------------------------- errors

@@ -317,7 +317,6 @@ MATTERS = [
     (MOMENTS, MOMENTS.Answer(n_samples=9, means=np.ones(6), document_counts=np.ones(6))),
     (MOMENTS, MOMENTS.Answer(n_samples=9, means=np.ones(5), squares=np.ones(6))),
     (SURVEY, replace(SURVEYED, columns=np.ones(6, np.uint64))),
-    (SURVEY, SURVEY.Answer(**{n: v[:0] if isinstance(v, np.ndarray) else v for n, v in pack(SURVEYED).items()})),
     (SURVEY, replace(SURVEYED, kinds=np.full(6, 6, np.int8))),
     (SURVEY, replace(SURVEYED, kinds=np.full(6, -1, np.int8))),
     (SURVEY, replace(SURVEYED, counts=np.full(6, 6))),  # of five rows
@@ -357,6 +356,12 @@ def test_what_cannot_be_true_is_refused(phase, message):
 )
 def test_what_can_be_true_passes(phase, message):
     arrive(phase, "Ask" if type(message) is phase.Ask else "Answer", message)
+
+
+def test_a_survey_is_of_one_column_at_least():
+    none = {name: value[:0] if isinstance(value, np.ndarray) else value for name, value in pack(SURVEYED).items()}
+    with pytest.raises(RefusedError):
+        SURVEY.check_answer(SURVEY.Answer(**none), Nothing(), {})
 
 
 def test_an_answer_must_fit_the_question():

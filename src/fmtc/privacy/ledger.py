@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -45,6 +46,14 @@ def _chained(line: Mapping[str, Any], number: int, before: str, when: float) -> 
     return whole | {"hash": hash_of(whole)}
 
 
+def finished(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Fields of a line with their digests, also where these were being computed."""
+    return [
+        {name: value.result() if isinstance(value, Future) else value for name, value in entry.items()}
+        for entry in entries
+    ]
+
+
 def head_of(path: Path) -> Path:
     """The file beside a ledger with number and hash of the last line, so that a line missing at the end shows."""
     return path.with_suffix(".head")
@@ -78,6 +87,7 @@ class MemoryLedger:
         new, self._new = self._new, []
         for line, when in new:
             before = self._lines[-1]["hash"] if self._lines else START
+            line = {**line, "fields": finished(line["fields"])}
             self._lines.append(_chained(line, len(self._lines) + 1, before, when))
         return list(self._lines)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import numpy as np
 from ..artifacts.files import read_tensors, write_tensors
 from ..errors import LimitError, WithheldError
 from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
-from .ledger import FAILURE, RELEASE, REPLAY, Ledger
+from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
+
+LARGE = 1 << 16  # bytes of an array that is worth another thread
 
 Hold = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
 
@@ -63,19 +66,27 @@ class Outbox:
         is computed again, and is a replay where it comes out the same.
     hold : callable, optional
         Gets a description of the first answer of each phase of a run, and says whether it may leave.
+    hashing : Executor, optional
+        Digests of large arrays are computed there while the run continues; for a `MemoryLedger` only.
     """
 
     def __init__(
-        self, ledger: Ledger, client_id: str, run_id: str, payloads: Payloads | None = None, hold: Hold | None = None
+        self,
+        ledger: Ledger,
+        client_id: str,
+        run_id: str,
+        payloads: Payloads | None = None,
+        hold: Hold | None = None,
+        hashing: Executor | None = None,
     ):
         self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
-        self.payloads, self.hold = payloads, hold
-        self._given: dict[tuple[Any, ...], list[str]] = {}  # question -> digests of the fields of its answer
+        self.payloads, self.hold, self.hashing = payloads, hold, hashing
+        self._given: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # question -> fields of its answer
         self._count: Counter[str] = Counter()  # different answers of each phase
         for line in ledger.lines():
             if line["run"] == run_id and line["kind"] == RELEASE:
                 key = line["phase"], line["round"], line["turn"], line["asked"]
-                self._given[key] = [entry["sha256"] for entry in line["fields"]]
+                self._given[key] = line["fields"]
                 self._count[line["phase"]] += bool(line["fields"])
 
     def earlier(self, phase: Phase, message: Message, context: str = "") -> Any | None:
@@ -117,9 +128,9 @@ class Outbox:
         if before is not None:
             answer = before
         phase.check_answer(answer, message.ask, sizes)
-        fields = [_described(name, value) for name, value in pack(answer).items()]
+        fields = [self._described(name, value) for name, value in pack(answer).items()]
         key = (*message.key, asked)
-        same = self._given.get(key) == [entry["sha256"] for entry in fields]
+        same = key in self._given and finished(self._given[key]) == finished(fields)
         if not same and fields:
             limit = phase.limit(settings)
             if self._count[phase.name] >= limit:
@@ -131,14 +142,14 @@ class Outbox:
                 self.payloads.write(message, asked, answer)
         self._record(message, asked, REPLAY if same else RELEASE, fields)
         if not same:
-            self._given[key] = [entry["sha256"] for entry in fields]
+            self._given[key] = fields
             self._count[phase.name] += bool(fields)
         return answer
 
     def fail(self, message: Message | None, error: BaseException) -> Failure:
         """Let the kind of an error leave, and nothing else of it."""
         answer = Failure(error=type(error).__name__)
-        fields = [_described(name, value) for name, value in pack(answer).items()]
+        fields = [self._described(name, value) for name, value in pack(answer).items()]
         self._record(_place(message), "", FAILURE, fields)
         return answer
 
@@ -150,13 +161,23 @@ class Outbox:
             }
         )  # fmt: skip
 
+    def _described(self, name: str, value: Any) -> dict[str, Any]:
+        """One field of an answer as the ledger has it: never the value itself."""
+        size = value_bytes(value)
+        later = self.hashing if size >= LARGE else None
+        found = {"field": name, "shape": [], "type": type(value).__name__, "bytes": size}
+        if isinstance(value, np.ndarray):
+            found |= {"shape": list(value.shape), "type": _named(value.dtype)}
+        return found | {"sha256": later.submit(value_digest, value) if later else value_digest(value)}
+
     def _ask_person(self, phase: Phase, message: Message, fields: list[dict[str, Any]]) -> None:
         """Hold the first answer of a phase until a person says yes."""
         if self.hold is None or self._count[phase.name]:
             return
         declared = entries(phase.Answer)
         shown = [
-            entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells} for entry in fields
+            entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells}
+            for entry in finished(fields)
         ]
         if not self.hold({"run": self.run_id, "phase": phase.name, "round": message.round_no, "fields": shown}):
             raise WithheldError(f"the answer to {phase.name!r} was withheld")
@@ -174,15 +195,3 @@ def _place(message: Message | None) -> Message:
 @cache
 def _named(dtype: np.dtype) -> str:
     return dtype.name
-
-
-def _described(name: str, value: Any) -> dict[str, Any]:
-    """One field of an answer as the ledger has it: never the value itself."""
-    is_array = isinstance(value, np.ndarray)
-    return {
-        "field": name,
-        "shape": list(value.shape) if is_array else [],
-        "type": _named(value.dtype) if is_array else type(value).__name__,
-        "bytes": value_bytes(value),
-        "sha256": value_digest(value),
-    }

@@ -172,7 +172,10 @@ class Phase:
         if isinstance(answer, Failure):
             check(answer, Failure, self.name, {})
             return
-        check(answer, self.Answer, self.name, bind(ask, dict(sizes)))
+        known = dict(sizes)
+        if any(letter not in known for entry in entries(self.Answer).values() for letter in entry.shape or ()):
+            known = bind(ask, known)
+        check(answer, self.Answer, self.name, known)
 
     @property
     def releases(self) -> bool:
@@ -290,11 +293,9 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
 
 def pack(message: Any) -> dict[str, Any]:
     """Fields of a message that are filled, by name: arrays and single values of Python, nothing nested."""
-    values = {f.name: getattr(message, f.name) for f in fields(message)}
+    values = ((name, getattr(message, name)) for name in message.__dataclass_fields__)
     return {
-        name: value.item() if isinstance(value, np.generic) else value
-        for name, value in values.items()
-        if value is not None
+        name: value.item() if isinstance(value, np.generic) else value for name, value in values if value is not None
     }
 
 

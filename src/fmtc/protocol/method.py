@@ -56,10 +56,13 @@ class Method:
 
     def phase(self, name: str) -> Phase:
         """The phase of this name, or `RefusedError`."""
-        for phase in (*COMMON, *self.phases):
-            if phase.name == name:
-                return phase
-        raise RefusedError(f"phase {name!r} is not part of {self.name}")
+        if not isinstance(name, str) or name not in self._by_name:
+            raise RefusedError(f"phase {name!r} is not part of {self.name}")
+        return self._by_name[name]
+
+    @cached_property
+    def _by_name(self) -> dict[str, Phase]:
+        return {phase.name: phase for phase in (*COMMON, *self.phases)}
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:

@@ -76,11 +76,15 @@ class LocalTransport:
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time
         self.ledgers = {cid: MemoryLedger() for cid in data}
+        self._hashing = ThreadPoolExecutor(1)
         self.nodes: dict[str, ClientNode] = {}
         for cid, X in data.items():
             opened = partial(method.open_client, cid, X, settings, device)
-            self.nodes[cid] = ClientNode(method, settings, Outbox(self.ledgers[cid], cid, RUN), {"client": opened})
+            self.nodes[cid] = ClientNode(method, settings, self._outbox(cid), {"client": opened})
             self.nodes[cid].restore(opened(), 0)
+
+    def _outbox(self, cid: str) -> Outbox:
+        return Outbox(self.ledgers[cid], cid, RUN, hashing=self._hashing)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
@@ -138,7 +142,7 @@ class LocalTransport:
         for cid in client_ids:
             if not self.ledgers[cid].lines():  # a new process: what left in the old one still counts
                 self.ledgers[cid] = MemoryLedger(line for line in left if line["client"] == cid)
-                self.nodes[cid].outbox = Outbox(self.ledgers[cid], cid, RUN)
+                self.nodes[cid].outbox = self._outbox(cid)
             client = read_state(folder / f"{names[cid]}.safetensors", self.nodes[cid].client, self.method)
             self.nodes[cid].restore(client, client.round_no)
 
