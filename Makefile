@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-processors coverage test-torch test-federation test-browser lint docs bench clean
+.PHONY: help demo test test-all test-processors coverage test-torch test-federation test-browser lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -47,12 +47,14 @@ coverage: test ## the same tests, and how much of the code they run: 95 % at lea
 test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m torch --numprocesses=auto -q $(ARGS)
 
-test-federation: $(VENV)/dev.stamp ## federations of real processes (about two minutes)
+test-federation: $(VENV)/dev.stamp ## federations of real processes
 	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
 	scripts/install-browser
 	$(BIN)/python -m pytest tests/browser -m browser $(ARGS)
+
+test-all: lint coverage test-processors test-federation test-browser docs test-torch demo ## everything, one after the other
 
 lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/ruff check .
@@ -60,7 +62,7 @@ lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/mypy
 
 docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/html/index.html
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html $(SPHINXOPTS) docs docs/_build/html
 
 bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; many hours)
 	$(BIN)/fmtc bench paper --out results --splits 5
