@@ -33,13 +33,13 @@ test: $(VENV)/dev.stamp ## all tests but those below
 # OpenBLAS and NumPy can be told to compute as older processors do; NumPy knows what it can leave out.
 DISPATCHED = $(shell $(BIN)/python -c \
 	"from numpy._core._multiarray_umath import __cpu_dispatch__ as found; print(*found)")
-NUMERICAL = $(BIN)/python -m pytest tests/linalg tests/kernels tests/conformance/test_couplings.py tests/baselines \
-	tests/test_estimator.py -k 'not test_scikit_learn' -q \
-	--numprocesses=auto --dist=worksteal $(ARGS)
+KERNELS = tests/linalg tests/kernels tests/conformance/test_couplings.py
+METHODS = tests/baselines tests/test_estimator.py
+NUMERICAL = $(BIN)/python -m pytest -k 'not test_scikit_learn' -q --numprocesses=auto --dist=worksteal $(ARGS)
 
 test-processors: $(VENV)/dev.stamp ## tests of numbers again, as two older processors would compute
-	OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES='$(filter X86_V4 AVX512%,$(DISPATCHED))' $(NUMERICAL)
-	OPENBLAS_CORETYPE=Nehalem NPY_DISABLE_CPU_FEATURES='$(DISPATCHED)' $(NUMERICAL)
+	OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES='$(filter X86_V4 AVX512%,$(DISPATCHED))' $(NUMERICAL) $(KERNELS)
+	OPENBLAS_CORETYPE=Nehalem NPY_DISABLE_CPU_FEATURES='$(DISPATCHED)' $(NUMERICAL) $(KERNELS) $(METHODS)
 
 coverage: ARGS += --cov --cov-report=term --cov-fail-under=95
 coverage: test ## the same tests, and how much of the code they run: 95 % at least
