@@ -300,12 +300,15 @@ class _Run:
 
     def _count(self, phase: Phase, replies: Replies) -> None:
         """Add up what came in."""
+        values: dict[str, list[Any]] = {}
         for answer in replies.answers.values():
             for name, value in pack(answer).items():
-                key = phase.name, name
-                before = self.received.get(key, Received(*key, (), 0, 0))
-                shape = value.shape if isinstance(value, np.ndarray) else ()
-                self.received[key] = Received(*key, shape, before.times + 1, before.bytes + value_bytes(value))
+                values.setdefault(name, []).append(value)
+        for name, sent in values.items():
+            key, shape = (phase.name, name), sent[-1].shape if isinstance(sent[-1], np.ndarray) else ()
+            before = self.received.get(key, Received(*key, (), 0, 0))
+            total = before.bytes + sum(map(value_bytes, sent))
+            self.received[key] = Received(*key, shape, before.times + len(sent), total)
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
