@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-processors coverage test-torch test-federation test-browser lint docs bench clean
+.PHONY: help demo test test-all test-processors coverage test-torch test-federation test-browser lint docs bench clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -33,7 +33,8 @@ test: $(VENV)/dev.stamp ## all tests but those below
 # OpenBLAS and NumPy can be told to compute as older processors do; NumPy knows what it can leave out.
 DISPATCHED = $(shell $(BIN)/python -c \
 	"from numpy._core._multiarray_umath import __cpu_dispatch__ as found; print(*found)")
-NUMERICAL = $(BIN)/python -m pytest tests/kernels tests/baselines tests/test_estimator.py -k 'not test_scikit_learn' -q \
+NUMERICAL = $(BIN)/python -m pytest tests/linalg tests/kernels tests/conformance/test_couplings.py tests/baselines \
+	tests/test_estimator.py -k 'not test_scikit_learn' -q \
 	--numprocesses=auto --dist=worksteal $(ARGS)
 
 test-processors: $(VENV)/dev.stamp ## tests of numbers again, as two older processors would compute
@@ -46,12 +47,14 @@ coverage: test ## the same tests, and how much of the code they run: 95 % at lea
 test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m torch --numprocesses=auto -q $(ARGS)
 
-test-federation: $(VENV)/dev.stamp ## faults of real processes, all of them (about six minutes)
+test-federation: $(VENV)/dev.stamp ## federations of real processes
 	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
 	scripts/install-browser
 	$(BIN)/python -m pytest tests/browser -m browser $(ARGS)
+
+test-all: lint coverage test-processors test-federation test-browser docs test-torch demo ## everything, one after the other
 
 lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/ruff check .
@@ -59,11 +62,12 @@ lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/mypy
 
 docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/html/index.html
-	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html $(SPHINXOPTS) docs docs/_build/html
 
 bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; many hours)
 	$(BIN)/fmtc bench paper --out results --splits 5
 	$(BIN)/python benchmarks/choices.py
+	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/rounds.py
@@ -72,9 +76,9 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; man
 	$(BIN)/python benchmarks/scale.py --clients 10 --rows 100000
 	$(BIN)/python benchmarks/flame.py after
 	$(BIN)/python benchmarks/performance.py
-	$(BIN)/python benchmarks/rivals.py
+	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/readme.py
 
 clean: ## everything these commands made
-	rm -rf $(VENV) build dist demo docs/_build docs/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*
+	rm -rf $(VENV) build dist demo docs/_build docs/tutorials/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*

@@ -17,9 +17,12 @@ import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from _data import load
-from fmtc import FMTC, score_clients, steps
+from fmtc import FMTC, score_clients
+from fmtc import server as server_module
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
+from fmtc.server import ServerState
+from fmtc.settings import Settings, split_solver
 from readme import RESULTS
 
 SPLITS = 3
@@ -31,7 +34,7 @@ def measure(name: str, **setting: object) -> dict[str, float]:
     found = []
     for seed in range(SPLITS):
         s = load(name, seed)
-        setting = PLAIN | setting
+        setting = split_solver(PLAIN | setting)
         model = FMTC(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
         predicted = model.predict(s.X_test, clients=s.clients_test)
         found.append(
@@ -47,15 +50,15 @@ def measure(name: str, **setting: object) -> dict[str, float]:
 @contextmanager
 def exact_rotation() -> Iterator[None]:
     """Turn clients towards Z - Y/rho, the exact minimiser of the augmented Lagrangian over a rotation."""
-    ours = steps._rotations
+    ours = server_module._rotations
 
-    def exact(server: steps.ServerState, W: np.ndarray, answered: list[int], hyper: steps.Hyper) -> np.ndarray | None:
+    def exact(server: ServerState, W: np.ndarray, present: list[int], settings: Settings) -> np.ndarray | None:
         if server.round_no == 0:
-            return ours(server, W, answered, hyper)
-        guide = server.Z - server.Y / server.rho
-        return np.stack([procrustes(W[:, :, t], guide[:, :, t]) for t in answered], axis=2)
+            return ours(server, W, present, settings)
+        anchor = server.Z - server.Y / server.rho
+        return np.stack([procrustes(W[:, :, t], anchor[:, :, t]) for t in present], axis=2)
 
-    with patch.object(steps, "_rotations", exact):
+    with patch.object(server_module, "_rotations", exact):
         yield
 
 
@@ -69,7 +72,7 @@ def main() -> None:
             found[f"{name}, towards Z - Y/rho"] = measure(name, **strong)
     for name in ("webkb4", "bbcnews", "reuters", "yale", "utd_mhad"):
         for source in ("projection", "embedding"):
-            found[f"{name}, labels from {source}"] = measure(name, labels_from=source, centers="own")
+            found[f"{name}, labels from {source}"] = measure(name, labels_from=source, shared_centers=False)
     found["20newsgroups, 10 neighbours"] = measure("20newsgroups", n_neighbors=10)
     with patch.object(graph, "_neighbors", lambda X, k: NearestNeighbors(n_neighbors=k).fit(X).kneighbors()):
         found["20newsgroups, 10 neighbours, empty documents among them"] = measure("20newsgroups", n_neighbors=10)

@@ -16,21 +16,24 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 from sklearn.metrics import adjusted_rand_score
 
 from _proxy import Proxy
-from fmtc import FMTC, Hyper, LocalTransport, __version__, run
+from fmtc import FMTC, LocalTransport, Settings, Solver, __version__, run
+from fmtc.artifacts.files import read_json, write_json
 from fmtc.demo import digits_silos
-from fmtc.runtime.flare.adapter import Site
-from fmtc.runtime.flare.federation import LocalFederation, read_json, write_json
+from fmtc.runtime.flare.local import LocalFederation
+from fmtc.runtime.kitclient import ClientSource
 
 RESULTS = Path(__file__).parent / "results" / "federation.json"
 D, K, ROWS, ROUNDS = 2_000, 10, 120, 20
-MARKS = {3: 0.3, 10: 0.9, 20: 1.6}
+TARGETS = {3: 0.3, 10: 0.9, 20: 1.6}
 
 
 class Counted(LocalFederation):
@@ -56,12 +59,12 @@ def silos(m: int) -> dict[str, np.ndarray]:
 
 
 def measure(m: int) -> dict[str, float]:
-    data, hyper = silos(m), Hyper(n_clusters=K, max_iter=ROUNDS, tol=0)
+    data, settings = silos(m), Settings(n_clusters=K, max_iter=ROUNDS, tol=0)
     times: dict[str, float] = {}
     marks: dict[int, tuple[int, int]] = {}
     memory: list[float] = []
 
-    def listen(event: dict) -> None:
+    def listen(event: Mapping[str, Any]) -> None:
         times.setdefault(event["event"], time.perf_counter())
         if event["event"] == "round":
             times["last round"] = time.perf_counter()
@@ -72,17 +75,17 @@ def measure(m: int) -> dict[str, float]:
                 memory.append(sum(p.memory_info().rss for p in [parent, *parent.children(recursive=True)]))
 
     with tempfile.TemporaryDirectory() as folder:
-        sites = []
+        sources = []
         for cid, X in data.items():
             np.save(Path(folder) / f"{cid}.npy", X)
-            sites.append(Site(cid, str(Path(folder) / f"{cid}.npy")))
+            sources.append(ClientSource(cid, str(Path(folder) / f"{cid}.npy")))
         began = time.perf_counter()
-        with Counted(sites, lost_after=30.0) as federation:
-            outcome = federation.run(hyper, listen=listen, wait=180.0)
+        with Counted(sources, lost_after=30.0) as federation:
+            outcome = federation.run(settings, listen=listen, wait=180.0)
         ended = time.perf_counter()
-    local = run(LocalTransport(data, hyper), hyper)
-    assert np.array_equal(local.server.Z, outcome.consensus), "the two transports differ"
-    there = float(np.median([record.seconds for record in outcome.history[1:]]))
+    local = run(LocalTransport(data, settings), settings)
+    assert np.array_equal(local.server.Z, outcome.result.server.Z), "the two transports differ"
+    there = float(np.median([record.seconds for record in outcome.result.history[1:]]))
     here = float(np.median([record.seconds for record in local.history[1:]]))
     first, last = min(marks), max(marks)
     wire = sum(marks[last]) - sum(marks[first])
@@ -92,7 +95,7 @@ def measure(m: int) -> dict[str, float]:
         "seconds_round": there,
         "seconds_round_local": here,
         "overhead": there - here,
-        "mark": MARKS[m],
+        "mark": TARGETS[m],
         "wire_over_payload": wire / payload,
         "megabytes_per_silo": float(np.median(memory)) / 1e6,
         "seconds_to_first_round": times["round"] - began,
@@ -105,7 +108,7 @@ def float32_messages() -> dict[str, float]:
     """Half the bytes: how many labels change, and by how much the projections do."""
     digits = digits_silos()
     full = FMTC(10, random_state=0).fit(digits.X, clients=digits.clients)
-    half = FMTC(10, random_state=0, message_dtype="float32").fit(digits.X, clients=digits.clients)
+    half = FMTC(10, random_state=0, solver=Solver(message_dtype="float32")).fit(digits.X, clients=digits.clients)
     drift = max(
         float(np.linalg.norm(full.projections_[c] - half.projections_[c]) / np.linalg.norm(full.projections_[c]))
         for c in full.client_ids_
@@ -120,7 +123,7 @@ def float32_messages() -> dict[str, float]:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    sizes = [int(word) for word in sys.argv[1:]] or list(MARKS)
+    sizes = [int(word) for word in sys.argv[1:]] or list(TARGETS)
     rows = []
     for m in sizes:
         rows.append(measure(m))
@@ -133,7 +136,7 @@ def main() -> None:
         "float32_messages": float32_messages(),
     }
     print(json.dumps(result["float32_messages"], indent=1))
-    if sizes == list(MARKS):
+    if sizes == list(TARGETS):
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")
 
 

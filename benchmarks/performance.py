@@ -18,21 +18,21 @@ NAMES = ("speed", "growth", "scale", "server", "text", "rounds")
 
 
 def lines(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
-    """What was asked for, the mark, what came out, and whether that is enough."""
+    """What was asked for, the target, what came out, and whether that is enough."""
     speed, scale, server, text = (found[name] for name in ("speed", "scale", "server", "text"))
     rows: list[tuple[str, str, float, str, bool]] = []
 
-    def at_most(what: str, mark: float, value: float, form: str = "{:.2f}") -> None:
-        rows.append((what, f"≤ {form.format(mark)}", value, form.format(value), value <= mark))
+    def at_most(what: str, target: float, value: float, form: str = "{:.2f}") -> None:
+        rows.append((what, f"≤ {form.format(target)}", value, form.format(value), value <= target))
 
-    def at_least(what: str, mark: float, value: float, form: str = "{:.2f}") -> None:
-        rows.append((what, f"≥ {form.format(mark)}", value, form.format(value), value >= mark))
+    def at_least(what: str, target: float, value: float, form: str = "{:.2f}") -> None:
+        rows.append((what, f"≥ {form.format(target)}", value, form.format(value), value >= target))
 
-    for size, mark, key in (("5,000", 0.6, "fit"), ("20,000", 0.35, "fit of 20,000 rows each")):
+    for size, target, key in (("5,000", 0.6, "fit"), ("20,000", 0.35, "fit of 20,000 rows each")):
         for kind, each in speed[key].items():
             what = f"fit, 4 × {size} × 50, clusters {kind}, over scikit-learn, "
-            at_most(what + "10 neighbours", mark, each["FMTC with 10 neighbours / scikit-learn"])
-            at_most(what + "default graph", mark, each["FMTC default / scikit-learn"])
+            at_most(what + "10 neighbours", target, each["FMTC with 10 neighbours / scikit-learn"])
+            at_most(what + "default graph", target, each["FMTC default / scikit-learn"])
     literal = speed["literal transcription, 3,000 rows each"]
     at_least("literal transcription of the paper, 4 × 3,000, over fit", 20, literal["literal / FMTC"], "{:.0f}")
     curves = {name: each for name, each in found.get("growth", {}).items() if isinstance(each, dict)}
@@ -69,7 +69,7 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     ten, one = scale["cuda, 100 x 100000, auto neighbours"], scale["cuda, 1 x 1000000, auto neighbours"]
     at_most("H200: ten million rows (100 × 100,000 × 64), seconds", 60, ten["seconds"], "{:.1f}")
     at_most("H200: one client of a million rows, seconds", 40, one["seconds"], "{:.1f}")
-    return [(what, mark, shown, met) for what, mark, _, shown, met in rows]
+    return [(what, target, shown, met) for what, target, _, shown, met in rows]
 
 
 def stages(scale: dict[str, Any]) -> list[str]:
@@ -123,13 +123,14 @@ def draw_growth(growth: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=130)
 
 
+MACHINERY = ("estimator.", "driver.", "local.", "node.", "outbox.", "ledger.", "steps.client_reply")
+
+
 def tree_of(stacks: list[list[Any]]) -> dict[str, Any]:
     """Nested counts of stacks that begin with the driver's loop."""
     root: dict[str, Any] = {"n": 0, "below": {}}
     for names, n in stacks:
-        inside = [
-            name for name in names if not name.startswith(("estimator.", "driver.", "local.", "steps.client_reply"))
-        ]
+        inside = [name for name in names if not name.startswith(MACHINERY)]
         root["n"] += n
         node = root
         for name in inside[:7]:
@@ -167,9 +168,10 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     stored = {path.stem: json.loads(path.read_text()) for path in (HERE / "results").glob("*.json")}
     found = {name: stored[name] for name in NAMES if name in stored}  # growth and rounds take long: may be missing
-    table = ["| | mark | measured | |", "|---|---|---|---|"]
+    table = ["| | target | measured | |", "|---|---|---|---|"]
     table += [
-        f"| {what} | {mark} | {shown} | {'met' if met else '**missed**'} |" for what, mark, shown, met in lines(found)
+        f"| {what} | {target} | {shown} | {'met' if met else '**missed**'} |"
+        for what, target, shown, met in lines(found)
     ]
     (OUT / "performance.md").write_text("\n".join(table) + "\n")
     (OUT / "performance_gpu.md").write_text("\n".join(stages(found["scale"])) + "\n")

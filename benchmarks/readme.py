@@ -1,7 +1,8 @@
 """Bring the generated parts of README and docs up to date from what was measured, or check that they are.
 
 python benchmarks/readme.py            # write; runs the demo, about a minute
-python benchmarks/readme.py --check    # exit 1 when a part made from results/ is stale
+python benchmarks/readme.py --no-demo  # write all parts but the demo's
+python benchmarks/readme.py --check    # exit 1 when a part that needs no run of the demo is stale
 """
 
 from __future__ import annotations
@@ -11,30 +12,49 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fmtc.bench import tables
-from fmtc.bench.evidence import RIVALS, Row, read_compact
+from fmtc.bench.evidence import Row, read_compact
 from fmtc.bench.methods import METHODS
+from fmtc.bench.summary import summarise
 from fmtc.demo import draw_demo, run_demo
+from fmtc.protocol.base import Entry, Phase, entries
+from fmtc.protocol.graph import METHOD
+from fmtc.protocol.method import COMMON
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
+DOCS = HERE.parent / "docs"
+DEMO = DOCS / "tutorials" / "demo.md"
+PICTURE = DOCS / "_static" / "demo.png"
+FEDERATION = DOCS / "explanation" / "federation.md"
+PERFORMANCE = DOCS / "explanation" / "performance.md"
+EVIDENCE = DOCS / "explanation" / "evidence.md"
+BASELINES = DOCS / "reference" / "baselines.md"
+MESSAGES = DOCS / "reference" / "messages.md"
 RESULTS = HERE / "results"
-PICTURE = "docs/_static/demo.png"
-FEDERATION = HERE.parent / "docs" / "federation.md"
-BASELINES = HERE.parent / "docs" / "baselines.md"
-EVIDENCE = HERE.parent / "docs" / "evidence.md"
 PAPER = HERE.parent / "results"  # of `fmtc bench paper`
 MAKERS = {
     "demo": "benchmarks/readme.py",
     "speed": "benchmarks/readme.py",
+    "phases": "benchmarks/readme.py",
     "costs": "benchmarks/federation.py",
-    "rivals": "benchmarks/rivals.py",
+    "baselines": "benchmarks/baselines.py",
     "evidence": "fmtc bench paper",
     "run": "fmtc bench paper",
+    "ranks": "fmtc bench paper",
     "tables": "fmtc bench paper",
     "statistics": "fmtc bench paper",
     "ablations": "fmtc bench paper",
     "figures": "fmtc bench paper",
+}
+SHORT = {  # rows of the README's table
+    "fmtc": "FMTC",
+    "fmtc-average": 'plain averaging (`coupling="average"`)',
+    "fmtc-alone": "each silo alone (`beta=0`, own centres)",
+    "usc": "spectral clustering of all rows in one place",
+    "kmeans": "k-means of each silo alone",
 }
 FIGURES = {
     "inside_outside_acc": "ACC of all methods on training and held-out rows",
@@ -47,9 +67,14 @@ FIGURES = {
 }
 
 
+def begin_of(part: str) -> str:
+    """The comment before a generated part."""
+    return f"<!-- {part}: made by {MAKERS[part]} -->"
+
+
 def replace_part(text: str, part: str, content: str) -> str:
-    """The text with what stands between a part's two marks replaced."""
-    begin, end = f"<!-- {part}: made by {MAKERS[part]} -->", f"<!-- end of {part} -->"
+    """The text with everything between the two comments of a part replaced."""
+    begin, end = begin_of(part), f"<!-- end of {part} -->"
     head, rest = text.split(begin)
     tail = rest.split(end)[1]
     return f"{head}{begin}\n\n{content}\n\n{end}{tail}"
@@ -61,7 +86,7 @@ def stored(name: str) -> Any:
 
 
 def speed_part() -> str:
-    """Two sentences on speed."""
+    """A paragraph on speed."""
     found = stored("speed")
     fit, predict, memory = found["fit"], found["predict"], found["memory"]
     added, share = memory["40000 rows: bytes added"], memory["40000 rows: share of one dense n x n matrix"]
@@ -70,18 +95,17 @@ def speed_part() -> str:
     million, ten = scale["cpu, 10 x 100000, auto neighbours"], scale["cuda, 100 x 100000, auto neighbours"]
     large = found["fit of 20,000 rows each"]
     return (
-        "**How fast.** Four silos × 5,000 rows × 50 features, 10 clusters, two cores: a whole federated fit takes "
-        f"{ratio['touching']} × the time of scikit-learn's `SpectralClustering` on the same four silos where clusters "
-        f"touch, {ratio['overlapping']} × where they overlap, and {ratio['far apart']} × where they are far apart "
+        "Four silos × 5,000 rows × 50 features, 10 clusters, two cores: a complete federated fit takes "
+        f"{ratio['touching']} × the time of scikit-learn's `SpectralClustering` on the same four silos if clusters "
+        f"touch, {ratio['overlapping']} × if they overlap, and {ratio['far apart']} × if they are far apart "
         f"({fit['far apart']['FMTC with 10 neighbours / scikit-learn']:.2f} × on a graph of the same size). `predict` "
         f"takes {predict['1,000,000 rows']['predict / bare product and arg-min']:.2f} × the time of a bare product and "
         f"arg-min for a million rows. 40,000 rows need {added / 1e6:.0f} MB, {share:.1%} of one n × n matrix "
         "(`python benchmarks/speed.py`). With 20,000 "
-        f"rows in each silo a fit takes {large['touching']['FMTC default / scikit-learn']:.2f} × and "
-        f"{large['far apart']['FMTC default / scikit-learn']:.2f} × the time. A million rows in ten silos take "
-        f"{million['seconds'] / 60:.1f} minutes and {million['peak of the process, GB']:.1f} GB; ten million in a "
-        f'hundred, on one H200 with `device="cuda"`, {ten["seconds"]:.0f} seconds (`python benchmarks/scale.py`). '
-        "All marks, met and missed: docs/performance.md."
+        f"rows in each silo a fit takes {large['touching']['FMTC default / scikit-learn']:.2f} × (touching) and "
+        f"{large['far apart']['FMTC default / scikit-learn']:.2f} × (far apart) the time. A million rows in ten silos "
+        f"take {million['seconds'] / 60:.1f} minutes and {million['peak of the process, GB']:.1f} GB; ten million in a "
+        f'hundred, on one H200 with `device="cuda"`, {ten["seconds"]:.0f} seconds (`python benchmarks/scale.py`).'
     )
 
 
@@ -90,7 +114,7 @@ def costs_part(found: dict[str, Any]) -> str:
     rows, setting, half = found["silos"], found["setting"], found["float32_messages"]
     columns = {
         "silos": "{silos}",
-        "a round, above the local transport": "{overhead:.2f} s",
+        "a round, more than in one process": "{overhead:.2f} s",
         "bytes on the wire / payload": "{wire_over_payload:.2f}",
         "memory of a silo": "{megabytes_per_silo:.0f} MB",
         "first round after": "{seconds_to_first_round:.0f} s",
@@ -99,33 +123,71 @@ def costs_part(found: dict[str, Any]) -> str:
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     lines += ["| " + " | ".join(cell.format(**row) for cell in columns.values()) + " |" for row in rows]
     return (
-        f"All silos, the server and the measuring on one machine with {rows[0]['cpus']} cores; {setting['rows']} rows, "
+        f"Measured with all silos and the server on one machine with {rows[0]['cpus']} cores; {setting['rows']} rows, "
         f"{setting['features']:,} features and {setting['clusters']} clusters each, {setting['rounds']} rounds. "
         "The payload is 2 d k numbers of 8 bytes per silo and round (`python benchmarks/federation.py`).\n\n"
         + "\n".join(lines)
-        + f"\n\nWith `--message-dtype float32` {half['bytes_up']:.0%} of the bytes go up; on the digits of `fmtc demo` "
-        f"{half['labels_changed']:.1%} of the labels changed, and W by {half['largest_relative_change_of_W']:.0e} "
-        "of its size at most."
+        + f"\n\nWith `--solver message_dtype=float32` silos send {half['bytes_up']:.0%} of the bytes. On the digits of "
+        f"`fmtc demo`, {half['labels_changed']:.1%} of the labels changed, and W by at most "
+        f"{half['largest_relative_change_of_W']:.0e} of its size."
     )
 
 
-def rivals_part(rows: list[dict[str, Any]]) -> str:
-    """What each rival's fit takes against its dominant operation."""
-    lines = ["| | seconds | times | what |", "|---|---|---|---|"]
+def baselines_part(rows: list[dict[str, Any]]) -> str:
+    """What the fit of each baseline takes against its dominant operation."""
+    lines = ["| | seconds | ratio | to |", "|---|---|---|---|"]
     lines += ["| {method} | {seconds:.2f} | {ratio:.2f} | {operation} |".format(**row) for row in rows]
     return "\n".join(lines)
 
 
+# ------------------------------------------------------------------------------------------------------- messages
+
+
+def phases_part() -> str:
+    """Every phase with the fields it asks for and answers, from the declarations."""
+    before, after = COMMON[:2], COMMON[2:]
+    text = []
+    for phase in (*before, *METHOD.phases, *after):
+        text += [f"### {phase.name}", _about(phase)]
+        for side, words in (("Ask", "The server sends"), ("Answer", "The client answers")):
+            found = entries(getattr(phase, side))
+            if not found:
+                text.append(f"{words}: nothing.")
+                continue
+            lines = [f"| {words} | Shape | Type | What it is |", "|---|---|---|---|"]
+            lines += [_line(name, entry) for name, entry in found.items()]
+            text.append("\n".join(lines))
+    return "\n\n".join(text)
+
+
+def _about(phase: Phase) -> str:
+    said = " ".join((type(phase).__doc__ or "").split())
+    facts = [
+        "The client saves its state before the answer leaves." if phase.persists else "",
+        "It is asked again when a run resumes." if phase.rebuilds else "",
+    ]
+    return " ".join([said, *filter(None, facts)])
+
+
+def _line(name: str, entry: Entry) -> str:
+    what = f"{entry.what} ({entry.when})" if entry.when else entry.what
+    return f"| `{name}` | {entry.size} | {entry.kind} | {what} |"
+
+
+# ------------------------------------------------------------------------------------------------------- evidence
+
+
 def evidence_parts(rows: list[Row], about: dict[str, Any]) -> dict[str, str]:
-    """Parts made of what `fmtc bench paper` wrote: a table for the README, and all of docs/evidence.md."""
+    """Parts made from what `fmtc bench paper` wrote: the README's table, and all of the evidence page."""
     machines, hours = ", ".join(about["machines"]), about["seconds_of_all_cells"] / 3600
     counts = f"{about['cells']:,} cells, {about['failed']} of them failed"
     both = ("in", "out")
+    found = tables.statistics(rows)
     parts = {
-        "evidence": tables.table(rows, "acc", "default", both, methods=(*RIVALS, "sklearn-spectral"))
-        + f"\n\n{_ranks(tables.statistics(rows))}",
+        "evidence": short_table(rows),
         "run": f"`{about['command']}`: {counts}, {hours:.1f} hours of one core in all ({machines}).",
-        "statistics": tables.statistics_page(tables.statistics(rows)).partition("\n")[2].strip().replace("## ", "### "),
+        "ranks": _ranks(found),
+        "statistics": tables.statistics_page(found).partition("\n")[2].strip().replace("## ", "### "),
         "ablations": tables.ablation_table(rows),
     }
     shown = []
@@ -136,32 +198,51 @@ def evidence_parts(rows: list[Row], about: dict[str, Any]) -> dict[str, str]:
     parts["tables"] = "\n\n".join(shown)
     drawn = {name: PAPER / "figures" / f"{name}.png" for name in FIGURES}
     parts["figures"] = "\n\n".join(
-        f"![{FIGURES[name]}](../{path.relative_to(PAPER.parent).as_posix()})\n\n*{FIGURES[name]}.*"
+        f"![{FIGURES[name]}](../../{path.relative_to(PAPER.parent).as_posix()})\n\n*{FIGURES[name]}.*"
         for name, path in drawn.items()
         if path.exists()
     )
     return {part: content or "Not run." for part, content in parts.items()}
 
 
+def short_table(rows: list[Row]) -> str:
+    """FMTC, the two controls that matter most and two baselines: mean ACC over the data sets that all were run on."""
+    mine = [row for row in tables.of_tables(rows) if row["method"] in SHORT]
+    found: dict[str, dict[str, Any]] = {}
+    for entry in summarise(mine, score="acc"):
+        if entry["mode"] == "default" and entry["n"]:
+            found.setdefault(entry["method"], {})[entry["dataset"]] = entry
+    shared = sorted(set.intersection(*map(set, found.values()))) if found else []
+    if "fmtc" not in found or not shared:
+        return ""
+    lines = ["| | training rows | held-out rows | beats FMTC on |", "|---|---|---|---|"]
+    for name in (name for name in SHORT if name in found):
+        mean = {part: 100 * np.mean([found[name][data][part] for data in shared]) for part in ("in", "out")}
+        ahead = sum(found[name][data]["out"] > found["fmtc"][data]["out"] for data in shared)
+        beats = "–" if name == "fmtc" else f"{ahead} of {len(shared)}"
+        lines.append(f"| {SHORT[name]} | {mean['in']:.1f} | {mean['out']:.1f} | {beats} |")
+    return "\n".join(lines)
+
+
 def _ranks(found: list[dict[str, Any]]) -> str:
-    """Who stands where among the ten methods, in a sentence."""
-    told = []
+    """The best mean ranks among the ten methods, in a sentence."""
+    said = []
     for entry in found:
         first, second, third = list(entry["friedman"]["ranks"].items())[:3]
         where = "training" if entry["part"] == "in" else "held-out"
         names = ", ".join(f"{METHODS[name].title} {rank:.1f}" for name, rank in (first, second, third))
-        told.append(f"{entry['score'].upper()} on {where} rows: {names}")
+        said.append(f"{entry['score'].upper()} on {where} rows: {names}")
     sets = found[0]["friedman"]["n"] if found else 0
-    return f"Best mean ranks of the paper's ten methods over {sets} data sets. {'; '.join(told)}."
+    return f"Best mean ranks of the paper's ten methods over {sets} data sets. {'; '.join(said)}." if found else ""
 
 
 def with_evidence(text: str) -> str:
-    """A page with the parts of the evidence that it has marks for; as it is while there are no results."""
+    """A page with those parts of the evidence that it has comments for; unchanged while there are no results."""
     if not (PAPER / "rows.csv").exists():
         return text
     parts = evidence_parts(list(read_compact(PAPER / "rows.csv")), json.loads((PAPER / "about.json").read_text()))
     for part, content in parts.items():
-        if f"<!-- {part}: made by {MAKERS[part]} -->" in text:
+        if begin_of(part) in text:
             text = replace_part(text, part, content)
     return text
 
@@ -169,14 +250,14 @@ def with_evidence(text: str) -> str:
 def demo_part() -> str:
     """The demo's picture and table, from running it."""
     result = run_demo(random_state=0, n_jobs=-1)
-    draw_demo(result, README.parent / PICTURE)
-    rows = result.rows
+    draw_demo(result, PICTURE)
     lines = ["| silo | rows | k-means alone | spectral alone | FMTC |", "|---|---|---|---|---|"]
-    for row in rows:
+    for row in result.rows:
         cells = [f"{100 * row[m + '_in']:.1f} / {100 * row[m + '_out']:.1f}" for m in ("kmeans", "spectral", "fmtc")]
         lines.append(f"| {row['silo']} | {row['n_train']} + {row['n_test']} | " + " | ".join(cells) + " |")
     return (
-        f"![Objective and residuals by round, accuracy by silo, and the silos' embeddings in one frame]({PICTURE})\n\n"
+        "![Objective and residuals by round, accuracy by silo, and the silos' embeddings in one frame]"
+        "(../_static/demo.png)\n\n"
         "ACC in %, training rows / held-out rows; what `fmtc demo` prints:\n\n" + "\n".join(lines)
     )
 
@@ -184,20 +265,23 @@ def demo_part() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--no-demo", action="store_true")
     args = parser.parse_args()
-    before = README.read_text()
-    text = with_evidence(replace_part(before, "speed", speed_part()))
     pages = {
-        FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
-        BASELINES: replace_part(BASELINES.read_text(), "rivals", rivals_part(stored("rivals"))),
+        README: with_evidence(README.read_text()),
         EVIDENCE: with_evidence(EVIDENCE.read_text()),
+        PERFORMANCE: replace_part(PERFORMANCE.read_text(), "speed", speed_part()),
+        FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
+        BASELINES: replace_part(BASELINES.read_text(), "baselines", baselines_part(stored("baselines"))),
+        MESSAGES: replace_part(MESSAGES.read_text(), "phases", phases_part()),
     }
     if args.check:
-        stale = [file.name for file, new in ({README: text} | pages).items() if file.read_text() != new]
+        stale = [file.name for file, new in pages.items() if file.read_text() != new]
         raise SystemExit(f"{' and '.join(stale)} stale: run python benchmarks/readme.py" if stale else 0)
+    if not args.no_demo:
+        pages[DEMO] = replace_part(DEMO.read_text(), "demo", demo_part())
     for file, new in pages.items():
         file.write_text(new)
-    README.write_text(replace_part(text, "demo", demo_part()))
 
 
 if __name__ == "__main__":

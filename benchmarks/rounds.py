@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fmtc import FMTC, datasets
+from fmtc.settings import split_solver
 
 RESULTS = Path(__file__).parent / "results" / "rounds.json"
 SETS = ("20newsgroups", "utd_mhad", "yaleb", "bbcnews", "webkb4", "reuters", "yale", "orl", "digits", "bbcsport")
@@ -22,13 +23,13 @@ PLAIN, CLOSE = 20, 1e-3
 
 
 def objectives(train: datasets.FederatedDataset, seed: int, **setting: object) -> np.ndarray:
-    model = FMTC(train.n_clusters, max_iter=PLAIN, tol=0, random_state=seed, **setting)
+    model = FMTC(train.n_clusters, max_iter=PLAIN, tol=0, random_state=seed, **split_solver(setting))
     return np.array([record.objective for record in model.fit(train.X, clients=train.clients).history_])
 
 
-def first_below(values: np.ndarray, mark: float) -> int | None:
-    """The first round from which on all values are at most 1e-3 above the mark."""
-    above = np.flatnonzero(values > mark * (1 + CLOSE))
+def first_below(values: np.ndarray, target: float) -> int | None:
+    """The first round from which on all values are at most 1e-3 above the target."""
+    above = np.flatnonzero(values > target * (1 + CLOSE))
     first = int(above[-1]) + 2 if len(above) else 1
     return first if first <= len(values) else None
 

@@ -20,8 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from fmtc import FMTC, steps
+from fmtc import FMTC
 from fmtc.kernels import embedding, graph
+from fmtc.protocol import finish, prepare
+from fmtc.protocol import round as round_phase
 
 RESULTS = Path(__file__).parent / "results" / "scale.json"
 K, ROUNDS = 10, 20
@@ -56,14 +58,14 @@ def stopwatch(device: str) -> Iterator[tuple[dict[str, float], dict[str, int]]]:
     times: dict[str, int] = defaultdict(int)
     stages = [
         (graph, "_neighbors", "neighbours"),
-        (steps, "build_graph", "graph, with neighbours"),
-        (steps, "spectral_start", "spectral start"),
-        (steps, "largest_eigenvalue", "bound on the spectrum"),
-        (steps, "update_projection", "W-steps"),
-        (steps, "update_embedding", "F-steps"),
-        (steps, "local_terms", "objective"),
-        (steps, "unit_centers", "k-means"),
-        (embedding, "moved", "of them, looking how far F went"),
+        (prepare, "build_graph", "graph, with neighbours"),
+        (prepare, "spectral_start", "spectral start"),
+        (prepare, "largest_eigenvalue", "bound on the spectrum"),
+        (round_phase, "update_projection", "W-steps"),
+        (round_phase, "update_embedding", "F-steps"),
+        (round_phase, "local_terms", "objective"),
+        (finish, "unit_centers", "k-means"),
+        (embedding, "relative_move", "of them, measuring how far F moved"),
     ]
     kept = [(place, name, getattr(place, name)) for place, name, _ in stages]
 
@@ -128,8 +130,8 @@ def main() -> None:
             started = time.perf_counter()
             model.fit(data)
             found["seconds"] = time.perf_counter() - started
-        single_steps = times.pop("of them, looking how far F went")
-        del spent["of them, looking how far F went"]
+        single_steps = times.pop("of them, measuring how far F moved")
+        del spent["of them, measuring how far F moved"]
         found |= {"seconds of stages": dict(spent), "calls": dict(times), "single F-steps": single_steps}
     else:
         started = time.perf_counter()

@@ -14,41 +14,45 @@ from pathlib import Path
 
 import numpy as np
 
-from fmtc.kernels.consensus import prox_and_values
-from fmtc.runtime.driver import one_thread
-from fmtc.steps import OVER_RELAXED, Hyper, ServerState, Uplink, server_step
+from fmtc.kernels.couplings import COUPLINGS
+from fmtc.linalg.threads import one_thread
+from fmtc.protocol.round import ROUND, Round
+from fmtc.server import OVER_RELAXED, ServerState, server_step
+from fmtc.settings import Settings
 
 RESULTS = Path(__file__).parent / "results" / "server.json"
 D, K, CLIENTS, FEWER = 2_000, 10, 1_000, 100
 LARGE = {"k m = 2000": (100_000, 10, 200), "k m = 10000": (100_000, 10, 1_000)}
 
 
-def federation(d: int, k: int, m: int) -> tuple[ServerState, dict[str, Uplink], Hyper]:
+def federation(d: int, k: int, m: int) -> tuple[ServerState, dict[str, Round.Answer], Settings]:
     """A server before the first round, and answers: common columns, differences of half their size, own frames."""
     rng = np.random.default_rng(0)
-    common, hyper = rng.normal(size=(d, k)), Hyper(n_clusters=k)
+    common, settings = rng.normal(size=(d, k)), Settings(n_clusters=k)
     ids = tuple(f"{t:05d}" for t in range(m))
-    uplinks = {}
+    found = {}
     for cid in ids:
         frame = np.linalg.qr(rng.normal(size=(k, k)))[0]
-        uplinks[cid] = Uplink(W=(common + 0.5 * rng.normal(size=(d, k))) @ frame, cut=1.0, misfit=1.0)
-    omega, rho, nothing = np.full(m, 1 / m), 2 * hyper.ridge / m, np.zeros(m)
-    empty = np.zeros((d, k, m))
-    server = ServerState(ids, omega, rho, None, 1.0, empty, empty, empty, {}, nothing, nothing.astype(int))
-    return server, uplinks, hyper
+        found[cid] = ROUND.Answer(W=(common + 0.5 * rng.normal(size=(d, k))) @ frame, cut=1.0, misfit=1.0)
+    zeros = np.zeros((d, k, m))
+    server = ServerState(
+        ids, omega=np.full(m, 1 / m), rho=2 * settings.solver.ridge / m, scale=1.0, W=zeros, Z=zeros, Y=zeros,
+        losses=np.zeros(m),
+    )  # fmt: skip
+    return server, found, settings
 
 
-def answers(server: ServerState) -> dict[str, Uplink]:
+def later_answers(server: ServerState) -> dict[str, Round.Answer]:
     """Those of a later round: near the models that the server has."""
     rng = np.random.default_rng(1)
     W = server.W + 0.05 * rng.normal(size=server.W.shape)
-    return {cid: Uplink(W=W[:, :, t].copy(), cut=1.0, misfit=1.0) for t, cid in enumerate(server.client_ids)}
+    return {cid: ROUND.Answer(W=W[:, :, t].copy(), cut=1.0, misfit=1.0) for t, cid in enumerate(server.client_ids)}
 
 
-def by_svd(server: ServerState, uplinks: dict[str, Uplink], hyper: Hyper) -> np.ndarray:
+def by_svd(server: ServerState, answers: dict[str, Round.Answer], settings: Settings) -> np.ndarray:
     """The formulas of a later round as they are printed: client by client, whole stacks, all slices decomposed."""
     rho, tau = server.rho, server.beta / server.rho
-    W = np.stack([uplinks[cid].W for cid in server.client_ids], axis=2)
+    W = np.stack([answers[cid].W for cid in server.client_ids], axis=2)
     for t in range(W.shape[2]):
         U, _, Vh = np.linalg.svd(W[:, :, t].T @ (server.Z[:, :, t] + 0.1 * W[:, :, t]))
         W[:, :, t] = W[:, :, t] @ U @ Vh
@@ -79,20 +83,20 @@ def seconds() -> dict[str, float]:
     """First and later steps, and a later one against decompositions of all slices."""
     found = {}
     for m in (CLIENTS, FEWER):
-        server, uplinks, hyper = federation(D, K, m)
-        wall, cpu = timed(server_step, server, uplinks, hyper, n=1)
+        server, answers, settings = federation(D, K, m)
+        wall, cpu = timed(server_step, server, answers, settings, n=1)
         found |= {f"{m} clients, first step: seconds": wall, f"{m} clients, first step: of processors": cpu}
-        server, _ = server_step(server, uplinks, hyper)
-        uplinks = answers(server)
-        wall, cpu = timed(server_step, server, uplinks, hyper)
+        server, _ = server_step(server, answers, settings)
+        answers = later_answers(server)
+        wall, cpu = timed(server_step, server, answers, settings)
         found |= {f"{m} clients, later step: seconds": wall, f"{m} clients, later step: of processors": cpu}
-    Z = server_step(server, uplinks, hyper)[0].Z
-    error = np.linalg.norm(Z - by_svd(server, uplinks, hyper)) / np.linalg.norm(Z)
+    Z = server_step(server, answers, settings)[0].Z
+    error = np.linalg.norm(Z - by_svd(server, answers, settings)) / np.linalg.norm(Z)
     assert error < 1e-10, error
-    rival, rival_cpu = timed(by_svd, server, uplinks, hyper, n=1)
-    found[f"{FEWER} clients, decomposed: seconds"] = rival
-    found[f"{FEWER} clients, decomposed: of processors"] = rival_cpu
-    found["later step / decomposed, of processors"] = cpu / rival_cpu
+    plain, plain_cpu = timed(by_svd, server, answers, settings, n=1)
+    found[f"{FEWER} clients, decomposed: seconds"] = plain
+    found[f"{FEWER} clients, decomposed: of processors"] = plain_cpu
+    found["later step / decomposed, of processors"] = cpu / plain_cpu
     return found
 
 
@@ -100,6 +104,7 @@ def grown(work: str) -> float:
     """What a piece of work adds to the largest memory of a process, as a multiple of the variable `size`."""
     code = (
         "import resource; from dataclasses import replace; import numpy as np; from server import *\n"
+        "from fmtc.linalg.stacks import Workspace\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n" + work
     )
     done = subprocess.run(
@@ -111,17 +116,17 @@ def grown(work: str) -> float:
 def memory() -> dict[str, float]:
     """Beyond the old state and the answers: W, Z and Y are made anew in the first step, Z alone in the later ones."""
     first = (
-        f"server, uplinks, hyper = federation({D}, {K}, {CLIENTS})\n"
+        f"server, answers, settings = federation({D}, {K}, {CLIENTS})\n"
         "server_step(*federation(50, 3, 4)); size = server.W.nbytes\n"
         "before = peak()\n"
-        "after, _ = server_step(server, uplinks, hyper, reuse=True); print((peak() - before) / size)"
+        "after, _ = server_step(server, answers, settings, workspace=Workspace()); print((peak() - before) / size)"
     )
     later = (
-        f"server, uplinks, hyper = federation({D}, {K}, {CLIENTS}); rng = np.random.default_rng(1)\n"
+        f"server, answers, settings = federation({D}, {K}, {CLIENTS}); rng = np.random.default_rng(1)\n"
         "server_step(*federation(50, 3, 4)); size = server.W.nbytes\n"
         "W, Z, Y = (rng.normal(size=server.W.shape) for _ in range(3))\n"
         "server = replace(server, W=W, Z=Z, Y=Y, beta=5 * server.rho, round_no=3); before = peak()\n"
-        "after, _ = server_step(server, uplinks, hyper, reuse=True); print((peak() - before) / size)"
+        "after, _ = server_step(server, answers, settings, workspace=Workspace(W, Y)); print((peak() - before) / size)"
     )
     return {"first step / stack": grown(first), "later step / stack": grown(later)}
 
@@ -136,7 +141,7 @@ def large_matrix(d: int, k: int, m: int) -> dict[str, float]:
         noise = rng.standard_normal((2_000, k * m), np.float32)
         T[begin : begin + 2_000] = (left @ right + 0.3 * noise).reshape(2_000, k, m)
     largest = float(np.sqrt(d * k * m))
-    wall, cpu = timed(prox_and_values, T, 0.15 * largest, 1.0, "subspace", n=1)
+    wall, cpu = timed(COUPLINGS["subspace"].prox, T, 0.15 * largest, 1.0, n=1)
     return {"shrunk: seconds": wall, "shrunk: of processors": cpu, "bytes": T.nbytes}
 
 

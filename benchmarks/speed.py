@@ -1,4 +1,4 @@
-"""Time and memory as ratios to named rivals in the same run (machines are noisy; ratios less so).
+"""Time and memory as ratios to named alternatives in the same run (machines are noisy; ratios less so).
 
 python benchmarks/speed.py
 """
@@ -50,14 +50,14 @@ def fit_ratio(n: int, spread: float, turns: int) -> dict[str, float]:
     data = silos(n, spread)
     given = list(data.values())[: None if n <= ROWS else 1]
 
-    def rival() -> None:
+    def scikit_learn() -> None:
         for X in given:
             SpectralClustering(K, affinity="nearest_neighbors", n_neighbors=10, random_state=0).fit(X)
 
     def ours(**setting: object) -> Callable[[], object]:
         return lambda: FMTC(K, max_iter=20, tol=0, random_state=0, n_jobs=-1, **setting).fit(data)
 
-    theirs, default, same_graph = best_of(turns, rival, ours(), ours(n_neighbors=10))
+    theirs, default, same_graph = best_of(turns, scikit_learn, ours(), ours(n_neighbors=10))
     theirs *= len(data) / len(given)
     return {
         "scikit-learn, seconds": theirs,

@@ -1,4 +1,4 @@
-"""Sparse text of 50,000 words: memory of a whole fit, and time of the projection step against named rivals.
+"""Sparse text of 50,000 words: memory of a whole fit, and time of the projection step against named alternatives.
 
 Memory is what a fit adds to a process at its peak, from outside, over 4 CSR + W: CSR the rows of all clients as they
 came, W the projections of all. Times are of one client's W-step, in the same run.
@@ -22,9 +22,11 @@ import numpy as np
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
-from fmtc import FMTC, datasets, steps
+from fmtc import FMTC, datasets
 from fmtc.kernels import projection
 from fmtc.kernels.projection import RidgeFactors
+from fmtc.protocol import round as round_phase
+from fmtc.settings import split_solver
 
 RESULTS = Path(__file__).parent / "results" / "text.json"
 WORDS = 50_000
@@ -43,7 +45,7 @@ def nbytes(X: Any) -> int:
 
 
 def model(n_clusters: int, **settings: Any) -> FMTC:
-    return FMTC(n_clusters, **{"scale": "tfidf", "max_features": WORDS, "random_state": 0} | settings)
+    return FMTC(n_clusters, **split_solver({"scale": "tfidf", "max_features": WORDS, "random_state": 0} | settings))
 
 
 def fit_memory() -> dict[str, float]:
@@ -74,25 +76,25 @@ def fit_memory() -> dict[str, float]:
 
 
 def recorded() -> tuple[RidgeFactors, list[tuple[np.ndarray, np.ndarray]]]:
-    """The largest client's systems, (F, guide) of each W-step of a fit."""
+    """The largest client's systems, (F, anchor) of each W-step of a fit."""
     data = news()
     seen: dict[int, list[tuple[RidgeFactors, np.ndarray, np.ndarray]]] = {}
 
-    def record(factors: RidgeFactors, F: np.ndarray, guide: np.ndarray) -> np.ndarray:
-        seen.setdefault(factors.X.shape[0], []).append((factors, F, guide))
-        return projection.update_projection(factors, F, guide)
+    def record(factors: RidgeFactors, F: np.ndarray, anchor: np.ndarray) -> np.ndarray:
+        seen.setdefault(factors.X.shape[0], []).append((factors, F, anchor))
+        return projection.update_projection(factors, F, anchor)
 
-    with warnings.catch_warnings(), mock.patch.object(steps, "update_projection", record):
+    with warnings.catch_warnings(), mock.patch.object(round_phase, "update_projection", record):
         warnings.simplefilter("ignore")
         model(data.n_clusters).fit(data.X, clients=data.clients)
     steps_of_one = seen[max(seen)]
-    return steps_of_one[0][0], [(F, guide) for _, F, guide in steps_of_one]
+    return steps_of_one[0][0], [(F, anchor) for _, F, anchor in steps_of_one]
 
 
 def step_ratios() -> dict[str, float]:
     """All W-steps of one client: matrix-free, by a dense factor of the n x n Gram matrix, and by scikit-learn's Ridge.
 
-    Ridge draws to zero, so it is given F - X guide and solves for W - guide, to the same tolerance. CPU time of one
+    Ridge draws to zero, so it is given F - X anchor and solves for W - anchor, to the same tolerance. CPU time of one
     thread.
     """
     factors, systems = recorded()
@@ -105,10 +107,10 @@ def step_ratios() -> dict[str, float]:
         chosen.direct = True
         return chosen
 
-    def theirs(F: np.ndarray, guide: np.ndarray) -> np.ndarray:
+    def theirs(F: np.ndarray, anchor: np.ndarray) -> np.ndarray:
         tol = float(np.finfo(F.dtype).eps) ** 0.75
         solver = Ridge(ridge, solver="sparse_cg", fit_intercept=False, tol=tol)
-        return guide + solver.fit(X, F - X @ guide).coef_.T
+        return anchor + solver.fit(X, F - X @ anchor).coef_.T
 
     def timed(work: Any, these: list[Any]) -> tuple[float, list[np.ndarray]]:
         started = time.process_time()
@@ -122,7 +124,7 @@ def step_ratios() -> dict[str, float]:
         direct.solve(*systems[0])
         ready = time.process_time() - started
         each, exact = timed(direct.solve, systems)
-        rival, W_rival = timed(theirs, systems[:8])
+        other, W_other = timed(theirs, systems[:8])
     size = max(float(np.abs(A).max()) for A in exact)
     return {
         "rows": rows.shape[0],
@@ -131,12 +133,12 @@ def step_ratios() -> dict[str, float]:
         "ours, seconds each": ours,
         "dense factor, seconds each": each,
         "dense factor, seconds to make it": ready - each,
-        "Ridge(solver='sparse_cg'), seconds each": rival,
+        "Ridge(solver='sparse_cg'), seconds each": other,
         "ours / dense, all steps and its factor": ours * len(systems) / (each * len(systems) + ready - each),
         "ours / dense, one step": ours / each,
-        "ours / Ridge(solver='sparse_cg')": ours / rival,
+        "ours / Ridge(solver='sparse_cg')": ours / other,
         "largest difference to dense": max(float(np.abs(A - B).max()) for A, B in zip(W, exact, strict=True)) / size,
-        "the same of Ridge": max(float(np.abs(A - B).max()) for A, B in zip(W_rival, exact[:8], strict=True)) / size,
+        "the same of Ridge": max(float(np.abs(A - B).max()) for A, B in zip(W_other, exact[:8], strict=True)) / size,
     }
 
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import fmtc
 
-FEDERATION = find_spec("nvflare") is not None  # without it pages are built all the same, but no federation is run
+FEDERATION = find_spec("nvflare") is not None  # without it the pages are built, but no federation is run
 
 project = "fmtc"
 author = "The fmtc developers"
@@ -31,13 +31,13 @@ myst_heading_anchors = 3  # so that paper.md#step-size is a link here as it is i
 autosummary_generate = True
 autodoc_member_order = "bysource"
 autodoc_mock_imports = [] if FEDERATION else ["nvflare", "psutil", "cryptography"]
-autodoc_typehints = "none"  # the docstrings say what goes in and comes out
+autodoc_typehints = "none"  # the docstrings say what parameters and results are
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
 sphinx_gallery_conf = {
     "examples_dirs": "examples",
-    "gallery_dirs": "gallery",
+    "gallery_dirs": "tutorials/gallery",
     "filename_pattern": "/plot_" if FEDERATION else "/plot_(?!lost_silo)",
     "within_subsection_order": "ExampleTitleSortKey",
     "download_all_examples": False,
@@ -58,7 +58,7 @@ html_theme_options = {
     "logo": {"text": "fmtc"},
     "show_nav_level": 1,
     "show_toc_level": 2,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
     "secondary_sidebar_items": ["page-toc"],
@@ -66,7 +66,7 @@ html_theme_options = {
     "footer_end": [],
     "show_prev_next": True,
 }
-html_sidebars = {"[!a]*": [], "gallery/*": []}  # only the API reference has many pages
+html_sidebars = {"index": [], "changes": [], "contributing": []}  # pages without a section
 
 
 def _prepare_docstring(app, what, name, obj, options, lines):

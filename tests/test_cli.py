@@ -1,6 +1,6 @@
 """The command line: what it writes, says and refuses, and the code it exits with."""
 
-import _thread
+import importlib
 import inspect
 import json
 import os
@@ -9,8 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 import tomllib
 import warnings
 from pathlib import Path
@@ -24,25 +22,19 @@ from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 
 import fmtc
-from fmtc import FMTC
-from fmtc.artifacts.runs import EXTRAS
+from fmtc import FMTC, Solver, errors
+from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.cli import main_group
-from fmtc.cli.program import (
-    EXIT_CODES,
-    MODEL_OPTIONS,
-    Command,
-    Group,
-    Program,
-    config_keys,
-    judge,
-    leaves,
-    n_clusters_option,
-    quiet_option,
-)
-from fmtc.cli.words import Words
+from fmtc.cli.options import n_clusters_option, quiet_option
+from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
+from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
+from fmtc.cli.words import Rounds, Words
+from fmtc.errors import DataError
 from fmtc.metrics import score_clients
-from fmtc.runtime.driver import ClientError
-from fmtc.tables.reading import DataError
+from fmtc.protocol import prepare
+from fmtc.protocol.base import entries
+from fmtc.protocol.graph import METHOD
+from fmtc.protocol.method import COMMON
 
 FEATURES = ("height", "weight", "age", "dose")
 
@@ -136,7 +128,7 @@ def test_fit_writes_the_labels_and_model_of_the_estimator(home, silos):
     assert saved.feature_names_in_.tolist() == list(FEATURES)
     for name in silos:
         assert_array_equal(saved.projections_[name], model.projections_[name])
-    assert names_in(home / "run") == ["history.json", "labels", "model", "report.json"]
+    assert names_in(home / "run") == ["history.json", "labels", "model", "outbox", "report.json"]
     assert not [name for name in names_in(home) if name.startswith(".")]
 
 
@@ -144,12 +136,13 @@ def test_report_has_what_a_page_needs(home, silos):
     report = json.loads((home / "run" / "report.json").read_text())
     history = json.loads((home / "run" / "history.json").read_text())
     assert report["kind"] == "fmtc report"
-    assert report["schema"] == 1
+    assert report["schema"] == REPORT_FORMAT
     assert report["history"] == history
     assert [line["round_no"] for line in history] == list(range(1, report["n_iter"] + 1))
     assert report["files"] == ["north.csv", "south.csv", "west.csv"]
     assert report["settings"]["n_clusters"] == 3
     assert report["settings"]["as_published"] is False
+    assert report["settings"]["solver"] == Solver().get_params()
     assert report["feature_names"] == list(FEATURES)
     assert report["versions"]["fmtc"] == fmtc.__version__
     found = {name: pl.read_csv(home / "run" / "labels" / f"{name}.csv")["cluster"].to_numpy() for name in silos}
@@ -206,8 +199,8 @@ def test_json_goes_to_stdout_and_words_to_stderr(home, tmp_path):
     assert document["out"] == str(tmp_path / "run")
     assert document["silos"] == saved["silos"]
     assert document["notes"] == saved["notes"] == []
-    assert "3 silos, 135 rows, 4 features: building graphs\nround 1: residuals " in done.stderr
-    lines = re.findall(r"^round (\d+): residuals \S+ \(primal\), \S+ \(dual\)$", done.stderr, re.MULTILINE)
+    assert "3 silos, 135 rows, 4 features" in done.stderr
+    lines = re.findall(r"^round (\d+): ", done.stderr, re.MULTILINE)
     assert lines == [str(j + 1) for j in range(document["n_iter"])]
     for line in document["silos"]:
         sizes = " ".join(map(str, line["cluster_sizes"]))
@@ -223,7 +216,7 @@ def test_json_goes_to_stdout_and_words_to_stderr(home, tmp_path):
 def test_quiet_says_nothing_but_notes(home, tmp_path):
     done = fmtc_ok("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run", "-q", "--resume")
     assert done.stdout == ""
-    assert done.stderr == "note: there is no interrupted run to resume; starting afresh\n"
+    assert [line.partition(" ")[0] for line in done.stderr.splitlines()] == ["note:"]
 
 
 def test_one_file_with_a_client_column_gives_the_same_clusters(home, tmp_path):
@@ -286,41 +279,63 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
 # ------------------------------------------------------------------------------------------------------ settings
 
 
-GIVEN = {
-    "alpha": 2.0, "beta": 0.25, "ridge": 0.05, "schatten_p": 0.5, "coupling": "subspace", "align": "init",
-    "n_neighbors": 7, "bandwidth": 1.5, "one_sided": 0.5, "n_inner": 2, "accelerate": False, "max_iter": 4,
-    "tol": 0.01, "scale": "client", "max_features": 50, "center": False, "reweigh": 2, "labels_from": "embedding",
-    "centers": "own", "n_init": 2, "rho": 0.7, "step_size": 0.2, "message_dtype": "float32", "n_jobs": 2,
+GIVEN = {  # every parameter of FMTC that is a flag, with another value than its default
+    "alpha": 2.0, "beta": 0.25, "coupling": "subspace", "n_neighbors": 7, "scale": "client", "max_iter": 4,
+    "tol": 0.01, "n_jobs": 2,
+}  # fmt: skip
+SOLVER = {  # every setting of the solver, with another value than its default
+    "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5, "nonmutual_weight": 0.5,
+    "step_size": 0.2, "n_inner": 2, "accelerate": False, "center_features": False, "max_features": 50,
+    "labels_from": "embedding", "shared_centers": False, "n_init": 2, "message_dtype": "float32",
 }  # fmt: skip
 
 
-def as_flags(given):
+def as_flags(given, solver):
     for name, value in given.items():
-        yield from (
-            "--" + name.replace("_", "-"),
-            {True: "yes", False: "no"}.get(value, value) if name in ("center", "accelerate") else value,
-        )
+        yield from ("--" + name.replace("_", "-"), value)
+    for name, value in solver.items():
+        yield from ("--solver", f"{name}={str(value).lower()}")
 
 
-def test_every_parameter_of_the_estimator_has_its_flag(home, tmp_path):
-    others = {"n_clusters", "client_weights", "random_state", "device", "verbose"}  # device: a test of its own
+def test_every_parameter_has_its_flag(home, tmp_path):
+    others = {"n_clusters", "client_weights", "solver", "random_state", "device", "verbose"}  # device: see below
     assert set(GIVEN) | others == set(FMTC().get_params())
     assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
+    assert all(value != Solver().get_params()[name] for name, value in SOLVER.items())
     weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
-    fmtc_ok(
-        "fit", *csvs(home), *ROLES, "-k", 3, "--random-state", 5, *as_flags(GIVEN), *weights, "--out", tmp_path / "r"
-    )
-    params = fmtc.load(tmp_path / "r" / "model").get_params()
+    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--random-state", 5, *as_flags(GIVEN, SOLVER), *weights,
+            "--out", tmp_path / "r")  # fmt: skip
+    model = fmtc.load(tmp_path / "r" / "model")
     weights = {"north": 2.0, "south": 1.0, "west": 0.5}
     expected = {"n_clusters": 3, "random_state": 5, "client_weights": weights, "device": "cpu", "verbose": 0}
-    assert params == GIVEN | expected
+    assert model.get_params(deep=False) == GIVEN | expected | {"solver": Solver(**SOLVER)}
+
+
+def test_settings_of_the_solver_have_the_types_of_python():
+    assert solver_settings(f"{name}={value}" for name, value in SOLVER.items()) == SOLVER
+    assert solver_settings(["ridge = 1e-2", "align=TRUE", "n-init=3", "rho=none"]) == {
+        "ridge": 0.01, "align": True, "n_init": 3, "rho": None,
+    }  # fmt: skip
+    assert solver_settings(["ridge=1", "ridge=2"]) == {"ridge": 2}
+    assert set(SOLVER) == set(Solver().get_params())
+
+
+def test_help_lists_the_settings_of_the_solver():
+    text = " ".join(fmtc_ok("fit", "--help-solver").stdout.split())
+    for name, default, words in solver_table():
+        assert default == getattr(Solver(), name)
+        assert len(words) > 20
+        shown = str(default).lower() if default is None or isinstance(default, bool) else str(default)
+        assert re.search(rf" {name} {re.escape(words[:20])}.*?\[default: {re.escape(shown)}\]", text)
+    assert fmtc_ok("coordinate", "--help-solver").stdout == fmtc_ok("fit", "--help-solver").stdout
 
 
 def test_a_device_needs_pytorch(home, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--device", "cuda", "--out", tmp_path / "r")
-    sentence = "Error: device='cuda' needs PyTorch: pip install 'fmtc[gpu]', or leave device out for the processor"
-    assert sentence in words_of(done, 2)
+    words = words_of(done, 2)
+    assert "device='cuda'" in words
+    assert "fmtc[gpu]" in words
     assert not (tmp_path / "r").exists()
 
 
@@ -334,11 +349,10 @@ def test_a_device_needs_a_gpu(home, tmp_path, monkeypatch):
     monkeypatch.setattr(torch, "empty", refuse)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--device", "cuda", "--out", tmp_path / "r")
-    sentence = (
-        "Error: device='cuda' cannot be used (Torch not compiled with CUDA enabled); "
-        f'PyTorch {torch.__version__} sees no GPU. Leave device out, or take "cpu".'
-    )
-    assert sentence in words_of(done, 2)
+    words = words_of(done, 2)
+    assert "device='cuda'" in words
+    assert "Torch not compiled with CUDA enabled" in words
+    assert torch.__version__ in words
     assert not (tmp_path / "r").exists()
 
 
@@ -357,40 +371,50 @@ def test_help_shows_the_default_of_the_estimator():
             assert re.search(rf"--{name.replace('_', '-')} .*?\[default: {re.escape(str(parameter.default))}\]", text)
 
 
-@pytest.mark.parametrize(("flag", "value"), [("yes", True), ("no", False), ("auto", "auto")])
-def test_center(home, tmp_path, flag, value):
-    fmtc_ok("fit", *csvs(home), *ROLES, "-k", 3, "--max-iter", 1, "--center", flag, "--out", tmp_path / "r")
-    assert fmtc.load(tmp_path / "r" / "model").center == value
-
-
 def test_as_published(home, tmp_path):
     fmtc_ok(
-        "fit", *csvs(home), *ROLES, "-k", 3, "--as-published", "--beta", "0.1", "--max-iter", 3, "--out", tmp_path / "r"
-    )
-    expected = FMTC.as_published(3, beta=0.1, max_iter=3, random_state=0)
+        "fit", *csvs(home), *ROLES, "-k", 3, "--as-published", "--beta", "0.1", "--solver", "rho=0.5", "--max-iter", 3,
+        "--out", tmp_path / "r",
+    )  # fmt: skip
+    expected = FMTC.as_published(3, beta=0.1, rho=0.5, max_iter=3, random_state=0)
     assert fmtc.load(tmp_path / "r" / "model").get_params() == expected.get_params()
     assert json.loads((tmp_path / "r" / "report.json").read_text())["settings"]["as_published"] is True
 
 
 @pytest.mark.parametrize(
-    ("flags", "expected"),
+    ("flags", "named"),
     [
-        (["--alpha", "-1"], "alpha must be a finite number above 0, got -1.0"),
-        (["--schatten-p", "2"], "schatten_p must be a number with 0 < p <= 1, got 2.0"),
-        (["--max-iter", "0"], "max_iter must be a whole number of at least 1, got 0"),
-        (["--n-neighbors", "many"], "'many' is neither a whole number nor 'auto'"),
-        (["--n-neighbors", "0"], 'n_neighbors must be "auto" or a whole number of at least 1, got 0'),
-        (["--coupling", "matrix"], "'matrix' is not one of 'tensor', 'subspace'"),
-        (["--client-weight", "north"], "--client-weight 'north' is not of the form SILO=NUMBER"),
-        (["--client-weight", "north=heavy"], "--client-weight 'north=heavy' is not of the form"),
-        (["--client-weight", "=2"], "--client-weight '=2' is not of the form"),
-        (["--random-state", "-1"], "-1 is not in the range"),
+        (["--alpha", "-1"], "alpha"),
+        (["--beta", "auto"], "'auto'"),
+        (["--max-iter", "0"], "max_iter"),
+        (["--n-neighbors", "many"], "'many'"),
+        (["--n-neighbors", "0"], "n_neighbors"),
+        (["--coupling", "matrix"], "'matrix'"),
+        (["--client-weight", "north"], "'north'"),
+        (["--client-weight", "north=heavy"], "'north=heavy'"),
+        (["--client-weight", "=2"], "'=2'"),
+        (["--random-state", "-1"], "-1"),
+        (["--solver", "schatten_p=2"], "schatten_p"),
+        (["--solver", "n_inner=1.5"], "n_inner"),
+        (["--solver", "align=loop"], "align"),
+        (["--solver", "shared_centers=true", "--solver", "align=false"], "shared_centers"),
+        (["--solver", "rigde=0.1"], "'rigde'; did you mean 'ridge'?"),
+        (["--solver", "one_sided=0.1"], "'one_sided'"),
+        (["--solver", "ridge"], "'ridge'"),
+        (["--solver", "ridge="], "'ridge='"),
+        (["--solver", "beta=0.1"], "'beta'"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_before_any_file_is_read(tmp_path, flags, expected):
+def test_settings_that_cannot_be_are_refused_before_any_file_is_read(tmp_path, flags, named):
     done = fmtc_run("fit", tmp_path / "absent.csv", *FIT, "--out", tmp_path / "run", *flags)
-    assert expected in words_of(done, 2)
+    assert named in words_of(done, 2)
     assert names_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("flag", ["--ridge", "--one-sided", "--center", "--centers", "--align", "--reweigh", "--rho"])
+def test_flags_of_before_are_gone(home, tmp_path, flag):
+    words = words_of(fmtc_run("fit", *csvs(home), *FIT, "--out", tmp_path / "run", flag, "1"), 2)
+    assert flag in words
 
 
 def test_an_unknown_flag_is_named_with_the_nearest_one(tmp_path):
@@ -412,27 +436,30 @@ def test_what_fit_needs(home, tmp_path, missing):
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "expected"),
+    ("content", "options", "mentioned"),
     [
-        (None, [], "does not exist"),
-        ("", [], "is empty"),
-        ("x,y\n", [], "has 2 columns but no rows"),
-        ("x,y\n1,a\n", [], "only numbers can be clustered, but silo 'a' has 'y' (text, such as 'a'); leave such"),
-        ("x,y\n1,\n", [], "there are missing values: silo 'a' in 'y' (1)"),
-        ("x,y\n1,inf\n", [], "there are infinite values: silo 'a' in 'y' (1)"),
-        ("x,y\n1,2\n", ["--drop", "z"], "--drop: no file has a column 'z'"),
-        ("x,y\n1,2\n", ["--drop", "x", "--drop", "y"], "no column of numbers left"),
-        ("x,y\n1,2\n", [], "client 'a' has 1 sample (n_samples=1); n_clusters=3 needs at least 4 rows"),
-        ("x\n" + "1\n" * 9, [], "every feature is constant in client 'a'"),
-        ("x\n" + "1\n2\n" * 9, ["--client-weight", "b=1"], "missing: ['a'], unknown: ['b']"),
+        (None, [], ["a.csv"]),
+        ("", [], ["a.csv"]),
+        ("x,y\n", [], ["a.csv", "2 columns"]),
+        ("x,y\n1,a\n", [], ["'a'", "'y' (text, such as 'a')", "--drop", "--id-column", "--label-column"]),
+        ("x,y\n1,\n", [], ["missing", "'a' in 'y' (1)", "--drop"]),
+        ("x,y\n1,inf\n", [], ["infinite", "'a' in 'y' (1)", "--drop"]),
+        ("x,y\n1,2\n", ["--drop", "z"], ["--drop", "'z'"]),
+        ("x,y\n1,2\n", ["--id-column", "z"], ["--id-column", "a.csv", "'z'"]),
+        ("x,y\n1,2\n", ["--drop", "x", "--drop", "y"], ["'a'"]),
+        ("x,y\n1,2\n", [], ["'a'", "n_samples=1", "n_clusters=3", "4 rows"]),
+        ("x\n" + "1\n" * 9, [], ["'a'"]),
+        ("x\n" + "1\n2\n" * 9, ["--client-weight", "b=1"], ["['a']", "['b']"]),
     ],
 )
-def test_data_that_cannot_be_clustered(tmp_path, content, options, expected):
+def test_data_that_cannot_be_clustered(tmp_path, content, options, mentioned):
     if content is not None:
         (tmp_path / "a.csv").write_text(content)
     before = names_in(tmp_path)
     done = fmtc_run("fit", tmp_path / "a.csv", *FIT, "--out", tmp_path / "run", "--json", *options)
-    assert expected in words_of(done, 3)
+    words = words_of(done, 3)
+    assert [word for word in mentioned if word not in words] == []
+    assert "`" not in words  # arguments of the library are written as flags
     assert names_in(tmp_path) == before
 
 
@@ -441,7 +468,7 @@ def test_silos_that_differ_print_a_line_each(home, tmp_path):
     pl.read_csv(home / "south.csv").rename({"age": "years"}).write_csv(tmp_path / "south.csv")
     done = fmtc_run("fit", tmp_path / "north.csv", tmp_path / "south.csv", *ROLES, *FIT, "--out", tmp_path / "run")
     words_of(done, 3)
-    assert "\n  south: lacks 'age'; has 'years' besides\n" in done.stderr
+    assert re.search(r"\n  south: .*'age'; .*'years'\n", done.stderr)
 
 
 # --------------------------------------------------------------------------------------------------------- notes
@@ -457,11 +484,10 @@ def test_warnings_become_notes_on_stderr_and_in_the_json(tmp_path):
     done = fmtc_ok("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2, "--out", tmp_path / "run", "--json")
     notes = json.loads(done.stdout)["notes"]
     order, constant, parts = notes
-    assert order == "'b': columns put in the order of 'a'"
-    assert constant == (
-        "2 columns with one value in all rows of a silo, which cannot help there: u (every silo), v (a)"
-    )
-    assert "the neighbour graph of client 'a' falls into 2 parts without a link, of 30, 30 rows." in parts
+    assert re.fullmatch("'b': .* 'a'", order)
+    assert constant.startswith("2 columns")
+    assert constant.endswith(": u (every silo), v (a)")
+    assert [word for word in ("'a'", " 2 ", "30, 30") if word not in parts] == []
     assert [line for line in done.stderr.splitlines() if line.startswith("note: ")] == [f"note: {n}" for n in notes]
     assert "Warning" not in done.stderr
     assert json.loads((tmp_path / "run" / "report.json").read_text())["notes"] == notes
@@ -483,10 +509,7 @@ def test_many_constant_columns_are_counted(tmp_path):
     np.save(tmp_path / "a.npy", X)
     done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 2, "--out", tmp_path / "run")
     listed = ", ".join(f"column {j}" for j in range(1, 6))
-    assert (
-        f"note: 8 columns with one value in all rows of a silo, which cannot help there: {listed} and 3 more\n"
-        in done.stderr
-    )
+    assert re.search(rf"^note: 8 columns .*: {listed} and 3 more$", done.stderr, re.MULTILINE)
 
 
 # ----------------------------------------------------------------------------------------- overwriting, resuming
@@ -496,7 +519,7 @@ def test_an_existing_folder_is_replaced_only_when_told(home, tmp_path):
     fit = ("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run")
     fmtc_ok(*fit, "--max-iter", 1)
     before = labels_in(tmp_path / "run"), (tmp_path / "run" / "report.json").read_bytes()
-    assert f"{tmp_path / 'run'} exists; choose another name" in words_of(fmtc_run(*fit), 2)
+    assert str(tmp_path / "run") in words_of(fmtc_run(*fit), 2)
     assert (labels_in(tmp_path / "run"), (tmp_path / "run" / "report.json").read_bytes()) == before
     fmtc_ok(*fit, "--force")
     assert fmtc.load(tmp_path / "run" / "model").n_iter_ > 1
@@ -520,7 +543,7 @@ def test_force_does_not_replace_what_fmtc_did_not_write(home, tmp_path, command)
     args = ("fit", *csvs(home), *ROLES, "-k", 3) if command == "fit" else ("demo",)
     for target in (tmp_path / "precious", tmp_path / "file", tmp_path / "precious" / ".."):
         done = fmtc_run(*args, "--force", "--out", target)
-        assert "was not written by this command, so --force does not replace it" in words_of(done, 2)
+        assert "--force" in words_of(done, 2)
     assert (tmp_path / "precious" / "thesis.txt").read_text() == "years of work"
     assert (tmp_path / "file").read_text() == "also precious"
 
@@ -531,69 +554,47 @@ def test_force_takes_an_empty_folder(home, tmp_path):
     assert "labels" in names_in(tmp_path / "run")
 
 
-def interrupt_when(found):
-    """Press Ctrl-C in this process as soon as something is found."""
+def test_interrupt_then_resume_or_start_afresh(home, tmp_path, monkeypatch):
+    checkpoint, reached = tmp_path / ".run.checkpoint", 4
+    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--tol", 0, "--max-iter", reached + 5, "--out", tmp_path / "run")
 
-    def wait():
-        end = time.monotonic() + 30
-        while not found() and time.monotonic() < end:
-            time.sleep(0.005)
-        _thread.interrupt_main()
+    def ctrl_c(self, record):
+        if record.round_no == reached:
+            raise KeyboardInterrupt
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    return thread
-
-
-@pytest.fixture
-def ctrl_c_works():
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c_works")
-def test_interrupt_then_resume_or_start_afresh(home, tmp_path):
-    checkpoint = tmp_path / ".run.checkpoint"
-    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--tol", 0, "--max-iter", 3000, "--out", tmp_path / "run")
-    thread = interrupt_when(lambda: any(checkpoint.glob("round-0000[2-9]")))
-    done = fmtc_run(*fit)
-    thread.join()
-    assert words_of(done, 130).endswith("interrupted; the same command with --resume goes on from the last round")
+    with monkeypatch.context() as patch:
+        patch.setattr(Rounds, "__call__", ctrl_c)
+        done = fmtc_run(*fit)
+    assert "--resume" in words_of(done, 130)
     assert names_in(tmp_path) == [".run.checkpoint"]
 
-    short = ["20" if word == 3000 else word for word in fit]
-    assert "holds an interrupted run; go on with it with --resume" in words_of(fmtc_run(*short), 2)
-    other = fmtc_run(*short, "--beta", 0.3, "--resume")
-    assert "was made with other settings (beta=0.15 then, 0.3 now)" in words_of(other, 3)
+    assert "--resume" in words_of(fmtc_run(*fit), 2)
+    other = fmtc_run(*fit, "--beta", 0.3, "--resume")
+    assert "beta=0.15 then, 0.3 now" in words_of(other, 3)
     kept = tmp_path / "kept"
     shutil.copytree(checkpoint, kept)
-    reached = max(int(folder.name[6:]) for folder in checkpoint.glob("round-*"))
-    short = [str(reached + 5) if word == 3000 else word for word in fit]
 
-    resumed = fmtc_ok(*short, "--resume")
+    resumed = fmtc_ok(*fit, "--resume")
     assert f"round {reached}:" not in resumed.stderr
     assert f"round {reached + 1}:" in resumed.stderr
     labels = labels_in(tmp_path / "run")
     assert names_in(tmp_path) == ["kept", "run"]
 
     kept.rename(checkpoint)
-    afresh = fmtc_ok(*short, "--force")
+    afresh = fmtc_ok(*fit, "--force")
     assert "round 1:" in afresh.stderr
     assert labels_in(tmp_path / "run") == labels
     assert names_in(tmp_path) == ["run"]
 
 
-@pytest.mark.usefixtures("ctrl_c_works")
-def test_interrupt_before_the_first_round_promises_nothing(home, tmp_path):
-    rng = np.random.default_rng(0)
-    np.save(tmp_path / "a.npy", rng.normal(size=(12_000, 60)))  # seconds of graph
-    start = time.monotonic()
-    thread = interrupt_when(lambda: time.monotonic() > start + 0.3)
-    done = fmtc_run("fit", tmp_path / "a.npy", "-k", 5, "--out", tmp_path / "run")
-    thread.join()
-    assert words_of(done, 130).endswith("interrupted")
-    assert names_in(tmp_path) == ["a.npy"]
+def test_interrupt_before_the_first_round_promises_nothing(home, tmp_path, monkeypatch):
+    def ctrl_c(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare, "build_graph", ctrl_c)
+    done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run")
+    assert "--resume" not in words_of(done, 130)
+    assert names_in(tmp_path) == []
 
 
 # ------------------------------------------------------------------------------------------------------- predict
@@ -623,7 +624,7 @@ def test_predict_to_a_file_with_all_probabilities(home, tmp_path):
     out = tmp_path / "deep" / "labels.csv"
     done = fmtc_ok(*predict, "--out", out)
     assert done.stdout == ""
-    assert done.stderr == f"wrote {out}: 50 rows\n"
+    assert f"{out}: 50 rows" in done.stderr
     table = pl.read_csv(out)
     P = table.select("probability_0", "probability_1", "probability_2").to_numpy()
     assert_allclose(P.sum(axis=1), 1, atol=3e-6)
@@ -631,9 +632,9 @@ def test_predict_to_a_file_with_all_probabilities(home, tmp_path):
     assert_array_equal(P.max(axis=1), table["probability"])
 
     out.write_text("mine")
-    assert "exists" in words_of(fmtc_run(*predict, "--out", out), 2)
+    assert str(out) in words_of(fmtc_run(*predict, "--out", out), 2)
     assert out.read_text() == "mine"
-    assert "is a folder" in words_of(fmtc_run(*predict, "--out", tmp_path, "--force"), 2)
+    assert str(tmp_path) in words_of(fmtc_run(*predict, "--out", tmp_path, "--force"), 2)
     document = json.loads(fmtc_ok(*predict, "--out", out, "--force", "--json").stdout)
     assert document["columns"]["cluster"] == pl.read_csv(out)["cluster"].to_list()
     assert document["rows"] == 50
@@ -646,9 +647,9 @@ def test_predict_compares_columns_with_the_model(home, tmp_path):
     frame.rename({"age": "years"}).write_csv(lacking)
     done = fmtc_ok("predict", home / "run", turned, "--client", "north", "--id-column", "id")
     assert done.stdout.encode() == (home / "run" / "labels" / "north.csv").read_bytes()
-    assert done.stderr == "note: 'turned': columns put in the order of the model\n"
+    assert re.fullmatch("note: 'turned': .* the model\n", done.stderr)
     done = fmtc_run("predict", home / "run", lacking, "--client", "north", "--id-column", "id")
-    assert "\n  lacking: lacks 'age'; has 'years', 'class' besides\n" in done.stderr
+    assert re.search(r"\n  lacking: .*'age'; .*'years', 'class'\n", done.stderr)
     words_of(done, 3)
 
 
@@ -658,44 +659,44 @@ def test_predict_without_names_on_one_side(home, tmp_path, silos):
     expected = pl.read_csv(home / "run" / "labels" / "north.csv")["cluster"].to_list()
     done = fmtc_ok("predict", home / "run", tmp_path / "north.npy", "--client", "north")
     assert pl.read_csv(done.stdout.encode())["cluster"].to_list() == expected
-    assert done.stderr == "note: north.npy has no column names; columns are taken in their order\n"
+    assert re.fullmatch("note: north.npy .*\n", done.stderr)
     np.save(tmp_path / "wide.npy", np.c_[X, X])
     done = fmtc_run("predict", home / "run", tmp_path / "wide.npy", "--client", "north")
-    assert "wide.npy has 8 columns of numbers, the model has 4" in words_of(done, 3)
+    assert re.search(r"wide\.npy .*8 .*4", words_of(done, 3))
 
     fmtc_ok("fit", tmp_path / "north.npy", *FIT, "--out", tmp_path / "run")
     labels = (tmp_path / "run" / "labels" / "north.csv").read_text()
     assert fmtc_ok("predict", tmp_path / "run", tmp_path / "north.npy").stdout == labels  # one silo: no --client
     done = fmtc_ok("predict", tmp_path / "run", home / "north.csv", "--drop", "class", "--drop", "id")
     assert done.stdout == labels
-    assert done.stderr == "note: the model has no column names; columns are taken in their order\n"
+    assert re.fullmatch("note: the model .*\n", done.stderr)
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "expected"),
+    ("options", "code", "named"),
     [
-        ([], 2, "the model is of silos 'north', 'south', 'west'; give --client"),
-        (["--client", "east"], 2, "the model is of silos 'north', 'south', 'west'; it has no 'east'"),
-        (["--client", "north", "--client-column", "id"], 2, "give --client for all rows or --client-column for each"),
-        (["--client-column", "id"], 3, "unknown client 'north-000'; this model knows 'north', 'south', 'west'"),
+        ([], 2, "'north', 'south', 'west'"),
+        (["--client", "east"], 2, "'east'"),
+        (["--client", "north", "--client-column", "id"], 2, "--client-column"),
+        (["--client-column", "id"], 3, "'north', 'south', 'west'"),
     ],
 )
-def test_predict_needs_a_known_client(home, options, code, expected):
-    assert expected in words_of(fmtc_run("predict", home / "run", home / "north.csv", *options, "--drop", "class",
-                                         *(() if "id" in options else ("--drop", "id"))), code)  # fmt: skip
+def test_predict_needs_a_known_client(home, options, code, named):
+    assert named in words_of(fmtc_run("predict", home / "run", home / "north.csv", *options, "--drop", "class",
+                                      *(() if "id" in options else ("--drop", "id"))), code)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", [["predict", "new.csv"], ["inspect"], ["export", "--onnx", "m.onnx"]])
 def test_folders_that_hold_no_whole_model(home, tmp_path, command):
     name, *rest = command
     rest = [tmp_path / word if "." in word else word for word in rest]
-    assert "absent holds no model; give the --out folder" in words_of(fmtc_run(name, tmp_path / "absent", *rest), 3)
+    assert "absent" in words_of(fmtc_run(name, tmp_path / "absent", *rest), 3)
     shutil.copytree(home / "run", tmp_path / "run")
     file = tmp_path / "run" / "model" / "north.safetensors"
     file.write_bytes(file.read_bytes()[:-8])
-    assert "is damaged or cut short" in words_of(fmtc_run(name, tmp_path / "run", *rest), 3)
+    assert "north.safetensors" in words_of(fmtc_run(name, tmp_path / "run", *rest), 3)
     (tmp_path / "run" / "model" / "model.json").write_text("{")
-    assert "model.json is damaged" in words_of(fmtc_run(name, tmp_path / "run", *rest), 3)
+    assert "model.json" in words_of(fmtc_run(name, tmp_path / "run", *rest), 3)
     assert names_in(tmp_path) == ["run"]
 
 
@@ -725,7 +726,7 @@ def test_inspect_in_words(home):
     assert done.stderr == ""
     about = json.loads(fmtc_ok("inspect", home / "run", "--json").stdout)
     assert "3 silos, 4 features, 3 clusters" in done.stdout
-    assert f"stopped    {about['stopped_because']}\n" in done.stdout
+    assert about["stopped_because"] in done.stdout
     assert f"{about['last_round']['primal_residual']:.1e} (primal)" in done.stdout
     marks = about["clients"]["north"]["top_features"][0]
     shown = "  ".join(("-" if m["weight"] < 0 else "+") + m["feature"] for m in marks)
@@ -744,8 +745,7 @@ def test_inspect_without_names(tmp_path, silos):
     np.save(tmp_path / "north.npy", silos["north"][0])
     fmtc_ok("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--out", tmp_path / "run")
     text = fmtc_ok("inspect", tmp_path / "run").stdout
-    assert "1 silo, 4 features without names, 3 clusters" in text
-    assert "2, not converged" in text
+    assert "1 silo, 4 features" in text
     assert "column 3" in text
 
 
@@ -758,10 +758,36 @@ def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
     assert (about["last_round"], about["bytes_up"], about["bytes_down"]) == (None, None, None)
     assert about["n_iter"] == model.n_iter_
     text = fmtc_ok("inspect", tmp_path / "model").stdout
-    assert re.search(rf"^rounds     {model.n_iter_}, (not )?converged$", text, re.MULTILINE)
-    assert f"stopped    {model.stopped_because_}\n" in text
-    assert "residuals  not kept with this model\ntraffic    not kept with this model\n" in text
+    assert re.search(rf"^rounds +{model.n_iter_}, ", text, re.MULTILINE)
+    assert model.stopped_because_ in text
     assert re.search(r"north +north\.safetensors", text)
+
+
+def test_what_may_leave_a_silo_is_declared():
+    """Every phase, every field, shapes in letters that are explained, and what each field can tell."""
+    document = json.loads(fmtc_ok("inspect", "--wire", "--json").stdout)
+    phases = {phase["phase"]: phase for phase in document["phases"]}
+    assert list(phases) == [phase.name for phase in (*COMMON, *METHOD.phases)]
+    for phase in (*COMMON, *METHOD.phases):
+        for side, kind in (("asks", phase.Ask), ("answers", phase.Answer)):
+            assert [field["name"] for field in phases[phase.name][side]] == list(entries(kind))
+            for field in phases[phase.name][side]:
+                assert field["what"]
+                assert field["tells"]
+                letters = entries(kind)[field["name"]].shape or ()
+                assert {letter for letter in letters if not letter.isdigit()} <= set(document["letters"])
+    (W,) = [field for field in phases["round"]["answers"] if field["name"] == "W"]
+    assert (W["shape"], W["type"], W["when"]) == ("d × k", "float", "always")
+    text = fmtc_ok("inspect", "--wire").stdout
+    for phase in document["phases"]:
+        assert f"\n{phase['phase']} (" in f"\n{text}"
+        for field in (*phase["asks"], *phase["answers"]):
+            assert field["tells"] in text
+
+
+@pytest.mark.parametrize("args", [(), ("run", "--wire")])
+def test_inspect_takes_a_folder_or_the_wire(home, args):
+    words_of(fmtc_run("inspect", *(home / word if word == "run" else word for word in args)), 2)
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -778,18 +804,16 @@ def test_export_predicts_as_the_model(home, tmp_path, silos, double):
     assert labels.tolist() == pl.read_csv(home / "run" / "labels" / "north.csv")["cluster"].to_list()
 
     path.write_text("mine")
-    assert "exists" in words_of(fmtc_run(*export), 2)
+    assert str(path) in words_of(fmtc_run(*export), 2)
     assert path.read_text() == "mine"
-    assert fmtc_ok(*export, "--force").stderr.startswith(f"wrote {path}: silo 'north', 4 features, ")
-    assert "it has no 'east'" in words_of(
-        fmtc_run("export", home / "run", "--client", "east", "--onnx", tmp_path / "x"), 2
-    )
+    assert str(path) in fmtc_ok(*export, "--force").stderr
+    assert "'east'" in words_of(fmtc_run("export", home / "run", "--client", "east", "--onnx", tmp_path / "x"), 2)
 
 
 def test_export_without_onnx(home, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     done = fmtc_run("export", home / "run", "--client", "north", "--onnx", tmp_path / "a.onnx")
-    assert words_of(done, 1).endswith("writing ONNX files needs the onnx package: pip install 'fmtc[onnx]'")
+    assert "fmtc[onnx]" in words_of(done, 1)
     assert names_in(tmp_path) == []
 
 
@@ -808,7 +832,7 @@ def test_version(monkeypatch):
     assert fmtc_ok("--version").stdout == f"fmtc {fmtc.__version__}\n"
     monkeypatch.setitem(EXTRAS, "plot", "a-package-nobody-has")
     assert json.loads(fmtc_ok("version", "--json").stdout)["extras"]["plot"] is None
-    assert "[plot]        not installed: pip install 'fmtc[plot]'\n" in fmtc_ok("version").stdout
+    assert "pip install 'fmtc[plot]'" in fmtc_ok("version").stdout
 
 
 def test_extras_are_those_of_the_package():
@@ -824,7 +848,7 @@ def toml(value):
     return (
         json.dumps(value)
         if not isinstance(value, dict)
-        else "{" + ", ".join(f"{k} = {v}" for k, v in value.items()) + "}"
+        else "{" + ", ".join(f"{k} = {json.dumps(v)}" for k, v in value.items()) + "}"
     )
 
 
@@ -837,6 +861,7 @@ def write_config(path, **tables):
 def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     settings = GIVEN | {
         "files": [str(f) for f in csvs(home)], "n_clusters": 3, "random_state": 5, "out": str(tmp_path / "config"),
+        "solver": SOLVER,
         "label_column": "class", "drop": "id", "quiet": True, "json": True, "force": False, "as_published": False,
         "client_weight": {"north": 2, "south": 1.0, "west": 0.5},
     }  # fmt: skip
@@ -846,12 +871,12 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     assert "round 1" not in done.stderr
     weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
     fmtc_ok("fit", *csvs(home), "--label-column", "class", "--drop", "id", "-k", 3, "--random-state", 5,
-            *as_flags(GIVEN), *weights, "--out", tmp_path / "flags")  # fmt: skip
+            *as_flags(GIVEN, SOLVER), *weights, "--out", tmp_path / "flags")  # fmt: skip
     assert labels_in(tmp_path / "config") == labels_in(tmp_path / "flags")
     params = [fmtc.load(tmp_path / which / "model").get_params() for which in ("config", "flags")]
     assert params[0] == params[1]
 
-    known = config_keys(main_group.commands["fit"])
+    known = config_keys(commands_of(main_group)["fit"])
     untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose"}
     assert set(settings) | untouched == set(known)
 
@@ -862,6 +887,17 @@ def test_flags_win_over_the_config_file(home, tmp_path):
     fmtc_ok("fit", home / "north.csv", "--config", config, *flags)
     model = fmtc.load(tmp_path / "run" / "model")
     assert (model.n_clusters, model.max_iter) == (3, 3)
+
+
+def test_settings_of_the_solver_in_a_file_are_replaced_one_by_one(home, tmp_path):
+    """In a table of their own, or as pairs; a flag replaces the one it names and leaves the others."""
+    table, pairs = tmp_path / "table.toml", tmp_path / "pairs.toml"
+    table.write_text("[fit]\nn_clusters = 3\nmax_iter = 1\n[fit.solver]\nridge = 0.5\nalign = false\nn_init = 2\n")
+    pairs.write_text('[fit]\nn_clusters = 3\nmax_iter = 1\nsolver = ["ridge=0.5", "align=false", "n_init=2"]\n')
+    for config in (table, pairs):
+        out = tmp_path / config.stem
+        fmtc_ok("fit", *csvs(home), *ROLES, "--config", config, "--solver", "ridge=0.7", "--out", out)
+        assert fmtc.load(out / "model").solver == Solver(ridge=0.7, align=False, n_init=2)
 
 
 def test_a_config_file_serves_every_command(home, tmp_path):
@@ -884,30 +920,34 @@ def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "named"),
     [
-        ("[fit]\nbetta = 1\n", "[fit] has no setting 'betta'; did you mean 'beta'?"),
-        ("[fit]\nconfig = 'x'\n", "[fit] has no setting 'config'"),
-        ("[predict]\nclients = 'a'\n", "[predict] has no setting 'clients'; did you mean 'client' or"),
-        ("[fits]\nbeta = 1\n", "[fits] is no command; did you mean 'fit'?"),
-        ("beta = 1\n", "'beta' stands outside a table; put it under [fit]"),
-        ("[fit\n", "is not TOML"),
-        ("[fit]\nbeta = 'much'\n", "'much' is neither a number nor 'auto'"),
-        ("[fit]\nbeta = true\n", "'yes' is neither a number nor 'auto'"),
-        ("[fit]\nn_clusters = 3.5\n", "'3.5' is not a valid integer"),
-        ("[fit]\nout = ['a', 'b']\n", "out takes one value, got ['a', 'b']"),
-        ("[fit]\nforce = 'perhaps'\n", "'perhaps' is not a valid boolean"),
-        (None, "cannot be read: No such file or directory"),
+        ("[fit]\nbetta = 1\n", "'betta'; did you mean 'beta'?"),
+        ("[fit]\nconfig = 'x'\n", "'config'"),
+        ("[fit]\nhelp_solver = true\n", "'help_solver'"),
+        ("[fit]\nridge = 1\n", "'ridge'"),
+        ("[fit.solver]\nrigde = 1\n", "'rigde'; did you mean 'ridge'?"),
+        ("[fit.solver]\nridge = -1\n", "ridge"),
+        ("[predict]\nclients = 'a'\n", "'clients'; did you mean 'client'"),
+        ("[fits]\nbeta = 1\n", "[fits]"),
+        ("beta = 1\n", "[fit]"),
+        ("[fit\n", "TOML"),
+        ("[fit]\nbeta = 'much'\n", "'much'"),
+        ("[fit]\nbeta = true\n", "'true'"),
+        ("[fit]\nn_clusters = 3.5\n", "'3.5'"),
+        ("[fit]\nout = ['a', 'b']\n", "['a', 'b']"),
+        ("[fit]\nforce = 'perhaps'\n", "'perhaps'"),
+        (None, "c.toml"),
     ],
 )
-def test_config_files_that_cannot_be_used(home, tmp_path, text, expected):
+def test_config_files_that_cannot_be_used(home, tmp_path, text, named):
     config = tmp_path / "c.toml"
     if text is not None:
         config.write_text(text)
     flags = [*csvs(home), *ROLES, "--config", config]
     flags += [] if text and "n_clusters" in text else ["-k", 3]
     flags += [] if text and "out =" in text else ["--out", tmp_path / "run"]
-    assert expected in words_of(fmtc_run("fit", *flags), 2)
+    assert named in words_of(fmtc_run("fit", *flags), 2)
 
 
 # ----------------------------------------------------------------------------------------------- nested groups
@@ -916,7 +956,7 @@ def test_config_files_that_cannot_be_used(home, tmp_path, text, expected):
 @pytest.fixture
 def nested():
     """A copy of the program with a group of commands in it."""
-    program = Program("fmtc", commands=dict(main_group.commands), context_settings=main_group.context_settings)
+    program = Program("fmtc", commands=commands_of(main_group), context_settings=main_group.context_settings)
 
     @program.group(short_help="Commands that belong together.")
     def orchard():
@@ -946,7 +986,7 @@ def nested():
 
 def test_commands_in_groups(nested):
     assert fmtc_ok("orchard", "local", "-k", 3, program=nested).stdout == '[3, false, "hello", false]\n'
-    assert [words for words, _ in leaves(nested)][-2:] == [("orchard", "local"), ("orchard", "far")]
+    assert [words for words, _ in leaves(nested) if words[0] == "orchard"] == [("orchard", "far"), ("orchard", "local")]
     assert re.search(
         r"^  orchard +Commands that belong together\.$", fmtc_ok("-h", program=nested).stdout, re.MULTILINE
     )
@@ -955,12 +995,12 @@ def test_commands_in_groups(nested):
     page = fmtc_ok("orchard", "local", "-h", program=nested).stdout
     assert page.startswith("Usage: fmtc orchard local [OPTIONS]")
     assert "TOML file with a table [orchard.local];" in " ".join(page.split())
-    assert "orchard" not in main_group.commands
+    assert "orchard" not in commands_of(main_group)
 
 
 def test_a_command_in_a_group_ends_as_any_other(nested):
     few = ("orchard", "local", "-k", 0)
-    assert words_of(fmtc_run(*few, program=nested), 3) == "Error: too few"
+    assert "too few" in words_of(fmtc_run(*few, program=nested), 3)
     assert fmtc_run(*few, "-v", program=nested).stderr.startswith("Traceback")
     interrupt = ("orchard", "local", "-k", 1, "--say", "interrupt")
     assert words_of(fmtc_run(*interrupt, program=nested), 130) == "interrupted; go on with it"
@@ -979,71 +1019,96 @@ def test_a_config_file_has_tables_in_tables_for_commands_in_groups(nested, tmp_p
 
 @pytest.mark.parametrize("command", [("orchard", "local", "-k", 3), ("version",)])
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "named"),
     [
         ("[orchard.local]\nquit = 1\n", "[orchard.local] has no setting 'quit'; did you mean 'quiet'?"),
-        ("[orchard.locl]\nquiet = true\n", "[orchard.locl] is no command; did you mean 'local'?"),
-        ("[orchar.local]\nquiet = true\n", "[orchar] is no command; did you mean 'orchard'?"),
+        ("[orchard.locl]\nquiet = true\n", "[orchard.locl]"),
+        ("[orchar.local]\nquiet = true\n", "[orchar]"),
         ("[orchard.local.deep]\nquiet = true\n", "[orchard.local] has no setting 'deep'"),
-        ("[orchard]\nquiet = 1\n", "[orchard] is a group of commands; put 'quiet' under [orchard.local] or"),
-        ("quiet = 1\n", "'quiet' stands outside a table; put it under [{table}]"),
+        ("[orchard]\nquiet = 1\n", "[orchard.local]"),
+        ("quiet = 1\n", "[{table}]"),
     ],
 )
-def test_config_files_with_wrong_tables_in_tables(nested, tmp_path, command, text, expected):
+def test_config_files_with_wrong_tables_in_tables(nested, tmp_path, command, text, named):
     (tmp_path / "c.toml").write_text(text)
     table = ".".join(word for word in command if word not in ("-k", 3))
     done = fmtc_run(*command, "--config", tmp_path / "c.toml", program=nested)
-    assert expected.format(table=table) in words_of(done, 2)
+    assert named.format(table=table) in words_of(done, 2)
 
 
 # ---------------------------------------------------------------------------------------- exit codes and words
 
 
+CODES = {
+    "FmtcError": 1, "FederationError": 1, "ServerLostError": 1, "AbortedError": 1, "DownloadError": 1,
+    "UsageError": 2, "InUseError": 2,
+    "InputError": 3, "DataError": 3, "NotFiniteError": 3, "ChangedError": 3, "FileError": 3, "DatasetError": 3,
+    "KitError": 3, "DifferError": 3, "LimitError": 3, "RefusedError": 3, "WithheldError": 3,
+    "MissingClientError": 5, "ClientError": 5, "SiteError": 5, "OwnError": 5,
+}  # fmt: skip
+
+
+def test_every_error_has_a_documented_exit_code():
+    ours = {n: kind for n, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    assert {name: kind.exit_code for name, kind in ours.items()} == CODES
+    assert all(re.search(rf"^  {code} ", EXIT_CODES, re.MULTILINE) for code in CODES.values())
+
+
 @pytest.mark.parametrize(
-    ("error", "code", "sentence"),
+    ("error", "code", "mentioned"),
     [
-        (DataError("no rows"), 3, "Error: no rows"),
-        (fmtc.FileError("damaged"), 3, "Error: damaged"),
-        (ValueError("alpha"), 3, "Error: alpha"),
-        (ClientError("client 'a' failed"), 5, "Error: client 'a' failed"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (ImportError("needs onnx: pip install"), 1, "Error: needs onnx: pip install"),
-        (PermissionError(13, "Permission denied", "/x"), 1, "Error: Permission denied: /x"),
-        (OSError(28, "No space left on device"), 1, "Error: No space left on device"),
-        (MemoryError("8 PiB"), 3, "Error: there is not enough memory: 8 PiB; leave out rows or columns"),
-        (
-            np.linalg.LinAlgError("SVD"),
-            1,
-            "Error: LinAlgError: SVD (this should not happen; FMTC_DEBUG=1 shows where it did)",
+        *(
+            (getattr(errors, name)("no rows in north.csv"), code, "no rows in north.csv")
+            for name, code in CODES.items()
         ),
-        (KeyError("x"), 1, "Error: KeyError: 'x' (this should not happen; FMTC_DEBUG=1 shows where it did)"),
-        (click.UsageError("bad flag"), 2, "Error: bad flag"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (ImportError("needs onnx: pip install"), 1, "needs onnx: pip install"),
+        (PermissionError(13, "Permission denied", "/x"), 1, "Permission denied: /x"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (MemoryError("8 PiB"), 3, "8 PiB"),
+        (click.UsageError("bad flag"), 2, "bad flag"),
+        # what nobody raised on purpose is a bug of ours, whatever its class
+        (ValueError("alpha"), 1, "internal error: ValueError: alpha"),
+        (TypeError("beta"), 1, "internal error: TypeError: beta"),
+        (AssertionError("gamma"), 1, "internal error: AssertionError: gamma"),
+        (np.linalg.LinAlgError("SVD"), 1, "internal error: LinAlgError: SVD"),
+        (KeyError("x"), 1, "internal error: KeyError: 'x'"),
     ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_how_a_command_ends_decides_the_exit_code(error, code, sentence):
+def test_how_a_command_ends_decides_the_exit_code(error, code, mentioned):
     def fail():
         raise error
 
-    if isinstance(error, Exception) and code != 2:
-        assert judge(error) == (code, sentence.removeprefix("Error: "))
     group = Program("fmtc", commands={"fail": Command("fail", callback=lambda as_json: fail())})
     done = CliRunner().invoke(group, ["fail"], env={"FMTC_DEBUG": "0", "COLUMNS": "200"})
     assert done.exit_code == code
     assert done.stdout == ""
-    assert done.stderr.splitlines()[-1] == sentence
+    assert mentioned in done.stderr.splitlines()[-1]
+    assert ("report" in done.stderr) == mentioned.startswith("internal error")
     assert "Traceback" not in done.stderr
     if not isinstance(error, KeyboardInterrupt | click.UsageError):
+        assert judge(error) == (code, done.stderr.splitlines()[-1].removeprefix("Error: "))
         for args, env in ((["fail", "-v"], {}), (["fail"], {"FMTC_DEBUG": "1"})):
             verbose = CliRunner().invoke(group, args, env={"COLUMNS": "200"} | env)
             assert verbose.exit_code == code
             assert "Traceback (most recent call last)" in verbose.stderr
-            assert verbose.stderr.splitlines()[-1] == sentence
+            assert mentioned in verbose.stderr.splitlines()[-1]
+
+
+def test_every_command_is_where_the_program_looks_for_it():
+    here = Path(fmtc.__file__).parent / "cli"
+    for file in here.glob("[a-z]*.py"):
+        importlib.import_module(f"fmtc.cli.{file.stem}")
+    assert set(main_group.commands) == set(COMMANDS)
+    for name, command in main_group.commands.items():
+        assert command.callback.__module__ == f"fmtc.cli.{COMMANDS[name]}"
 
 
 def test_a_real_failure_to_write_is_one_sentence(home, tmp_path):
     (tmp_path / "file").write_text("in the way")
     done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "file" / "run")
-    assert re.search(r"Error: \S*run cannot be written \(Not a directory: \S*file\)", words_of(done, 2))
+    assert re.search(r"\S*run .*Not a directory", words_of(done, 2))
 
 
 def test_help_has_examples_and_exit_codes():
@@ -1106,7 +1171,7 @@ def test_example_files_are_silos_to_fit(tmp_path, monkeypatch):
     assert set(pl.read_csv("north.csv").columns) - set(pl.read_csv("new.csv").columns) == {"digit"}
     Path("north.csv").write_text("mine")
     Path("new.csv").unlink()
-    assert "north.csv exists; choose another name, or replace it with --force" in words_of(fmtc_run("example"), 2)
+    assert "north.csv" in words_of(fmtc_run("example"), 2)
     assert names_in(tmp_path) == names[1:]  # all or nothing
     fmtc_ok("example", "--force")
     fmtc_ok("example", "--out", "deep/silos")
@@ -1138,7 +1203,7 @@ def test_demo(tmp_path):
     assert mean["fmtc_in"] > mean["spectral_in"]  # an honest gain, or the demo has no point
     assert mean["fmtc_out"] > mean["spectral_out"]
     assert "round 1: residuals" in done.stderr
-    assert "exists" in words_of(fmtc_run("demo", "--out", out), 2)
+    assert str(out) in words_of(fmtc_run("demo", "--out", out), 2)
 
 
 def test_demo_without_matplotlib(tmp_path, monkeypatch):
@@ -1148,9 +1213,8 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
     out = tmp_path / "demo"
     done = fmtc_ok("demo", "--out", out, "--json", "--random-state", 1)
     assert names_in(out) == ["demo.json"]
-    assert "note: the picture needs matplotlib: pip install 'fmtc[plot]'\n" in done.stderr
-    assert f"wrote {out}: demo.json\n" in done.stderr
-    assert "the picture needs matplotlib: pip install 'fmtc[plot]'" in json.loads(done.stdout)["notes"]
+    (note,) = [note for note in json.loads(done.stdout)["notes"] if "fmtc[plot]" in note]
+    assert f"note: {note}\n" in done.stderr
 
 
 # ----------------------------------------------------------------------------------------------- real processes
@@ -1209,7 +1273,7 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
         stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     assert stdout == ""
-    assert stderr.splitlines()[-1] == "interrupted; the same command with --resume goes on from the last round"
+    assert "--resume" in stderr.splitlines()[-1]
     assert "Traceback" not in stderr
     assert names_in(tmp_path) == [".run.checkpoint"]
 

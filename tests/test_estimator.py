@@ -25,14 +25,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import fmtc
-from fmtc import FMTC, clustering_accuracy
+from fmtc import FMTC, Solver, clustering_accuracy
 from fmtc.kernels.graph import knn_affinity
+from fmtc.settings import split_solver
 
 # well-separated groups are parts of the graph without a link: the warning is right, and tested in test_bad_input.py
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
-COUPLINGS = ("tensor", "subspace")
 CENTERS = 6 * np.eye(6)[:3]  # three concepts that all silos share
 SIZES = {"north": (40, 25, 12), "south": (28, 40, 14), "west": (45, 20, 16)}  # concept 0 is large in most, 2 in none
 
@@ -54,7 +53,7 @@ NAMES = [f"word{j}" for j in range(6)]
 
 
 def short(n_clusters=3, **params):
-    return FMTC(n_clusters, **{"random_state": 0, "max_iter": 5, "n_init": 3} | params)
+    return FMTC(n_clusters, **split_solver({"random_state": 0, "max_iter": 5, "n_init": 3} | params))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def not_for_us(estimator):
 
 
 @parametrize_with_checks(
-    [FMTC(), FMTC(n_clusters=4), FMTC(n_clusters=4, coupling="subspace"), FMTC(n_clusters=4, scale="global")],
+    [FMTC(), FMTC(4, coupling="subspace", scale="global", solver=Solver(shared_centers=False))],
     expected_failed_checks=not_for_us,
 )
 def test_scikit_learn_has_no_complaint(estimator, check):
@@ -108,11 +107,15 @@ def test_what_the_two_checks_mean_to_check(container):
 def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
-        "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "ridge": 0.03, "schatten_p": 1.0, "coupling": "tensor",
-        "align": "loop", "n_neighbors": "auto", "bandwidth": None, "one_sided": 0.25, "n_inner": 3,
-        "accelerate": True, "max_iter": 25, "tol": 1e-3, "scale": "none", "max_features": 2000, "center": "auto",
-        "reweigh": 0, "client_weights": None, "labels_from": "projection", "centers": "auto", "n_init": 10, "rho": None,
-        "step_size": None, "message_dtype": None, "random_state": None, "n_jobs": None, "device": "cpu", "verbose": 0,
+        "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "coupling": "tensor", "n_neighbors": "auto", "scale": "none",
+        "max_iter": 25, "tol": 1e-3, "client_weights": None, "solver": None, "random_state": None, "n_jobs": None,
+        "device": "cpu", "verbose": 0,
+    }  # fmt: skip
+    assert len(found) <= 14
+    assert Solver().get_params() == {
+        "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None, "nonmutual_weight": 0.25,
+        "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "max_features": 2000,
+        "labels_from": "projection", "shared_centers": "auto", "n_init": 10, "message_dtype": None,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -123,22 +126,47 @@ def test_parameters_and_defaults():
     "estimator",
     [
         FMTC(5, beta=0.4, coupling="subspace", client_weights={"a": 1.0}, random_state=3),
+        FMTC(2, solver=Solver(ridge=0.1, shared_centers=False)),
         FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5, schatten_p=0.5, n_neighbors=7),
     ],
 )
 def test_clone_keeps_every_parameter(estimator):
     params = estimator.get_params()
     assert clone(estimator).get_params() == params
-    assert FMTC(**params).get_params() == params
+    plain = estimator.get_params(deep=False)
+    assert FMTC(**plain).get_params() == params
     assert FMTC().set_params(**params).get_params() == params
+    assert estimator.solver is None or clone(estimator).solver is not estimator.solver
+
+
+def test_settings_of_the_solver_by_name():
+    model = FMTC(2).set_params(solver__ridge=0.5, beta=0.3)
+    assert (model.solver, model.beta) == (Solver(ridge=0.5), 0.3)
+    twin = clone(model).set_params(solver__ridge=0.7)
+    assert (model.solver.ridge, twin.solver.ridge) == (0.5, 0.7)
+    assert model.get_params()["solver__ridge"] == 0.5
+    with pytest.raises(ValueError, match="rigde"):
+        model.set_params(solver__rigde=1.0)
+    with pytest.raises(TypeError, match="solver"):
+        FMTC(2, solver={"ridge": 0.5}).fit(X_ALL)
+
+
+def test_the_solver_of_a_fit_is_a_copy():
+    """A run keeps its settings, whatever happens to the estimator's own solver meanwhile."""
+    model = FMTC(2, solver=Solver(n_init=2))
+    settings = model.settings()
+    model.set_params(solver__n_init=5)
+    assert settings.solver.n_init == 2
 
 
 def test_as_published_is_a_set_of_parameters():
-    params = FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5).get_params()
-    printed = {"n_clusters": 4, "alpha": 10.0, "beta": 0.2, "rho": 0.5, "align": "none", "center": False,
-               "labels_from": "embedding", "n_neighbors": 10, "one_sided": 1.0, "accelerate": False, "n_inner": 5,
-               "max_iter": 50}  # fmt: skip
-    assert params == FMTC().get_params() | printed
+    model = FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5)
+    plain = {"n_clusters": 4, "alpha": 10.0, "beta": 0.2, "n_neighbors": 10, "max_iter": 50, "solver": model.solver}
+    assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain
+    assert model.solver == Solver(
+        rho=0.5, align=False, center_features=False, labels_from="embedding", nonmutual_weight=1.0, accelerate=False,
+        n_inner=5,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("call", ["predict", "predict_proba", "transform", "score"])
@@ -149,7 +177,7 @@ def test_nothing_works_before_fit(call):
 
 def test_nothing_fitted_shows_before_fit_and_all_of_it_after(model, tmp_path):
     fitted = ["labels_", "client_ids_", "projections_", "cluster_centers_", "n_iter_", "converged_", "history_",
-              "n_features_in_", "embedding_", "consensus_", "stopped_because_"]  # fmt: skip
+              "n_features_in_", "embedding_", "consensus_", "stopped_because_", "received_"]  # fmt: skip
     fresh = FMTC()
     assert [name for name in [*fitted, "feature_names_in_"] if hasattr(fresh, name)] == []
     assert [name for name in fitted if not hasattr(model, name)] == []
@@ -176,9 +204,8 @@ DENSE = {
     "polars": lambda X: pl.DataFrame(X, schema=NAMES),
 }
 SPARSE = {
-    f"{form}_{kind}": getattr(sp, f"{form}_{kind}")
-    for form in ("csr", "csc", "coo", "lil", "dok", "bsr")
-    for kind in ("array", "matrix")
+    name: getattr(sp, name)
+    for name in ("csr_array", "csc_matrix", "coo_array", "lil_matrix", "dok_array", "bsr_matrix", "csr_matrix")
 }
 
 
@@ -195,8 +222,8 @@ def test_the_container_does_not_matter(container):
 def test_sparse_rows_are_not_centred_and_else_like_dense_ones():
     X = np.where(X_ALL > 4, X_ALL, 0)
     sparse = short().fit(sp.csr_array(X), clients=CLIENTS)
-    for params in ({}, {"center": True}):
-        dense = short(**{"center": False} | params).fit(X, clients=CLIENTS)
+    for params in ({}, {"center_features": True}):
+        dense = short(**{"center_features": False} | params).fit(X, clients=CLIENTS)
         other = short(**params).fit(sp.csr_array(X), clients=CLIENTS)
         assert_array_equal(other.labels_, dense.labels_)
         for cid in dense.client_ids_:
@@ -222,8 +249,9 @@ def test_a_mapping_is_the_same_as_one_name_per_row(container, name_of):
         assert one.projections_[cid].tobytes() == many.projections_[cid].tobytes()
 
 
-@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("params", [{}, {"coupling": "subspace", "schatten_p": 0.5}], ids=["defaults", "subspace"])
+@pytest.mark.parametrize(
+    ("wrap", "params"), [(np.asarray, {}), (sp.csr_array, {"coupling": "subspace", "schatten_p": 0.5})]
+)
 def test_float32_stays_float32(wrap, params):
     X = wrap(X_ALL.astype(np.float32))
     model = short(**params).fit(X, clients=CLIENTS)
@@ -273,10 +301,10 @@ def test_feature_names(frame):
     assert_array_equal(model.predict(X, clients="north"), model.predict({"north": X})["north"])
     swapped = X[[*NAMES[1:], NAMES[0]]]
     renamed = X.rename(columns={"word0": "other"}) if isinstance(X, pd.DataFrame) else X.rename({"word0": "other"})
-    for wrong, message in ((swapped, "must be in the same order"), (renamed, "unseen at fit time:\n- other")):
-        with pytest.raises(ValueError, match=message):
+    for wrong in (swapped, renamed):
+        with pytest.raises(ValueError, match="name"):
             model.predict(wrong, clients="north")
-        with pytest.raises(ValueError, match=f"(?s)client 'south'.*{message}"):
+        with pytest.raises(ValueError, match="'south'"):
             short().fit({"north": X, "south": wrong})
 
 
@@ -322,8 +350,7 @@ def test_transform_is_the_normalised_projection(model):
     assert_array_equal(model.predict(X, clients="south"), distance.argmin(axis=1))
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("coupling", "wrap"), [("tensor", sp.csr_array), ("subspace", np.asarray)])
 def test_predict_on_the_training_rows_is_labels(coupling, wrap):
     noise = np.random.default_rng(1).normal(size=(200, 8))  # no groups: many rows close to a border
     X = np.where(noise > 0, noise, 0)
@@ -337,7 +364,7 @@ def test_predict_on_the_training_rows_is_labels(coupling, wrap):
 def test_predict_is_labels_where_rows_repeat_and_clusters_stay_empty():
     rng = np.random.default_rng(4)
     data = {cid: np.repeat(rng.normal(size=(4, 5)), rng.integers(3, 9, 4), axis=0) for cid in "abc"}
-    with pytest.warns(ConvergenceWarning, match="fills only 4 of 6 clusters"):
+    with pytest.warns(ConvergenceWarning, match="4 of 6"):
         model = short(6).fit(data)
     found = model.predict(data)
     assert_array_equal(np.concatenate(list(found.values())), model.labels_)
@@ -350,8 +377,7 @@ def test_labels_from_the_embedding_are_the_only_ones_predict_may_miss():
     assert sizes == [sorted(s, reverse=True) for s in SIZES.values()]  # unaligned: each client's own order, by size
 
 
-@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize(("wrap", "dtype"), [(np.asarray, np.float64), (sp.csr_array, np.float32)])
 def test_a_row_does_not_care_about_its_batch(wrap, dtype):
     rng = np.random.default_rng(3)
     X = wrap(rng.normal(size=(120, 30)).astype(dtype))
@@ -418,7 +444,7 @@ def test_whole_numbers_are_names_too():
 
 
 def test_unknown_clients_are_told_who_is_known(model):
-    known = r"unknown client 'east'; this model knows 'north', 'south', 'west'"
+    known = "'east'.*'north', 'south', 'west'"
     X = DATA["north"]
     for call in (model.predict, model.predict_proba, model.transform, model.score):
         for question in ({"X": X, "clients": "east"}, {"X": {"north": X, "east": X}},
@@ -431,7 +457,7 @@ def test_unknown_clients_are_told_who_is_known(model):
 
 def test_a_model_of_many_must_be_told_whose_rows_these_are(model):
     for call in (model.predict, model.predict_proba, model.transform, model.score):
-        with pytest.raises(ValueError, match=r"which client .* clients=; this model knows 'north', 'south', 'west'"):
+        with pytest.raises(ValueError, match=r"clients=.*'north', 'south', 'west'"):
             call(DATA["north"])
     alone = short().fit(DATA["north"], clients="north")
     assert alone.client_ids_ == ["north"]
@@ -441,15 +467,13 @@ def test_a_model_of_many_must_be_told_whose_rows_these_are(model):
 # ------------------------------------------------------------------------------------------------------- numbering
 
 
-@pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize("align", ["loop", "init"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_numbers_are_canonical(coupling, align, seed):
+@pytest.mark.parametrize(("coupling", "seed"), [("tensor", 0), ("subspace", 0), ("tensor", 1), ("subspace", 2)])
+def test_numbers_are_canonical(coupling, seed):
     """Whatever the seed, the order of rows and of clients: a concept has its number, 0 the largest on the whole."""
     rng = np.random.default_rng(seed)
     order = {cid: rng.permutation(len(X)) for cid, X in DATA.items()}
     names = rng.permutation(list(DATA))
-    model = short(coupling=coupling, align=align, random_state=seed).fit({cid: DATA[cid][order[cid]] for cid in names})
+    model = short(coupling=coupling, random_state=seed).fit({cid: DATA[cid][order[cid]] for cid in names})
     assert_array_equal(model.labels_, np.concatenate([TRUTH[cid][order[cid]] for cid in names]))
 
 
@@ -518,7 +542,7 @@ def test_set_output(model, kind, frame):
     assert isinstance(table, frame)
     assert list(table.columns) == columns
     assert_allclose(table.to_numpy(), model.transform(X_ALL, clients=CLIENTS), rtol=0, atol=1e-12)
-    with pytest.raises(TypeError, match="set_output frames the rows of one client; call transform for each"):
+    with pytest.raises(TypeError):
         framed.transform(DATA)
     if kind == "pandas":
         rows = pd.DataFrame(DATA["north"], index=[f"row{i}" for i in range(len(DATA["north"]))])
@@ -559,59 +583,41 @@ def test_score_prefers_the_true_partition(model):
 def test_score_is_one_minus_ncut_over_k(model):
     shares = []
     for cid, X in DATA.items():
-        A, labels = knn_affinity(X, one_sided=0.25).toarray(), model.predict(X, clients=cid)
+        A, labels = knn_affinity(X, nonmutual_weight=0.25).toarray(), model.predict(X, clients=cid)
         shares += [A[labels == j][:, labels == j].sum() / A[labels == j].sum() for j in range(3)]
     assert_allclose(model.score(DATA), np.mean(shares), rtol=1e-12)
-
-
-def test_beta_can_be_chosen_without_labels(tmp_path):
-    chosen = short(beta="auto").fit(DATA)
-    assert chosen.beta_ == chosen.trials_.chosen == max(chosen.trials_.means, key=chosen.trials_.means.get)
-    assert set(chosen.trials_.scores) == {0.0, 0.05, 0.15, 0.4}
-    assert all(set(of_clients) == set(DATA) for of_clients in chosen.trials_.scores.values())
-    given = short(beta=chosen.beta_).fit(DATA)
-    assert_array_equal(given.labels_, chosen.labels_)
-    assert (given.beta_, given.trials_) == (chosen.beta_, None)
-    chosen.save(tmp_path / "model")
-    loaded = fmtc.load(tmp_path / "model")
-    assert (loaded.beta, loaded.beta_, loaded.trials_) == ("auto", chosen.beta_, None)
-
-
-def test_a_choice_of_beta_does_not_depend_on_threads_or_order():
-    once, again = short(beta="auto").fit(DATA), short(beta="auto", n_jobs=3).fit(dict(reversed(DATA.items())))
-    assert once.trials_ == again.trials_
 
 
 def test_client_weights_are_relative_and_decide_the_ridge():
     names = list(DATA)
     equal = short().fit(DATA)
     assert_same_bytes(short(client_weights=dict.fromkeys(names, 2)).fit(DATA), equal)
-    # In the first round the guide is zero: (XᵀX + ridge I) W = XᵀF with ridge = 0.03/(m omega), and F does not know it.
+    # In the first round the anchor is zero: (XᵀX + ridge I) W = XᵀF ridge = 0.03/(m omega), and F does not know it.
     X = DATA["north"] - DATA["north"].mean(axis=0)
-    energy = sum(np.square(Xt - Xt.mean(axis=0)).sum() for Xt in DATA.values())
-    gram = X.T @ X * len(X_ALL) / energy / len(X)
+    squares = sum(np.square(Xt - Xt.mean(axis=0)).sum() for Xt in DATA.values())
+    gram = X.T @ X * len(X_ALL) / squares / len(X)
     right_side = []
     for weight in (0.1, 1, 10):
         weights = {"north": weight, "south": 1, "west": 1}
-        W = short(client_weights=weights, max_iter=1, align="none").fit(DATA).projections_["north"]
+        W = short(client_weights=weights, max_iter=1, align=False).fit(DATA).projections_["north"]
         right_side.append(gram @ W + 0.03 / 3 * (weight + 2) / weight * W)
     assert_allclose(right_side[1:], [right_side[0]] * 2, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("weights", "message"),
+    ("weights", "named"),
     [
-        ({"north": 1, "south": 1}, r"missing: \['west'\], unknown: none"),
-        ({"north": 1, "south": 1, "west": 1, "east": 1}, r"missing: none, unknown: \['east'\]"),
-        ({"north": 1, "south": 1, "west": 0}, "finite numbers above 0"),
-        ({"north": 1, "south": 1, "west": -1}, "finite numbers above 0"),
-        ({"north": 1, "south": 1, "west": np.nan}, "finite numbers above 0"),
-        ({"north": 1, "south": 1, "west": np.inf}, "finite numbers above 0"),
-        ({"north": 1, "south": 1, "west": "heavy"}, "finite numbers above 0|could not convert"),
+        ({"north": 1, "south": 1}, "'west'"),
+        ({"north": 1, "south": 1, "west": 1, "east": 1}, "'east'"),
+        ({"north": 1, "south": 1, "west": 0}, "client_weights"),
+        ({"north": 1, "south": 1, "west": -1}, "client_weights"),
+        ({"north": 1, "south": 1, "west": np.nan}, "client_weights"),
+        ({"north": 1, "south": 1, "west": np.inf}, "client_weights"),
+        ({"north": 1, "south": 1, "west": "heavy"}, "client_weights"),
     ],
 )
-def test_client_weights_that_make_no_sense(weights, message):
-    with pytest.raises(ValueError, match=message):
+def test_client_weights_that_make_no_sense(weights, named):
+    with pytest.raises(ValueError, match=named):
         short(client_weights=weights).fit(DATA)
 
 
@@ -657,19 +663,16 @@ def test_one_silo_is_spectral_clustering_with_predict(make, shape, least):
     assert clustering_accuracy(y, KMeans(2, n_init=10, random_state=0).fit_predict(X)) < 0.9  # not for everyone
 
 
-@pytest.mark.parametrize("scale", ["none", "global"])
-def test_weighed_columns_are_part_of_the_model(make_federation, tmp_path, scale):
-    data = make_federation(m=3, d=6)
-    noisy = {cid: np.hstack([X, np.random.default_rng(5).normal(size=(len(X), 30))]) for cid, X in data.items()}
-    model = FMTC(3, reweigh=3, max_iter=8, scale=scale, random_state=0).fit(noisy)
-    plain = FMTC(3, max_iter=8, scale=scale, random_state=0).fit(noisy)
-    same = fmtc.load(model.save(tmp_path / "model"))
-    for cid, X in noisy.items():
-        assert_array_equal(model.predict(X, clients=cid), same.predict(X, clients=cid))
-    assert_array_equal(np.concatenate(list(model.predict(noisy).values())), model.labels_)
-
-    def share_of_noise(m):
-        return np.mean([np.linalg.norm(W[6:]) / np.linalg.norm(W) for W in m.projections_.values()])
-
-    if scale == "none":  # in common units the noise is as loud as the clusters, and most of the graph
-        assert share_of_noise(model) < 0.9 * share_of_noise(plain)
+def test_what_the_server_received_is_counted():
+    """Three clients, five rounds: each field of each answer, as often as it came and with its bytes."""
+    model = short(tol=0).fit(DATA)
+    found = {(line.phase, line.field): (line.shape, line.times, line.bytes) for line in model.received_}
+    assert found["hello", "n_samples"] == ((), 3, 3 * 8)
+    assert found["round", "W"] == ((6, 3), 3 * 5, 3 * 5 * 6 * 3 * 8)
+    assert found["finish", "centers"] == ((3, 3), 3, 3 * 9 * 8)
+    assert ("moments", "means") not in found
+    in_rounds = sum(line.bytes for line in model.received_ if line.phase == "round")
+    assert in_rounds == sum(record.bytes_up for record in model.history_)
+    for ledger in model._ledgers.values():
+        left = {(line["phase"], entry["field"]) for line in ledger.lines() for entry in line["fields"]}
+        assert left == set(found)

@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, rand_score
 
 from fmtc import clustering_accuracy, clustering_scores, match_classes, score_clients
+from fmtc.errors import InputError
 
 LABELLINGS = st.integers(2, 30).flatmap(
     lambda n: st.tuples(*2 * [st.lists(st.integers(0, 4), min_size=n, max_size=n).map(np.array)])
@@ -153,24 +154,24 @@ def test_the_best_matching_on_the_same_rows_is_the_accuracy(labellings):
 
 
 def test_a_client_with_the_name_of_a_summary_is_refused():
-    with pytest.raises(ValueError, match="'pooled', the name of a summary"):
+    with pytest.raises(InputError, match="'pooled'"):
         score_clients([0, 1], [0, 1], ["pooled", "a"])
 
 
 @pytest.mark.parametrize("score", [clustering_accuracy, clustering_scores, match_classes])
 def test_labels_that_cannot_be_compared(score):
     for truth, found, words in (
-        ([], [], "there are no labels to compare: both lists are empty"),
-        ([0, 1], [0], "labels_true has 2 labels and labels_pred has 1: give one of each for every row"),
-        ([[0, 1]], [[0, 1]], r"labels_true has shape \(1, 2\); give one label for each row"),
+        ([], [], "empty"),
+        ([0, 1], [0], "labels_true has 2 .*labels_pred has 1"),
+        ([[0, 1]], [[0, 1]], r"labels_true .*\(1, 2\)"),
     ):
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(InputError, match=words):
             score(truth, found)
 
 
 def test_clients_that_do_not_fit_the_labels():
     for truth, found, clients in (([0, 1], [0, 1], ["a"]), ([0, 1], [0, 1], ["a"] * 3), ([0, 1, 1], [0, 1], ["a"] * 2)):
-        with pytest.raises(ValueError, match=r"has \d labels? and .* has \d: give one of each for every row"):
+        with pytest.raises(InputError, match=r"has \d .* has \d"):
             score_clients(truth, found, clients)
-    with pytest.raises(ValueError, match="there are no labels to compare"):
+    with pytest.raises(InputError, match="empty"):
         score_clients([], [], [])

@@ -1,6 +1,7 @@
 """`fmtc preflight`: what it prints, its JSON, and the code it exits with."""
 
 import json
+import re
 
 import numpy as np
 import polars as pl
@@ -10,8 +11,7 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 from fmtc.cli.preflight import as_document, exit_code, show_findings
 from fmtc.cli.words import Words
-from fmtc.tables.reading import read_silos
-from fmtc.tables.survey import Columns, Finding
+from fmtc.tables import Columns, Finding, read_silos
 
 
 def preflight(*args, **env):
@@ -67,18 +67,13 @@ def test_what_differs_is_said_of_each_silo_with_names(home):
     ).write_csv(home / "south.csv")
     done = preflight(*files(home), *ID)
     assert (done.exit_code, done.stdout) == (3, "")
-    assert done.stderr.splitlines() == [
-        "north (60 rows, 3 columns): agrees",
-        "south (60 rows, 3 columns): 4 errors, 1 note",
-        "  error: lacks '[red]', which others have",
-        "  error: has 'dose', which no other silo has",
-        "  error: has no value at all in 'dose': leave the column out everywhere",
-        "  error: has missing values in 'height' (1): fill them, or leave out those rows or columns",
-        "  note: has values about 1,000 times the others' in 'weight': grams for kilograms?",
-        "west (60 rows, 3 columns): agrees",
-        "",
-        "1 of 3 silos would stop a run, or spoil it",
-    ]
+    north, south, *said, west, _, summary = done.stderr.splitlines()
+    assert (north, west) == ("north (60 rows, 3 columns): agrees", "west (60 rows, 3 columns): agrees")
+    assert south == "south (60 rows, 3 columns): 4 errors, 1 note"
+    mentioned = [r"error: .*'\[red\]'", "error: .*'dose'", "error: .*'dose'", r"error: .*'height' \(1\)",
+                 "note: .*1,000 times .*'weight': grams for kilograms"]  # fmt: skip
+    assert all(re.match(f"  {words}", line) for words, line in zip(mentioned, said, strict=True))
+    assert summary.startswith("1 of 3 silos")
 
 
 def test_notes_alone_do_not_stop(home):
@@ -94,8 +89,8 @@ def test_an_order_that_fit_puts_right_is_a_note(home):
     patients(1).select("patient", "weight", "height", "[red]").write_csv(home / "south.csv")
     done = preflight(*files(home), *ID)
     assert done.exit_code == 0
-    assert "note: has its columns in another order than the others" in done.stderr
-    with pytest.warns(UserWarning, match="put in the order"):
+    assert re.search("note: .*'weight' is column 0, there 1", done.stderr)
+    with pytest.warns(UserWarning, match="'south'"):
         read_silos(files(home), id_column="patient")
 
 
@@ -103,7 +98,7 @@ def test_too_few_rows_for_the_clusters(home):
     assert preflight(*files(home), *ID, "-k", 59).exit_code == 0
     done = preflight(*files(home), *ID, "-k", 60)
     assert done.exit_code == 3
-    assert "has 60 rows, and needs at least 61" in done.stderr
+    assert re.search(r"\b60 rows.* 61$", done.stderr, re.MULTILINE)
 
 
 def test_json(home):
@@ -114,7 +109,7 @@ def test_json(home):
     north, south, west = document["silos"]
     assert (document["agree"], north["errors"], west["findings"]) == (False, [], [])
     assert (south["silo"], south["rows"], south["columns"]) == ("south", 60, ["height", "[red]"])
-    assert south["errors"] == ["lacks 'weight', which others have"]
+    assert ["'weight'" in sentence for sentence in south["errors"]] == [True]
     assert south["findings"][1] == {
         "silo": "south", "code": "unit", "severity": "note", "column": 0, "other": "north", "place": 0, "number": 100.0,
     }  # fmt: skip
@@ -132,7 +127,7 @@ def test_one_file_of_all_silos(home):
     done = preflight(home / "all.parquet", "--client-column", "site", *ID)
     assert done.exit_code == 0
     assert "west (60 rows, 3 columns): 1 note" in done.stderr
-    assert "has one value in all rows of this silo in 'weight'" in done.stderr
+    assert re.search("note: .*'weight'", done.stderr)
 
 
 def test_a_single_silo(home):
@@ -146,14 +141,14 @@ def test_matrices(tmp_path, rng):
         np.save(tmp_path / f"{name}.npy", rng.normal(size=(30, width)))
     done = preflight(*sorted(tmp_path.glob("*.npy")))
     assert done.exit_code == 3
-    assert "  error: lacks column 4, which others have" in done.stderr.splitlines()
+    assert re.search("^  error: .*column 4", done.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (["north.csv", "elsewhere/north.csv"], "would both be silo 'north'"),
-    (["north.csv", "nowhere.csv"], "nowhere.csv does not exist"),
-    (["north.csv", "broken.parquet"], "broken.parquet cannot be read"),
-    (["north.csv", "south.csv", "--drop", "weigth"], "did you mean 'weight' or 'height'?"),
+    (["north.csv", "elsewhere/north.csv"], "'north'.* --client-column"),
+    (["north.csv", "nowhere.csv"], r"nowhere\.csv"),
+    (["north.csv", "broken.parquet"], r"broken\.parquet"),
+    (["north.csv", "south.csv", "--drop", "weigth"], "--drop: .*'weight' or 'height'"),
 ])  # fmt: skip
 def test_files_that_cannot_be_read(home, monkeypatch, arguments, words):
     monkeypatch.chdir(home)
@@ -164,7 +159,7 @@ def test_files_that_cannot_be_read(home, monkeypatch, arguments, words):
     assert (done.exit_code, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: ")
     assert len(done.stderr.splitlines()) == 1
-    assert words in done.stderr
+    assert re.search(words, done.stderr)
 
 
 def test_colours_and_indented_lines_on_a_terminal(home):
@@ -183,11 +178,8 @@ def test_findings_without_columns_at_hand(capsys):
     show_findings(Words(), ["a", "b", "c"], findings)
     said = capsys.readouterr().err.splitlines()
     assert said[0] == "a: 1 note"
-    assert said[2:5] == [
-        "b: 1 error",
-        "  error: has missing values in column 4 (2): fill them, or leave out those rows or columns",
-        "c: agrees",
-    ]
+    assert (said[2], said[4]) == ("b: 1 error", "c: agrees")
+    assert "column 4 (2)" in said[3]
     assert exit_code(findings) == 3
     assert exit_code(findings[1:]) == 0
     assert as_document(["b"], findings)["silos"][0]["rows"] is None

@@ -1,7 +1,5 @@
 """Columns scaled by each client or by all together: the same as scaling beforehand, in models that take raw rows."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -10,8 +8,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
 import fmtc
-from fmtc import FMTC, Hyper, LocalTransport
-from fmtc.steps import Downlink, client_reply, open_client, pooled_scaling, rescalings
+from fmtc import FMTC, LocalTransport, Settings
+from fmtc.client import open_client
+from fmtc.errors import RefusedError
+from fmtc.protocol.graph import METHOD
+from fmtc.protocol.moments import MOMENTS
+from fmtc.protocol.rescale import RESCALE
+from fmtc.settings import split_solver
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -32,7 +35,7 @@ NEW = {name: silo(40, 10 + seed) for seed, name in enumerate(DATA)}
 
 
 def short(**params):
-    return FMTC(K, **{"random_state": 0, "max_iter": 6, "n_init": 3} | params)
+    return FMTC(K, **split_solver({"random_state": 0, "max_iter": 6, "n_init": 3} | params))
 
 
 def thin(X):
@@ -57,15 +60,16 @@ def assert_scaled_beforehand(model, scalers, data, **params):
     assert abs(model.score(data) - short(**params).fit(data).score(data)) > 1e-3  # and scaling matters here
 
 
-@pytest.mark.parametrize("params", [{}, {"center": False}, {"coupling": "subspace", "labels_from": "embedding"}],
-                         ids=["defaults", "not centred", "embedding"])  # fmt: skip
+@pytest.mark.parametrize(
+    "params", [{}, {"center_features": False}, {"coupling": "subspace", "labels_from": "embedding"}], ids=str
+)
 def test_global_scaling_is_a_standard_scaler_on_the_union(params):
     scaler = StandardScaler().fit(UNION)
     model = short(scale="global", **params).fit(DATA)
     assert_scaled_beforehand(model, dict.fromkeys(DATA, scaler), DATA, **params)
 
 
-@pytest.mark.parametrize("params", [{}, {"center": False}])
+@pytest.mark.parametrize("params", [{}, {"center_features": False}])
 def test_client_scaling_is_a_standard_scaler_in_each(params):
     model = short(scale="client", **params).fit(DATA)
     assert_scaled_beforehand(model, {name: StandardScaler().fit(X) for name, X in DATA.items()}, DATA, **params)
@@ -120,8 +124,8 @@ def test_sparse_rows_stay_sparse(monkeypatch):
     monkeypatch.setattr(sp.csr_array, "toarray", watched)
     monkeypatch.setattr(sp.csr_array, "todense", watched)
     for scale in ("global", "client"):
-        transport = LocalTransport(data, Hyper(K, scale=scale, max_iter=2))
-        fmtc.run(transport, transport.hyper)
+        transport = LocalTransport(data, Settings(K, scale=scale, max_iter=2))
+        fmtc.run(transport, transport.settings)
         for name, client in transport.clients.items():
             assert sp.issparse(client.rows.X)
             assert client.X is data[name]
@@ -141,8 +145,7 @@ def test_single_precision_stays_single():
         assert_array_equal(model.labels_, short(scale=scale).fit(DATA).labels_)
 
 
-@pytest.mark.parametrize("wrap", [np.asarray, thin], ids=["dense", "sparse"])
-@pytest.mark.parametrize("scale", ["client", "global"])
+@pytest.mark.parametrize(("scale", "wrap"), [("client", thin), ("global", np.asarray)])
 def test_saved_and_exported_models_take_rows_as_they_come(scale, wrap, tmp_path):
     data = {name: wrap(X) for name, X in DATA.items()}
     model = short(scale=scale).fit(data)
@@ -183,42 +186,33 @@ def test_one_client_alone():
 
 
 def test_what_is_said_about_the_columns():
-    hyper = Hyper(K, scale="global")
-    clients = {name: open_client(name, X, hyper) for name, X in DATA.items()}
-    ups = {name: client_reply(client, Downlink("moments"), hyper)[1] for name, client in clients.items()}
-    filled = [{name for name, value in vars(up).items() if value is not None} for up in ups.values()]
-    assert filled == 3 * [{"n_samples", "means", "squares"}]
-    X = DATA["west"]
-    assert ups["west"].n_samples == len(X)
-    assert_allclose(ups["west"].means, X.mean(axis=0), rtol=1e-12)
-    assert_allclose(ups["west"].squares, len(X) * X.var(axis=0), rtol=1e-12)
-    scaling = pooled_scaling(ups, hyper)
-    messages = rescalings(scaling, DATA)
-    assert {id(message) for message in messages.values()} == {id(messages["west"])}  # the same for all
-    assert_allclose(messages["west"].shift, UNION.mean(axis=0), rtol=1e-12)
-    client, up = client_reply(clients["west"], messages["west"], hyper)
-    assert all(value is None for value in vars(up).values())
+    settings = Settings(K, scale="global")
+    clients = {name: open_client(name, X, settings) for name, X in DATA.items()}
+    answers = {name: MOMENTS.reply(client, MOMENTS.Ask(), settings, 0)[1] for name, client in clients.items()}
+    X, west = DATA["west"], answers["west"]
+    assert west.n_samples == len(X)
+    assert west.document_counts is None
+    assert_allclose(west.means, X.mean(axis=0), rtol=1e-12)
+    assert_allclose(west.squares, len(X) * X.var(axis=0), rtol=1e-12)
+    server = MOMENTS.reduce(METHOD.open_server(list(DATA), settings, None), dict(answers), settings)
+    asks = RESCALE.asks(server, settings)
+    assert {id(ask) for ask in asks.values()} == {id(asks["west"])}  # the same for all
+    assert_allclose(asks["west"].shift, UNION.mean(axis=0), rtol=1e-12)
+    client, _ = RESCALE.reply(clients["west"], asks["west"], settings, 0)
     assert_allclose(client.rows.X, StandardScaler().fit(UNION).transform(X), rtol=1e-9, atol=1e-12)
     assert client.X is X
-    again, _ = client_reply(client, messages["west"], hyper)  # a second time is the first time again
+    again, _ = RESCALE.reply(client, asks["west"], settings, 0)  # a second time is the first time again
     assert_array_equal(again.rows.X, client.rows.X)
 
 
-def test_columns_are_summed_up_only_where_that_was_agreed():
-    for scale in ("none", "client"):
-        hyper = Hyper(K, scale=scale)
-        client = open_client("a", DATA["north"], hyper)
-        for phase in ("moments", "rescale"):
-            with pytest.raises(ValueError, match=f"phase '{phase}' is not part of a run with scale='{scale}'"):
-                client_reply(client, Downlink(phase, stretch=np.ones(D)), hyper)
-
-
-def test_a_client_does_not_go_on_without_the_common_units():
-    hyper = Hyper(K, scale="global")
-    client = open_client("a", DATA["north"], hyper)
-    for message in (Downlink("hello"), Downlink("prepare", scale=1.0, ridge=0.1)):
-        with pytest.raises(RuntimeError, match="client 'a' has not been told the common units of the columns"):
-            client_reply(client, message, hyper)
+@pytest.mark.parametrize("scale", ["none", "client"])
+def test_columns_are_summed_up_only_where_that_was_agreed(scale):
+    settings = Settings(K, scale=scale)
+    client = open_client("a", DATA["north"], settings)
+    assert MOMENTS.times(None, settings) == RESCALE.times(None, settings) == 0
+    for phase, ask in ((MOMENTS, MOMENTS.Ask()), (RESCALE, RESCALE.Ask(stretch=np.ones(D)))):
+        with pytest.raises(ValueError, match=scale):
+            phase.reply(client, ask, settings, 0)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +222,13 @@ def test_a_client_does_not_go_on_without_the_common_units():
     ids=["none", "short", "zero", "nan", "long"],
 )  # fmt: skip
 def test_units_that_do_not_fit_are_refused(wrong):
-    hyper = Hyper(K, scale="global")
-    message = replace(Downlink("rescale", shift=np.zeros(D), stretch=np.ones(D)), **wrong)
-    with pytest.raises(ValueError, match="the common units do not fit 6 columns"):
-        client_reply(open_client("a", DATA["north"], hyper), message, hyper)
+    settings = Settings(K, scale="global")
+    client = open_client("a", DATA["north"], settings)
+    ask = RESCALE.Ask(**{"shift": np.zeros(D), "stretch": np.ones(D)} | wrong)
+    if wrong.get("stretch") is not None and len(wrong["stretch"]) < D:  # the declaration allows it: columns may be kept
+        ask = RESCALE.Ask(stretch=wrong["stretch"])
+        with pytest.raises(ValueError, match=str(D)):
+            RESCALE.reply(client, ask, settings, 0)
+    else:
+        with pytest.raises(RefusedError):
+            RESCALE.check_ask(ask, METHOD.sizes(client, settings))

@@ -10,14 +10,20 @@ from scipy.optimize import brentq
 from sklearn.cluster import KMeans
 
 import fmtc
-from fmtc import FMTC, Hyper, LocalTransport
+from fmtc import FMTC, LocalTransport, Settings, Solver
 from fmtc.kernels import projection
-from fmtc.steps import client_reply, downlinks, open_server, preparations, server_step
+from fmtc.protocol.base import Message
+from fmtc.protocol.graph import METHOD
+from fmtc.protocol.hello import HELLO
+from fmtc.protocol.prepare import PREPARE
+from fmtc.protocol.round import ROUND
+from fmtc.server import server_step
+from fmtc.settings import split_solver
 
 # ------------------------------------------------------------------------------------------ the textbook
 
 
-def affinity(X, k, one_sided):
+def affinity(X, k, nonmutual_weight):
     """Eq. 1; bandwidth: mean distance over the neighbour pairs; an edge counts less where one row alone has it."""
     n = len(X)
     D = np.zeros((n, n))
@@ -29,7 +35,7 @@ def affinity(X, k, one_sided):
         others = [j for j in np.argsort(D[i]) if j != i]
         near[i, others[:k]] = True
     sigma = D[near].mean()
-    share = np.where(near & near.T, 1, np.where(near | near.T, one_sided, 0))
+    share = np.where(near & near.T, 1, np.where(near | near.T, nonmutual_weight, 0))
     return share * np.exp(-(D**2) / (2 * sigma**2))
 
 
@@ -61,11 +67,11 @@ def w_step(X, F, Z, Y, omega, alpha, rho):
     return np.linalg.inv(c * X.T @ X + rho * np.eye(X.shape[1])) @ (c * X.T @ F + rho * Z - Y)
 
 
-def f_step(L, X, F, W, alpha, eta, n_inner, still=0.0):
+def f_step(L, X, F, W, alpha, eta, n_inner, min_move=0.0):
     """Eq. 14-16; ends early where F hardly moves."""
     for _ in range(n_inner):
         before, F = F, polar(F - eta * ((L + alpha * np.eye(len(L))) @ F - alpha * X @ W))
-        if far(before, F) < still:
+        if far(before, F) < min_move:
             break
     return F
 
@@ -150,13 +156,13 @@ def weight(threshold, p):
 
 def textbook(
     data, k, *, alpha, beta, ridge=None, rho=None, p, coupling, align, n_neighbors, n_inner, rounds, omega=None,
-    one_sided=0.25, accelerate=True,
+    nonmutual_weight=0.25, accelerate=True,
 ):  # fmt: skip
     """Algorithm 1 with clients in sorted order; in absolute units where rho is given, else in normalised ones."""
     ids = sorted(data)
     m = len(ids)
     omega = np.full(m, 1 / m) if omega is None else omega
-    L = [laplacian(affinity(data[cid], n_neighbors, one_sided)) for cid in ids]
+    L = [laplacian(affinity(data[cid], n_neighbors, nonmutual_weight)) for cid in ids]
     F = [bottom_eigenvectors(each, k) for each in L]
     if rho is None:
         rho = 2 * alpha * ridge / m
@@ -168,7 +174,7 @@ def textbook(
         X, relative = [data[cid] for cid in ids], False
     d = X[0].shape[1]
     tops = [min(2, np.ceil(8 * np.linalg.eigvalsh(each).max()) / 8) if accelerate else 2 for each in L]
-    still = 3e-4 if accelerate else 0.0
+    min_move = 3e-4 if accelerate else 0.0
     Z, Y = np.zeros((d, k, m)), np.zeros((d, k, m))
     history = []
     for round_no in range(rounds):
@@ -177,13 +183,13 @@ def textbook(
             for _ in range(2 if accelerate and round_no >= 2 else 1):
                 W[:, :, t] = w_step(X[t], F[t], Z[:, :, t], Y[:, :, t], omega[t], alpha, rho)
                 before = F[t]
-                F[t] = f_step(L[t], X[t], before, W[:, :, t], alpha, 1 / (tops[t] + alpha), n_inner, still)
-                if far(before, F[t]) < still:
+                F[t] = f_step(L[t], X[t], before, W[:, :, t], alpha, 1 / (tops[t] + alpha), n_inner, min_move)
+                if far(before, F[t]) < min_move:
                     break
         R = [np.eye(k)] * m
-        if align != "none" and round_no == 0:
+        if align and round_no == 0:
             R = first_rotations(W)
-        elif align == "loop":
+        elif align:
             R = [polar(W[:, :, t].T @ (Z[:, :, t] + 0.1 * W[:, :, t])) for t in range(m)]
         for t in range(m):
             W[:, :, t] = W[:, :, t] @ R[t]
@@ -226,24 +232,23 @@ FEDERATIONS = {
     "setting",
     [
         {},
-        {"align": "init"},
-        {"align": "none"},
+        {"align": False},
         {"p": 0.5},
         {"coupling": "subspace"},
         {"coupling": "subspace", "p": 0.7},
         {"alpha": 20.0, "ridge": 0.5, "beta": 0.4},
-        {"one_sided": 0.7},
+        {"nonmutual_weight": 0.7},
     ],
     ids=str,
 )
 def test_a_run_equals_the_textbook(make_federation, shape, setting):
     data = make_federation(**FEDERATIONS[shape], seed=4)
-    setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "coupling": "tensor", "align": "loop"} | setting
+    setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "coupling": "tensor", "align": True} | setting
     p = setting.pop("p", 1.0)
     rounds = 8
-    hyper = Hyper(n_clusters=3, schatten_p=p, n_neighbors=8, n_inner=5, max_iter=rounds, tol=0, **setting)
-    transport = LocalTransport(data, hyper)
-    result = fmtc.run(transport, hyper)
+    settings = Settings.of(n_clusters=3, schatten_p=p, n_neighbors=8, n_inner=5, max_iter=rounds, tol=0, **setting)
+    transport = LocalTransport(data, settings)
+    result = fmtc.run(transport, settings)
     expected = textbook(data, 3, p=p, n_neighbors=8, n_inner=5, rounds=rounds, **setting)
     for name in ("W", "Z", "Y"):
         assert_allclose(getattr(result.server, name), expected[name], atol=1e-8, rtol=0)
@@ -258,9 +263,9 @@ def test_a_run_equals_the_textbook(make_federation, shape, setting):
 
 def test_a_run_with_weights_equals_the_textbook(make_federation):
     data = make_federation(m=3, n=(40, 55, 70), seed=4)
-    hyper = Hyper(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
-    result = fmtc.run(LocalTransport(data, hyper), hyper, weights={"a": 1, "b": 2, "c": 5})
-    setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "p": 1.0, "coupling": "tensor", "align": "loop"}
+    settings = Settings(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
+    result = fmtc.run(LocalTransport(data, settings), settings, weights={"a": 1, "b": 2, "c": 5})
+    setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "p": 1.0, "coupling": "tensor", "align": True}
     omega = np.array([1, 2, 5]) / 8
     expected = textbook(data, 3, **setting, n_neighbors=8, n_inner=3, rounds=6, omega=omega)
     for name in ("W", "Z", "Y"):
@@ -269,8 +274,7 @@ def test_a_run_with_weights_equals_the_textbook(make_federation):
 
 
 @pytest.mark.parametrize("shape", FEDERATIONS)
-@pytest.mark.parametrize("p", [1.0, 0.5])
-@pytest.mark.parametrize(("alpha", "beta", "rho"), [(1.0, 0.02, 0.5), (10.0, 0.1, 1.0)])
+@pytest.mark.parametrize(("p", "alpha", "beta", "rho"), [(1.0, 1.0, 0.02, 0.5), (0.5, 10.0, 0.1, 1.0)])
 def test_as_published_equals_algorithm_1(make_federation, shape, p, alpha, beta, rho):
     data = make_federation(**FEDERATIONS[shape], seed=4)
     expected = textbook(
@@ -281,11 +285,11 @@ def test_as_published_equals_algorithm_1(make_federation, shape, p, alpha, beta,
         rho=rho,
         p=p,
         coupling="tensor",
-        align="none",
+        align=False,
         n_neighbors=10,
         n_inner=5,
         rounds=8,
-        one_sided=1,
+        nonmutual_weight=1,
         accelerate=False,
     )
     model = FMTC.as_published(3, alpha=alpha, beta=beta, rho=rho, schatten_p=p, max_iter=8, tol=0, random_state=0)
@@ -308,17 +312,17 @@ def test_sparse_rows_run_as_the_same_rows_dense(make_federation):
     data = make_federation(m=3, n=40, d=30)
     data = {cid: np.where(np.abs(X) > 1, X, 0) for cid, X in data.items()}
     for center in (True, False):
-        hyper = Hyper(n_clusters=3, max_iter=5, tol=0, center=center)
-        dense = fmtc.run(LocalTransport(data, hyper), hyper).server
-        sparse = fmtc.run(LocalTransport({c: sp.csr_array(X) for c, X in data.items()}, hyper), hyper).server
+        settings = Settings.of(n_clusters=3, max_iter=5, tol=0, center_features=center)
+        dense = fmtc.run(LocalTransport(data, settings), settings).server
+        sparse = fmtc.run(LocalTransport({c: sp.csr_array(X) for c, X in data.items()}, settings), settings).server
         for name in ("W", "Z", "Y"):
             assert_allclose(getattr(sparse, name), getattr(dense, name), atol=1e-8)
 
 
 def test_the_data_are_factored_once_per_client(make_federation, monkeypatch):
     calls = []
-    real = projection.cho_factor
-    monkeypatch.setattr(projection, "cho_factor", lambda *args, **kwargs: calls.append(1) or real(*args, **kwargs))
+    real = projection.cholesky_solver
+    monkeypatch.setattr(projection, "cholesky_solver", lambda A: calls.append(1) or real(A))
     FMTC(3, max_iter=7, tol=0, random_state=0).fit(make_federation(m=4))
     assert len(calls) == 4
 
@@ -336,13 +340,13 @@ def of_equal_scale(data):
 def test_without_coupling_clients_are_alone(make_federation, coupling):
     data = of_equal_scale(make_federation(m=4, n=(40, 50, 60, 70), distance=4.0))
     setting = {"n_neighbors": 15, "beta": 0, "coupling": coupling, "max_iter": 10, "tol": 0, "random_state": 0}
-    for align in ("none", "loop"):
-        together = FMTC(3, align=align, **setting).fit(data)
+    for align in (False, True):
+        together = FMTC(3, solver=Solver(align=align), **setting).fit(data)
         labels = together._as_given(data, together.labels_)
         for cid, X in data.items():
-            alone = FMTC(3, align=align, **setting).fit({cid: X})
+            alone = FMTC(3, solver=Solver(align=align), **setting).fit({cid: X})
             W, W_alone = together.projections_[cid], alone.projections_[cid]
-            if align == "none":
+            if not align:
                 assert_allclose(W, W_alone, atol=1e-10)
             assert_allclose(W @ W.T, W_alone @ W_alone.T, atol=1e-10)
             assert same_partition(labels[cid], alone.labels_)
@@ -350,17 +354,16 @@ def test_without_coupling_clients_are_alone(make_federation, coupling):
 
 def test_with_coupling_clients_are_not_alone(make_federation):
     data = of_equal_scale(make_federation(m=3, distance=4.0))
-    setting = {"n_neighbors": 15, "align": "none", "max_iter": 10, "tol": 0, "random_state": 0}
+    setting = split_solver({"n_neighbors": 15, "align": False, "max_iter": 10, "tol": 0, "random_state": 0})
     W = FMTC(3, beta=0.15, **setting).fit(data).projections_["a"]
     alone = FMTC(3, beta=0.15, **setting).fit({"a": data["a"]}).projections_["a"]
     assert np.abs(W - alone).max() > 0.01
 
 
-@pytest.mark.parametrize("align", ["loop", "init", "none"])
-@pytest.mark.parametrize("coupling", ["tensor", "subspace"])
+@pytest.mark.parametrize(("align", "coupling"), [(True, "tensor"), (True, "subspace"), (False, "tensor")])
 def test_identical_clients_stay_identical(make_federation, align, coupling):
     X = make_federation(m=1, n=60, distance=4.0)["a"]
-    model = FMTC(3, align=align, coupling=coupling, n_neighbors=15, max_iter=12, tol=0, random_state=0)
+    model = FMTC(3, coupling=coupling, n_neighbors=15, max_iter=12, tol=0, random_state=0, solver=Solver(align=align))
     labels = model.fit_predict(dict.fromkeys("abcd", X))
     for cid in "bcd":
         assert_allclose(model.projections_[cid], model.projections_["a"], atol=1e-10)
@@ -374,9 +377,9 @@ RUN = {"n_clusters": 3, "n_neighbors": 15, "max_iter": 8, "tol": 0}
 
 
 def run(data, **settings):
-    hyper = Hyper(**(RUN | settings))
-    transport = LocalTransport(data, hyper)
-    return fmtc.run(transport, hyper), transport.clients
+    settings = Settings.of(**(RUN | settings))
+    transport = LocalTransport(data, settings)
+    return fmtc.run(transport, settings), transport.clients
 
 
 def cross_products(W, order=None):
@@ -458,62 +461,69 @@ def test_tensor_coupling_sees_the_circle_of_clients(make_federation, order):
 def test_a_cyclic_shift_of_clients_shifts_the_server_step(make_federation):
     """Without alignment exactly: no frame has to be chosen."""
     data = make_federation(m=5, n=(40, 50, 60, 70, 80))
-    hyper = Hyper(**RUN, align="none")
-    server = fmtc.run(LocalTransport(data, hyper), hyper).server
-    transport = LocalTransport(data, hyper)
+    settings = Settings.of(**RUN, align=False)
+    server = fmtc.run(LocalTransport(data, settings), settings).server
+    transport = LocalTransport(data, settings)
     order = [2, 3, 4, 0, 1]
-    clients, start = prepared(transport, hyper)
-    uplinks = {cid: client_reply(clients[cid], message, hyper)[1] for cid, message in downlinks(start, hyper).items()}
+    start = prepared(transport, settings)
+    answers = transport.exchange(questions(ROUND, start, settings, 1)).answers
     state = replace(start, Z=server.Z, Y=server.Y, beta=server.beta, round_no=3)
-    after, report = server_step(state, uplinks, hyper)
+    after, report = server_step(state, dict(answers), settings)
     shifted = replace(
         state,
         client_ids=tuple(state.client_ids[t] for t in order),
         **{name: getattr(state, name)[..., order] for name in ("W", "Z", "Y", "losses", "omega")},
     )
-    shifted_after, shifted_report = server_step(shifted, uplinks, hyper)
+    shifted_after, shifted_report = server_step(shifted, dict(answers), settings)
     for name in ("W", "Z", "Y", "losses"):
         assert_allclose(getattr(shifted_after, name), getattr(after, name)[..., order], atol=1e-12)
     assert_allclose(shifted_report.objective, report.objective, rtol=1e-12)
     assert_allclose(shifted_report.lagrangian, report.lagrangian, rtol=1e-12)
 
 
-def prepared(transport, hyper):
-    """Clients and server ready for the first round."""
-    hellos = transport.exchange({cid: fmtc.steps.Downlink("hello") for cid in transport.client_ids}).uplinks
-    server = open_server(hellos, hyper)
-    transport.exchange(preparations(server, hyper))
-    return transport.clients, server
+def questions(phase, server, settings, round_no=0):
+    asks = phase.asks(server, settings)
+    return {cid: Message(phase.name, ask, round_no, max(0, round_no - 1)) for cid, ask in asks.items()}
 
 
-def run_from(data, hyper, rotations):
+def prepared(transport, settings):
+    """The server ready for the first round, as its clients are."""
+    server = METHOD.open_server(transport.client_ids, settings, None)
+    server = HELLO.reduce(server, transport.exchange(questions(HELLO, server, settings)).answers, settings)
+    transport.exchange(questions(PREPARE, server, settings))
+    return server
+
+
+def run_from(data, settings, rotations):
     """A run whose clients start from their spectral embedding turned by rotations of their own."""
-    transport = LocalTransport(data, hyper)
-    clients, server = prepared(transport, hyper)
+    transport = LocalTransport(data, settings)
+    server = prepared(transport, settings)
     for cid, R in rotations.items():
-        clients[cid] = replace(clients[cid], F=clients[cid].F @ R)
-    for _ in range(hyper.max_iter):
-        server, report = server_step(server, transport.exchange(downlinks(server, hyper)).uplinks, hyper)
+        client = transport.nodes[cid].client
+        transport.nodes[cid].restore(replace(client, F=client.F @ R), 0)
+    for round_no in range(1, settings.max_iter + 1):
+        answers = transport.exchange(questions(ROUND, server, settings, round_no)).answers
+        server, report = server_step(server, answers, settings)
     return server, report
 
 
 @pytest.mark.parametrize("coupling", ["tensor", "subspace"])
-@pytest.mark.parametrize("align", ["loop", "init", "none"])
+@pytest.mark.parametrize("align", [True, False])
 def test_aligned_clients_may_start_in_any_frame(make_federation, rng, coupling, align):
     data = make_federation(m=4, distance=4.0)
-    hyper = Hyper(**RUN, align=align, coupling=coupling)
+    settings = Settings.of(**RUN, align=align, coupling=coupling)
     own = {cid: np.linalg.qr(rng.normal(size=(3, 3)))[0] for cid in data}
-    one, report = run_from(data, hyper, {})
-    two, turned = run_from(data, hyper, own)
-    if align == "none":
+    one, report = run_from(data, settings, {})
+    two, turned = run_from(data, settings, own)
+    if not align:
         assert np.abs(cross_products(two.W) - cross_products(one.W)).max() > 0.01
     else:
         for name in ("W", "Z", "Y"):
             assert_allclose(cross_products(getattr(two, name)), cross_products(getattr(one, name)), atol=1e-7)
         assert_allclose(turned.objective, report.objective, rtol=1e-8)
-    if align == "none" and coupling == "tensor":
+    if not align and coupling == "tensor":
         assert abs(turned.objective - report.objective) > 1e-3
-    elif align == "none":  # the value does not see frames; W_t alone is only turned
+    elif not align:  # the value does not see frames; W_t alone is only turned
         assert_allclose(turned.objective, report.objective, rtol=1e-8)
         for t in range(4):
             W, V = one.W[:, :, t], two.W[:, :, t]
@@ -527,7 +537,7 @@ def test_tol_zero_runs_all_rounds(make_federation):
     result, _ = run(make_federation(), max_iter=23)
     assert [record.round_no for record in result.history] == list(range(1, 24))
     assert not result.converged
-    assert result.stopped_because.startswith("max_iter=23 rounds done; residuals ")
+    assert "max_iter=23" in result.stopped_because
 
 
 @pytest.mark.parametrize(
@@ -539,7 +549,7 @@ def test_a_run_closes_its_residuals_and_says_so(make_federation, setting):
     result, clients = run(make_federation(distance=4.0), max_iter=300, tol=1e-4, ridge=0.3, **setting)
     last = result.history[-1]
     assert result.converged
-    assert result.stopped_because == f"primal and dual residuals below tol=0.0001 after {last.round_no} rounds"
+    assert "tol=0.0001" in result.stopped_because
     assert max(last.primal_residual, last.dual_residual) < 1e-4
     for record in result.history[:-1]:
         assert max(record.primal_residual, record.dual_residual) >= 1e-4

@@ -4,19 +4,17 @@ Three silos of different sizes, one dies and returns
 
 North has many rows, south some, west few. They are clustered by a federation of real processes: a server, one
 process per silo, mutual TLS between them, all on this machine. In the middle of the run the process of south is
-killed. It is started again, the run goes on from the last round, and ends with the labels of a run that nothing
-disturbed.
+killed. It is started again, the run resumes from the last round, and ends with the labels of an undisturbed run.
 
 This example needs ``pip install 'fmtc[federation]'`` and takes the better part of a minute, most of it to start
-processes. :doc:`A real federation </federation>` tells what runs where when the silos are far apart.
+processes. :doc:`A real federation </explanation/federation>` tells what runs where when the silos are far apart.
 """
 
 # %%
 # The silos
 # ---------
 # Handwritten digits, dealt unevenly. Each silo keeps its rows in a file of its own; a
-# :class:`~fmtc.runtime.flare.adapter.Site`
-# says where.
+# :class:`~fmtc.runtime.kitclient.ClientSource` says where.
 
 import tempfile
 import time
@@ -27,30 +25,30 @@ import numpy as np
 import psutil
 from sklearn.datasets import load_digits
 
-from fmtc import Hyper, LocalTransport, run
-from fmtc.runtime.flare.adapter import Site
-from fmtc.runtime.flare.federation import LocalFederation
+from fmtc import LocalTransport, Settings, run
+from fmtc.runtime.flare.local import LocalFederation
+from fmtc.runtime.kitclient import ClientSource
 
-X, _ = load_digits(return_X_y=True)
+X = np.ascontiguousarray(load_digits().data)  # row by row in memory, as files are read: the last bit depends on it
 silos = {"north": X[:500], "south": X[500:750], "west": X[750:850]}
 
 folder = tempfile.TemporaryDirectory()
-sites = []
+sources = []
 for name, rows in silos.items():
     path = Path(folder.name) / f"{name}.npy"
     np.save(path, rows)
-    sites.append(Site(name, str(path)))
+    sources.append(ClientSource(name, str(path)))
 
 # %%
 # The federation, and a silo that dies
 # ------------------------------------
-# Whatever happens in a run is an event, and `listen` gets them all. Ours writes them down and, after round 10, kills
-# the process of south and all it started. Nobody is told: as with a machine that loses its power, the others find
-# out by themselves. South's process is started again, as ``fmtc join`` would do.
+# Whatever happens in a run is an event, and `listen` gets them all. Ours collects them and, after round 10, kills the
+# process of south and all it started. As with a machine that loses its power, the others find out by themselves.
+# South's process is started again, as ``fmtc join`` would do.
 #
-# All three silos are needed here. With ``min_clients=2`` the other two would go on without south until it is back.
+# All three silos are needed here. With ``min_clients=2`` the other two would continue without south until it is back.
 
-hyper = Hyper(n_clusters=10, max_iter=30, tol=0, seed=0)
+settings = Settings(n_clusters=10, max_iter=30, tol=0, seed=0)
 events = []
 
 
@@ -69,8 +67,8 @@ def kill(silo):
     events.append({"event": "killed", "time": time.time()})
 
 
-with LocalFederation(sites, lost_after=5) as federation:
-    outcome = federation.run(hyper, listen=listen)
+with LocalFederation(sources, lost_after=5) as federation:
+    outcome = federation.run(settings, listen=listen)
 
 begun = events[0]["time"]
 for event in events:
@@ -78,28 +76,28 @@ for event in events:
         print(f"{event['time'] - begun:5.1f} s  {event['event']}")
 
 # %%
-# `away` is the server's judgement after five seconds without a sign of life from south. The job ends, a new one is
-# submitted when south is back, and each silo goes on from the state it had written down itself: the embedding of
-# south's rows was never anywhere else.
+# `away` is what the server concludes after five seconds without a sign of life from south. The job ends, a new one is
+# submitted when south is back, and each silo resumes from the state that it has saved itself: the embedding of south's
+# rows was never anywhere else.
 #
 # The same labels
 # ---------------
 # A run in one process, which nothing disturbs, gives the same labels and the same consensus. Equal, not close: it is
 # the same code on the same numbers.
 
-transport = LocalTransport(silos, hyper)
-undisturbed = run(transport, hyper)
+transport = LocalTransport(silos, settings)
+undisturbed = run(transport, settings)
 
 for name in silos:
-    same = np.array_equal(outcome.silos[name].labels, transport.clients[name].labels)
+    same = np.array_equal(outcome.clients[name].labels, transport.clients[name].labels)
     print(f"{name:5}  {len(silos[name])} rows, labels equal: {same}")
-print("consensus equal:", np.array_equal(outcome.consensus, undisturbed.server.Z))
+print("consensus equal:", np.array_equal(outcome.result.server.Z, undisturbed.server.Z))
 
 # %%
 # What it looked like
 # -------------------
-# By round there is nothing to see but the mark: the residuals of the federation lie on those of the undisturbed run. By
-# the clock there is a gap, in which south was away and the others waited.
+# By round there is nothing to see: the residuals of the federation lie on those of the undisturbed run. By the clock
+# there is a gap, in which south was away and the others waited.
 
 rounds = [event for event in events if event["event"] == "round"]
 killed = next(event["time"] for event in events if event["event"] == "killed") - begun
@@ -111,7 +109,7 @@ numbers = [record.round_no for record in undisturbed.history]
 for kind, color in (("dual", "C1"), ("primal", "C0")):
     alone, together = (
         [getattr(record, f"{kind}_residual") for record in history]
-        for history in (undisturbed.history, outcome.history)
+        for history in (undisturbed.history, outcome.result.history)
     )
     left.semilogy(numbers, alone, color=color, alpha=0.5, label=f"{kind} residual, undisturbed")
     left.semilogy(numbers, together, ".", color=color, label=f"{kind} residual, federation")

@@ -1,17 +1,20 @@
 """Federated multi-task clustering: personalised clustering for data that may not move."""
 
 import logging
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
-from .artifacts.files import FileError
-from .artifacts.models import load
-from .estimator import FMTC, estimate_memory
-from .kernels.consensus import schatten_p, tsvt
-from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
-from .runtime.driver import ClientError, RoundRecord, run
-from .runtime.local import LocalTransport
-from .settings import Settings, Solver
-
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks
+if TYPE_CHECKING:
+    from .errors import ClientError, FileError
+    from .estimator import FMTC, estimate_memory, federate, load
+    from .kernels.couplings import schatten_p, tsvt
+    from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
+    from .runtime.driver import RoundRecord, run
+    from .runtime.local import LocalTransport
+    from .settings import Settings, Solver
 
 __version__ = "0.1.0"
 
@@ -26,6 +29,7 @@ __all__ = [
     "clustering_accuracy",
     "clustering_scores",
     "estimate_memory",
+    "federate",
     "load",
     "match_classes",
     "run",
@@ -33,3 +37,47 @@ __all__ = [
     "score_clients",
     "tsvt",
 ]
+
+
+def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """``__getattr__`` and ``__dir__`` of a package that imports its public names when they are first used (PEP 562).
+
+    Modules of the package are found in the same way.
+
+    Parameters
+    ----------
+    package : str
+        Name of the package.
+    **where
+        Modules of the package, with ``__`` for a dot, and the public names that each of them defines.
+    """
+    modules = {name: f"{package}.{module.replace('__', '.')}" for module, names in where.items() for name in names}
+
+    def get(name: str) -> Any:
+        if name in modules:
+            value = getattr(import_module(modules[name]), name)
+        elif name.startswith("_") or find_spec(f"{package}.{name}") is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        else:
+            value = import_module(f"{package}.{name}")
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return get, names
+
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    errors=("ClientError", "FileError"),
+    estimator=("FMTC", "estimate_memory", "federate", "load"),
+    kernels__couplings=("schatten_p", "tsvt"),
+    metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
+    runtime__driver=("RoundRecord", "run"),
+    runtime__local=("LocalTransport",),
+    settings=("Settings", "Solver"),
+)
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks for more

@@ -9,11 +9,12 @@ from zlib import crc32
 import numpy as np
 import scipy.sparse as sp
 
+from .errors import DataError
 from .inference import ClientModel
 from .kernels.graph import Graph
 from .kernels.projection import RidgeFactors, Rows, column_means
 from .kernels.scaling import Scaling, moments, standardize
-from .linalg.arrays import HOST, like, put
+from .linalg.arrays import HOST, asarray_like, to_device
 from .settings import Settings
 
 Array = np.ndarray
@@ -34,6 +35,7 @@ class ClientState:
 
     client_id: str
     X: Any  # n x d, as it came
+    k: int  # clusters
     rows: Rows  # as they are computed with: scaled where the run says so, and on a device where there is one
     scaling: Scaling | None = None  # from X to the rows; None: they are X
     graph: Graph | None = None
@@ -50,34 +52,36 @@ class ClientState:
 
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:
     """A client at rest, its rows checked for what this run needs."""
-    n, _ = X.shape
-    needed = max(2, settings.n_clusters + 1)
+    if isinstance(X, np.ndarray):
+        X = np.ascontiguousarray(X)  # another layout sums in another order
+    n, k = X.shape[0], settings.clusters_of(client_id)
+    needed = max(2, k + 1)
     if n < needed:
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has {n} sample{'s' if n != 1 else ''} (n_samples={n}); "
-            f"n_clusters={settings.n_clusters} needs at least {needed} rows in every client. "
+            f"n_clusters={k} needs at least {needed} rows in every client. "
             "Ask for fewer clusters or leave this client out."
         )
     entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
     peak = float(max(entries.max(initial=0), -entries.min(initial=0)))
     if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
             f"in {X.dtype}. Rescale the features of all clients."
         )
     if settings.scale == "tfidf" and entries.min(initial=0) < 0:
-        raise ValueError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
+        raise DataError(f'client {client_id!r} has entries below 0; scale="tfidf" takes counts of words')
     if device != HOST and sp.issparse(X):
-        raise ValueError(
+        raise DataError(
             f"client {client_id!r} has sparse rows, which device={device!r} does not take; use the default device"
         )
     scaling = standardize(moments(X)) if settings.scale == "client" else None
-    return ClientState(client_id, X, rows_of(X, scaling, settings, device), scaling, device=device)
+    return ClientState(client_id, X, k, rows_of(X, scaling, settings, device), scaling, device=device)
 
 
 def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str) -> Rows:
     """The rows to compute with; the only copy of X where it is scaled."""
-    S = put(X if scaling is None else scaling.apply(X), device)
+    S = to_device(X if scaling is None else scaling.apply(X), device)
     centre = settings.solver.center_features
     if centre == "auto":
         centre = not sp.issparse(S) and settings.scale != "tfidf"
@@ -88,7 +92,7 @@ def rotated(client: ClientState, rotation: Array | None) -> ClientState:
     """The client in the common frame; the local terms do not change under (F R, W R)."""
     if rotation is None or client.F is None or client.W is None:
         return client
-    rotation = like(rotation, client.F)
+    rotation = asarray_like(rotation, client.F)
     return replace(client, F=client.F @ rotation, W=client.W @ rotation)
 
 

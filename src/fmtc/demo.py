@@ -78,7 +78,7 @@ def digits_silos(random_state: int = 0) -> Silos:
 
 
 def alone(X: Any, X_new: Any, n_clusters: int, *, random_state: int = 0) -> dict[str, tuple[Array, Array]]:
-    """The two rivals on one silo by itself, k-means and spectral clustering: labels of its rows and of new rows.
+    """Both baselines on one silo alone, k-means and spectral clustering: labels of its rows and of new rows.
 
     Spectral clustering cannot predict; its new rows take the vote of their five nearest training rows.
     """

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from sklearn import get_config
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
 from sklearn.utils import ClassifierTags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .clients import ClientsMixin, is_mapping
-from .inference import ClientModel, NotFiniteError, assign, memberships, project
+from .errors import DataError, FileError, InputError, NotFiniteError
+from .inference import ClientModel, assign, memberships, project
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
+from .privacy.ledger import MemoryLedger
+from .protocol.graph import METHOD
 from .protocol.method import ClientResult
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
@@ -101,7 +106,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     history_ : list of RoundRecord
         Objective, augmented Lagrangian, residuals, rank, bytes and seconds of each round.
     received_ : list of Received
-        What the server received: times and bytes of each field of each phase, over all clients.
+        What the server received: times and bytes of each field of each phase, over all clients. For a client that
+        joined a federation, what it sent. Empty for a model that was loaded.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
         Only where the input had column names.
@@ -241,41 +247,62 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self
 
     def _adopt(
-        self, result: Result, clients: Mapping[str, ClientResult], places: Mapping[str, Any] | None = None
+        self,
+        result: Result,
+        clients: Mapping[str, ClientResult],
+        places: Mapping[str, Any] | None = None,
+        *,
+        n_features: int | None = None,
+        n_iter: int | None = None,
     ) -> Self:
-        """Become the model that a run came to: the only place where fitted attributes are set.
+        """Become the model that a run came to: the only way from a result to a fitted estimator.
 
         Parameters
         ----------
         result : Result
-            The server's end of the run.
+            The server's end of the run; `server` is None where only a client's end is known.
         clients : mapping of client id to ClientResult
             Models and labels of those clients that are known here.
         places : mapping of client id to index, optional
-            Where the rows of each client stand in the input; by default one client after the other.
+            Where the rows of each client stand in the input; by default one client after the other, in the order of
+            `clients`.
+        n_features : int, optional
+            Columns of the rows, where `fit` has not counted them.
+        n_iter : int, optional
+            Rounds done, where the history is not known here.
         """
-        self.client_ids_ = sorted(clients)
-        self._models = {cid: clients[cid].model for cid in self.client_ids_}
-        sizes = {cid: len(clients[cid].labels) for cid in self.client_ids_}
+        self._restore({cid: clients[cid].model for cid in sorted(clients)}, result, n_features, n_iter)
+        sizes = {cid: len(client.labels) for cid, client in clients.items()}
         if places is None:
             ends = np.cumsum([0, *sizes.values()])
             places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
-        for cid in self.client_ids_:
-            self.labels_[places[cid]] = clients[cid].labels
-        if all(clients[cid].embedding is not None for cid in self.client_ids_):
-            width, dtype = self._k, next(iter(self._models.values())).W.dtype
-            self.embedding_ = np.empty((len(self.labels_), width), dtype=dtype)
-            for cid in self.client_ids_:
-                self.embedding_[places[cid]] = clients[cid].embedding
-        self.n_features_in_ = getattr(self, "n_features_in_", None) or next(iter(self._models.values())).W.shape[0]
-        self.consensus_ = result.server.Z
+        for cid, client in clients.items():
+            self.labels_[places[cid]] = client.labels
+        if any(client.embedding is None for client in clients.values()):
+            self.__dict__.pop("embedding_", None)
+            return self
+        self.embedding_ = np.empty((len(self.labels_), self._k), dtype=next(iter(self._models.values())).W.dtype)
+        for cid, client in clients.items():
+            self.embedding_[places[cid]] = client.embedding
+        return self
+
+    def _restore(
+        self, models: Mapping[str, ClientModel], result: Result, n_features: int | None, n_iter: int | None
+    ) -> None:
+        """Models of clients, and how their run ended: what a saved model keeps."""
+        self._models = dict(models)
+        self.client_ids_ = list(models)
+        if n_features is not None:
+            self.n_features_in_ = n_features
+        self.__dict__.pop("consensus_", None)
+        if result.server is not None:
+            self.consensus_ = result.server.Z
         self.history_: list[RoundRecord] = list(result.history)
         self.received_: list[Received] = list(result.received)
-        self.n_iter_ = len(result.history)
-        self.converged_ = result.converged
+        self.n_iter_ = len(result.history) if n_iter is None else n_iter
+        self.converged_: bool | None = result.converged
         self.stopped_because_ = result.stopped_because
-        return self
 
     def settings(self) -> Settings:
         """The settings of a run, checked; the seed is drawn from `random_state`."""
@@ -362,11 +389,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         shares = []
         for cid, (Xt, _) in self._parts(X, clients, reset=False).items():
             if Xt.shape[0] < 2:
-                raise ValueError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
+                raise DataError(f"client {cid!r} has {Xt.shape[0]} row; score needs at least 2 rows of each client")
             model = self._models[cid]
             solver = Solver() if self.solver is None else self.solver
             affinity = knn_affinity(
-                model.scaled(Xt), self.n_neighbors, solver.bandwidth, one_sided=solver.nonmutual_weight
+                model.scaled(Xt), self.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
             )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
@@ -411,10 +438,27 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> bool((same.predict(X) == model.labels_).all())
         True
         """
-        from .artifacts.models import save_model
-
         check_is_fitted(self)
-        return save_model(self, Path(path), overwrite=overwrite)
+        saved = SavedModel(
+            params=self._params(),
+            clients=self._models,
+            n_features=self.n_features_in_,
+            feature_names=getattr(self, "feature_names_in_", None),
+            text=getattr(self, "text_recipe_", None),
+            n_iter=self.n_iter_,
+            converged=self.converged_,
+            stopped_because=self.stopped_because_,
+            history=[asdict(record) for record in self.history_],
+        )
+        return write_model(Path(path), saved, overwrite=overwrite)
+
+    def _sent(self) -> list[dict[str, Any]]:
+        """What left the clients in the fit, for report.json."""
+        return METHOD.sent(self.received_)
+
+    def _params(self) -> dict[str, Any]:
+        """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
+        return self.get_params(deep=False) | {"solver": asdict(self.solver or Solver())}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.
@@ -435,7 +479,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         -------
         Path
         """
-        from .artifacts.models import export_onnx
+        from .artifacts.onnx import export_onnx
 
         check_is_fitted(self)
         return export_onnx(self._model_of(client), Path(path), dtype)
@@ -471,6 +515,75 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         except NotFiniteError:
             self._parts(X, clients, reset=False)  # says what is wrong, and where
             raise
+
+
+def federate(
+    X: Any,
+    model: FMTC,
+    *,
+    clients: Any = None,
+    min_clients: int | None = None,
+    deadline: float = 600.0,
+    wait: float = 60.0,
+    listen: Callable[[Mapping[str, Any]], None] = lambda event: None,
+) -> FMTC:
+    """Fit by a federation of processes on this machine; the result is that of `FMTC.fit`, bit for bit.
+
+    Each client's rows are written to a folder of its own, which only this user can read, and are read there by the
+    client's own process. The processes talk over mutual TLS on the loopback interface, with NVIDIA FLARE (``pip install
+    'fmtc[federation]'``). Nothing is left when they end.
+
+    Parameters
+    ----------
+    X, clients
+        As in `FMTC.fit`: a mapping of client to rows, or rows and the client of each. Arrays may be sparse.
+    model : FMTC
+        What to fit; it is not changed. `n_jobs` has no effect: each client has a process of its own.
+    min_clients : int, optional
+        Continue while this many clients answer; all of them by default.
+    deadline : float
+        Seconds within which an answer must come.
+    wait : float
+        Seconds to wait for processes that are not there.
+    listen : callable
+        Gets every event of the run, as a dict with at least ``event`` and ``time``.
+
+    Returns
+    -------
+    FMTC
+        A fitted copy of `model`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import FMTC, federate
+    >>> rng = np.random.default_rng(0)
+    >>> silos = {"north": rng.normal(size=(40, 3)), "south": rng.normal(size=(30, 3))}
+    >>> model = federate(silos, FMTC(n_clusters=2, random_state=0))  # doctest: +SKIP
+    >>> model.labels_.shape  # doctest: +SKIP
+    (70,)
+    """
+    from .runtime.flare import local
+    from .runtime.kitclient import ClientSource
+
+    model = clone(model)
+    if model.device != HOST:
+        raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
+    parts = model._parts(X, clients, reset=True)
+    settings, weights = model.settings(), model._weights()
+    if min_clients is not None and not 1 <= min_clients <= len(parts):
+        raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
+    rows = {cid: Xt for cid, (Xt, _) in parts.items()}
+    with local.LocalFederation([ClientSource(cid, "") for cid in rows], rows=rows) as federation:
+        outcome = federation.run(
+            settings, weights=weights, min_clients=min_clients, deadline=deadline, wait=wait, listen=listen
+        )
+    for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
+        warnings.warn(note, stacklevel=2)
+    places = None if outcome.result.missing else {cid: rows for cid, (_, rows) in parts.items()}
+    model._adopt(outcome.result, outcome.clients, places)
+    model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
+    return model
 
 
 def estimate_memory(
@@ -523,6 +636,57 @@ def estimate_memory(
     return int(n_clients * kept + working)
 
 
+def load(path: str | Path) -> FMTC:
+    """Read a model that `FMTC.save` wrote. It predicts as it did, and contains no training row or label.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the model.
+
+    Returns
+    -------
+    FMTC
+        Fitted, without `labels_`, `embedding_` and `consensus_`.
+
+    Raises
+    ------
+    FileError
+        If a file is missing, damaged, truncated, not from fmtc, or in a newer format.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
+    ...     model = fmtc.load(path)
+    >>> model.predict(X).shape
+    (60,)
+    """
+    saved = read_model(path)
+    model = read_settings(Path(path) / MODEL_FILE, saved.params)
+    history = tuple(RoundRecord.from_dict(line) for line in saved.history)
+    result = Result(None, history, saved.converged, saved.stopped_because)
+    model._restore(saved.clients, result, saved.n_features, saved.n_iter)
+    if saved.feature_names is not None:
+        model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+    if saved.text is not None:
+        model.text_recipe_ = saved.text
+    return model
+
+
+def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
+    """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them."""
+    try:
+        solver = settings.get("solver")
+        model = FMTC(**{**settings, "solver": None if solver is None else Solver(**solver)})
+        model.settings()
+    except (TypeError, ValueError) as error:
+        raise FileError(f"{file} is damaged: {error}") from None
+    return model
+
+
 def _print_round(record: RoundRecord) -> None:
     print(
         f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, "
@@ -531,4 +695,4 @@ def _print_round(record: RoundRecord) -> None:
     )
 
 
-__all__ = ["FMTC", "estimate_memory"]
+__all__ = ["FMTC", "estimate_memory", "federate", "load"]

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .kernels.centers import norms
+from .errors import NotFiniteError
+from .kernels.centers import row_norms
 from .kernels.projection import Rows
 from .kernels.scaling import Scaling, kept_columns
-from .linalg.arrays import beside, is_tensor, namespace
+from .linalg.arrays import is_tensor, namespace, to_device_of
 
 Array = np.ndarray
 
@@ -35,10 +36,6 @@ class ClientModel:
         return X if self.stretch is None else Scaling(self.stretch, keep=self.keep).apply(X)
 
 
-class NotFiniteError(ValueError):
-    """Rows with NaN, infinity, or values too large for their number format."""
-
-
 def _finite(Y: Array) -> Array:
     """The same projections, or an error: NaN and infinity in a row show in every column of its projection."""
     if not np.isfinite(float(Y.sum())) and not namespace(Y).isfinite(Y).all():  # the sum alone may just be too large
@@ -58,11 +55,11 @@ def _blockwise(X: Any, keep: Array | None, answer: Callable[[Any], Array]) -> Ar
 def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> Array:
     """Normalised rows of (X - mean) W: the space the centres live in; (n, d), (d, k) -> (n, k)."""
 
-    W, mean = beside(W, X), None if mean is None else beside(mean, X)
+    W, mean = to_device_of(W, X), None if mean is None else to_device_of(mean, X)
 
     def answer(block: Any) -> Array:
         Y = _finite(Rows(block, mean) @ W)
-        return Y / norms(Y)
+        return Y / row_norms(Y)
 
     return _blockwise(X, keep, answer)
 
@@ -73,8 +70,8 @@ def assign(X: Any, model: ClientModel) -> Array:
     Centres have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm:
     one product with the d x k matrix W Cᵀ decides.
     """
-    V = beside(model.W @ model.centers.T, X)
-    mean = None if model.mean is None else beside(model.mean, X)
+    V = to_device_of(model.W @ model.centers.T, X)
+    mean = None if model.mean is None else to_device_of(model.mean, X)
     return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
 
 
@@ -89,7 +86,7 @@ def memberships(X: Any, model: ClientModel) -> Array:
     def answer(block: Any) -> Array:
         rows = Rows(block, model.mean)
         score = (rows @ V).astype(np.float64)  # cosine to each centre, times the row's norm
-        gap = (score - score.max(axis=1, keepdims=True)) / norms(_finite(rows @ model.W))
+        gap = (score - score.max(axis=1, keepdims=True)) / row_norms(_finite(rows @ model.W))
         # of two centres as near as numbers can tell, the one that `assign` takes has more
         tie = 1 - 4 * float(np.finfo(V.dtype).eps)
         P = np.where(gap == 0, 1.0, np.minimum(np.exp(gap / variance), tie))

@@ -1,6 +1,6 @@
 """Agreement of a clustering with known classes: ACC, NMI, RI and ARI, per client, averaged and pooled.
 
-Labels are used here for scoring only; nothing in `fmtc` fits on them.
+Labels are used for scoring only; nothing in `fmtc` is fitted on them.
 """
 
 from __future__ import annotations
@@ -13,32 +13,34 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score, rand_score
 from sklearn.metrics.cluster import contingency_matrix
 
+from .errors import InputError
+
 __all__ = ["AVERAGES", "clustering_accuracy", "clustering_scores", "match_classes", "score_clients"]
 
 AVERAGES = ("mean", "weighted", "pooled")
 
 
 def _check_labels(**columns: Any) -> None:
-    """Refuse lists that do not hold one value for each row, of at least one row."""
+    """Raise `InputError` unless all lists hold one value for each row, of at least one row."""
     shapes = {name: np.shape(column) for name, column in columns.items()}
     (first, shape), *others = shapes.items()
     if len(shape) != 1:
-        raise ValueError(f"{first} has shape {shape}; give one label for each row")
+        raise InputError(f"{first} has shape {shape}; give one label for each row")
     for name, other in others:
         if other != shape:
             n = other[0] if len(other) == 1 else f"shape {other}"
-            raise ValueError(f"{first} has {shape[0]} labels and {name} has {n}: give one of each for every row")
+            raise InputError(f"{first} has {shape[0]} labels and {name} has {n}: both need one for each row")
     if shape == (0,):
-        raise ValueError("there are no labels to compare: both lists are empty")
+        raise InputError("there are no labels to compare: both lists are empty")
 
 
 def match_classes(labels_true: Any, labels_pred: Any) -> dict[Any, Any]:
-    """The class that each cluster stands for, under the one-to-one matching with most rows in agreement.
+    """The class of each cluster under the one-to-one matching in which most rows agree.
 
     Parameters
     ----------
     labels_true, labels_pred : array-like of shape (n,)
-        Any labels; their number may differ. Of more clusters than classes, some stand for none and are left out.
+        Any labels; their number may differ. If there are more clusters than classes, some match none and are omitted.
 
     Returns
     -------
@@ -64,7 +66,7 @@ def clustering_accuracy(labels_true: Any, labels_pred: Any, *, matching: Mapping
     labels_true, labels_pred : array-like of shape (n,)
         Any labels; their number may differ.
     matching : mapping of cluster to class, optional
-        A matching found on other rows by `match_classes`; rows of a cluster it does not name count as wrong.
+        A matching that `match_classes` found on other rows. Rows of a cluster that it does not name count as wrong.
 
     Returns
     -------
@@ -90,10 +92,10 @@ def clustering_accuracy(labels_true: Any, labels_pred: Any, *, matching: Mapping
 
 
 def clustering_scores(labels_true: Any, labels_pred: Any) -> dict[str, float]:
-    """ACC, NMI (arithmetic mean), Rand index and adjusted Rand index, with two values to hold the Rand index against.
+    """ACC, NMI (arithmetic mean), Rand index and adjusted Rand index, with two baselines for the Rand index.
 
-    ``ri_one_cluster`` is the Rand index of putting all rows together and ``ri_independent`` that to be expected of
-    clusters of the same sizes without any relation to the classes. A Rand index near either says nothing.
+    ``ri_one_cluster`` is the Rand index of a single cluster with all rows, and ``ri_independent`` the expected Rand
+    index of clusters of the same sizes that are independent of the classes. A Rand index near either says nothing.
 
     Parameters
     ----------
@@ -127,10 +129,10 @@ def clustering_scores(labels_true: Any, labels_pred: Any) -> dict[str, float]:
 
 
 def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str, dict[str, float]]:
-    """`clustering_scores` of each client, and three summaries of them.
+    """`clustering_scores` of each client, and three summaries.
 
-    ``"mean"`` counts every client alike and is what tables show; ``"weighted"`` counts them by their rows;
-    ``"pooled"`` scores all rows at once, which asks that a cluster number mean the same everywhere.
+    ``"mean"`` gives every client the same weight and is what tables show. ``"weighted"`` weights clients by their rows.
+    ``"pooled"`` scores all rows at once, which requires that a cluster number means the same everywhere.
 
     Parameters
     ----------
@@ -152,7 +154,7 @@ def score_clients(labels_true: Any, labels_pred: Any, clients: Any) -> dict[str,
     ids, sizes = np.unique(clients, return_counts=True)
     taken = sorted(set(AVERAGES) & set(map(str, ids)))
     if taken:
-        raise ValueError(f"a client is called {taken[0]!r}, the name of a summary of all clients; rename it")
+        raise InputError(f"a client is called {taken[0]!r}, the name of a summary of all clients; rename it")
     scores = {str(cid): clustering_scores(labels_true[clients == cid], labels_pred[clients == cid]) for cid in ids}
     table = np.array([list(line.values()) for line in scores.values()])
     pooled = clustering_scores(labels_true, labels_pred)

@@ -9,17 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from .errors import DataError, InputError
 from .kernels.alignment import generalized_procrustes, rotate, turn_towards
-from .kernels.consensus import (
-    blocks,
-    prox_and_values,
-    singular_values,
-    sum_of_powers,
-    update_dual,
-    weight_of_threshold,
-)
+from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
 from .kernels.scaling import Scaling
+from .linalg.stacks import Workspace, blocks
 from .settings import Settings
 
 Array = np.ndarray
@@ -61,6 +56,9 @@ class ServerState:
     round_no: int = 0
     orders: Mapping[str, Array] = field(default_factory=dict)  # which cluster of a client takes each common number
     centers: Array | None = None  # k x k, shared by all clients; None: each has its own
+    workspace: Workspace = field(
+        default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
+    )  # owns the memory of W and Y from the first round on
 
 
 def without_clients(server: ServerState, absent: set[str]) -> ServerState:
@@ -78,7 +76,7 @@ def shared_width(features: Mapping[str, int]) -> int:
     """The number of features, which all clients must agree on."""
     if len(set(features.values())) > 1:
         listed = ", ".join(f"{cid!r} has {d}" for cid, d in features.items())
-        raise ValueError(
+        raise DataError(
             f"clients disagree on the number of features: {listed}. FMTC needs one shared feature space: "
             "bring every client to the same columns before fitting."
         )
@@ -91,37 +89,29 @@ def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> A
         return np.full(len(ids), 1 / len(ids))
     unknown, missing = sorted(set(weights) - set(ids)), sorted(set(ids) - set(weights))
     if unknown or missing:
-        raise ValueError(
+        raise InputError(
             f"client_weights must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
         )
     given: list[Any] = list(weights.values())
     for weight in given:
         if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 < float(weight) < float("inf"):
-            raise ValueError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
+            raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
     return omega / omega.sum()
 
 
 def server_step(
-    server: ServerState, answers: MutableMapping[str, Any], settings: Settings, *, reuse: bool = False
+    server: ServerState, answers: MutableMapping[str, Any], settings: Settings, *, workspace: Workspace | None = None
 ) -> tuple[ServerState, RoundReport]:
     """Stack the W, align them, shrink towards a common structure (Eq. 18), dual step (Eq. 19).
 
-    A client that did not answer keeps its last slice, and its rotation if one is on the way. With `reuse` answers and
-    state are used up: answers are let go of once they are stacked, and the old stacks become those of the next state,
-    unless they are the one that all are at first.
+    A client that did not answer keeps its last slice, and its rotation if it has not confirmed it.
+
+    With a `workspace`, the step uses up what it is given: it empties `answers` once the answers are stacked, and writes
+    over those stacks of the old state that the workspace owns. Without, neither changes.
     """
-    solver = settings.solver
-    slices = [
-        np.asarray(answers[cid].W) if cid in answers else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
-    ]
-    rounded = solver.message_dtype is not None  # W came so, but sums keep all digits
-    dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
-    write_over = reuse and server.W is not server.Y and server.W.dtype == dtype and server.W.flags.writeable
-    W = server.W if write_over else np.empty(server.W.shape, dtype)
-    for b in blocks(W):
-        W[b] = np.moveaxis(np.array([s[b] for s in slices]), 0, 2)
-    del slices
+    memory = Workspace() if workspace is None else workspace
+    W = _stacked(server, answers, settings, memory)
     losses = server.losses.copy()
     for t, cid in enumerate(server.client_ids):
         if cid in answers:
@@ -129,7 +119,7 @@ def server_step(
     rotations: Mapping[str, Array] = {cid: R for cid, R in server.rotations.items() if cid not in answers}
     present = [t for t, cid in enumerate(server.client_ids) if cid in answers]
     among = slice(None) if len(present) == W.shape[2] else present
-    if reuse:
+    if workspace is not None:
         answers.clear()
     R = _rotations(server, W, present, settings)
     if R is not None:
@@ -140,37 +130,46 @@ def server_step(
     beta, rho = server.beta, server.rho
     if beta is None:
         beta = absolute_beta(settings.beta, W, rho, settings)
-    p, coupling = solver.schatten_p, settings.coupling
-    accelerate = solver.accelerate and bool(server.Z.any())
+    p, coupling = settings.solver.schatten_p, COUPLINGS[settings.coupling]
+    accelerate = settings.solver.accelerate and bool(server.Z.any())
 
     def ahead(b: slice) -> Array:  # docs/paper.md#rounds
         return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
 
-    # by blocks of features, and no more stacks: first T, then the new dual
-    Y = server.Y if write_over else np.empty_like(W)
-    for b in blocks(W):
-        Y[b] = ahead(b) + server.Y[b] / rho
-    Z, s, weight = prox_and_values(Y, beta / rho, p, coupling)
-    Z = Z.copy() if Z is Y else np.ascontiguousarray(Z)
-    for b in blocks(W):
-        Y[b] = update_dual(0, Y[b], Z[b], rho)  # the old dual is in T
+    T = memory.compute(lambda b: ahead(b) + server.Y[b] / rho, over=server.Y, dtype=W.dtype)
+    consensus = coupling.prox(T, beta / rho, p).separate_from(T)  # Eq. 18
+    Z = consensus.Z
+    Y = memory.compute(lambda b: update_dual(0, T[b], Z[b], rho), over=T)  # Eq. 19; T, used up here, has the old dual
     primal, dual = residuals(W, Z, server.Z, Y, rho)
     report = RoundReport(
         objective=global_objective(losses, server.omega, W, beta=beta, p=p, coupling=coupling),
         lagrangian=augmented_lagrangian(
-            losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling, norm=sum_of_powers(s, weight, p)
+            losses, server.omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling, value=consensus.value
         ),
         primal_residual=primal,
         dual_residual=dual,
-        rank=int((s > 1e-6 * max(float(s.max()), np.finfo(s.dtype).tiny)).sum(axis=-1).max()),
+        rank=consensus.rank,
     )
-    server = replace(server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations, round_no=server.round_no + 1)
+    server = replace(
+        server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations,
+        round_no=server.round_no + 1,
+    )  # fmt: skip
     return server, report
+
+
+def _stacked(server: ServerState, answers: Mapping[str, Any], settings: Settings, memory: Workspace) -> Array:
+    """The projections of all clients, those of the last round for clients that did not answer; (d, k, m)."""
+    slices = [
+        np.asarray(answers[cid].W) if cid in answers else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
+    ]
+    rounded = settings.solver.message_dtype is not None  # W came so, but sums keep all digits
+    dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
+    return memory.compute(lambda b: np.moveaxis(np.array([s[b] for s in slices]), 0, 2), over=server.W, dtype=dtype)
 
 
 def absolute_beta(relative: float, W: Array, rho: float, settings: Settings) -> float:
     """Beta in the units of Eq. 18, from a fraction of the largest singular value of the first stack."""
-    largest = float(singular_values(W, settings.coupling)[0].max())
+    largest = COUPLINGS[settings.coupling].critical_threshold(W)
     return rho * weight_of_threshold(relative * largest, settings.solver.schatten_p)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .kernels.consensus import COUPLINGS
+from .kernels.couplings import COUPLINGS
 
 LABEL_SOURCES = ("projection", "embedding")
 SCALES = ("none", "client", "global", "tfidf")
@@ -186,6 +186,10 @@ class Settings:
     def of(cls, **values: Any) -> Self:
         """Settings from one flat set of names, the solver's among them. An unknown name is an error."""
         return cls(**split_solver(values))
+
+    def clusters_of(self, client_id: str) -> int:
+        """The number of clusters of a client; all have the same."""
+        return self.n_clusters
 
     @property
     def min_move(self) -> float:

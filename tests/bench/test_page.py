@@ -1,4 +1,4 @@
-"""docs/evidence.md is filled from results/ by benchmarks/readme.py, and left alone while there are none."""
+"""The evidence page is filled from results/ by benchmarks/readme.py, and left alone while there are none."""
 
 import importlib.util
 import re
@@ -23,7 +23,7 @@ def readme(tmp_path, monkeypatch):
 
 def test_every_part_has_its_marks_once(readme):
     page = readme.EVIDENCE.read_text(encoding="utf-8")
-    for part in ("run", "tables", "statistics", "ablations", "figures"):
+    for part in ("run", "ranks", "tables", "statistics", "ablations", "figures"):
         assert page.count(f"<!-- {part}: made by {readme.MAKERS[part]} -->") == 1
         assert page.count(f"<!-- end of {part} -->") == 1
         assert readme.MAKERS[part] == "fmtc bench paper"
@@ -47,7 +47,7 @@ def test_the_page_is_filled_from_the_rows(readme, all_rows):
     assert "figures/convergence.png" not in filled
     (readme.PAPER / "figures").mkdir()
     (readme.PAPER / "figures" / "convergence.png").write_bytes(b"")
-    assert "(../results/figures/convergence.png)" in readme.with_evidence(filled)
+    assert "(../../results/figures/convergence.png)" in readme.with_evidence(filled)
 
 
 def test_a_readme_with_marks_gets_the_short_table(readme, all_rows):
@@ -55,5 +55,13 @@ def test_a_readme_with_marks_gets_the_short_table(readme, all_rows):
     page = "before\n<!-- evidence: made by fmtc bench paper -->\n<!-- end of evidence -->\nafter"
     filled = readme.with_evidence(page)
     assert "| FMTC | " in filled
-    assert "k-means alone" in filled
+    assert "| k-means of each silo alone | " in filled
     assert "one cluster" not in filled
+
+
+def test_the_readme_shows_both_controls(readme):
+    """A reader learns on the first page what silos reach alone and by plain averaging."""
+    text = readme.README.read_text(encoding="utf-8")
+    table = re.search(r"<!-- evidence: .*?<!-- end of evidence -->", text, re.DOTALL).group()
+    for name, title in readme.SHORT.items():
+        assert f"| {title} | " in table, name

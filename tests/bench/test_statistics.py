@@ -82,9 +82,9 @@ def test_holm_steps_down():
 
 
 def test_nonsense_is_refused():
-    with pytest.raises(ValueError, match="as many scores as the others, got \\[2, 3\\]"):
+    with pytest.raises(ValueError, match=r"\[2, 3\]"):
         friedman_nemenyi({"a": [1, 2, 3], "b": [1, 2], "c": [1, 2]})
-    with pytest.raises(ValueError, match="3 methods and 2 data sets, got 2 and 3"):
+    with pytest.raises(ValueError, match="2 and 3"):
         friedman_nemenyi({"a": [1, 2, 3], "b": [1, 2, 3]})
-    with pytest.raises(ValueError, match="no scores of 'z'; there are those of a, b"):
+    with pytest.raises(ValueError, match="'z'"):
         wilcoxon_holm({"a": [1, 2], "b": [1, 2]}, against="z")

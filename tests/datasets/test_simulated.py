@@ -9,6 +9,7 @@ from sklearn.cluster import KMeans, SpectralClustering
 
 from fmtc.datasets import synthetic
 from fmtc.datasets.simulated import KINDS, _rotation
+from fmtc.errors import InputError
 from fmtc.metrics import clustering_accuracy
 
 GAUSSIAN = [kind for kind in KINDS if kind != "rings"]
@@ -192,35 +193,35 @@ def test_rings_are_for_spectral_clustering(k, n, neighbors):
 @pytest.mark.parametrize(
     ("kind", "options", "words"),
     [
-        ("subspaces", {}, "there is no kind 'subspaces' of synthetic data; did you mean 'subspace'?"),
-        ("xyz", {}, "there is 'subspace', 'rotated', 'skew', 'offset', 'rings'"),
-        ("subspace", {"n_samples": 2}, "n_samples must be at least n_clusters=3 in each client, got 2"),
-        ("subspace", {"n_samples": [9, 9]}, "n_samples has 2 numbers for 4 clients"),
-        ("subspace", {"noise": -1}, "noise must be a number of 0 or more, got -1"),
-        ("subspace", {"noise": np.nan}, "noise must be a number of 0 or more, got nan"),
-        ("subspace", {"n_clients": 0}, "at least 1 client.*n_clients=0"),
-        ("subspace", {"n_clusters": 1}, "2 clusters.*n_clusters=1"),
-        ("subspace", {"n_features": 0}, "1 feature.*n_features=0"),
-        ("subspace", {"seed": -1}, "seed of 0 or more.*seed=-1"),
-        ("subspace", {"rank": 0}, "1 to n_features=20 dimensions, got 0"),
-        ("subspace", {"rank": 21}, "1 to n_features=20 dimensions, got 21"),
-        ("subspace", {"separation": 0}, "separation must be a number above 0, got 0"),
-        ("rotated", {"rank": 1}, "2 to n_features=20 dimensions, got 1"),
-        ("skew", {"n_samples": 8}, "'skew' needs 3 rows of each of 3 clusters in each client, got 8 rows"),
-        ("skew", {"concentration": 0}, "concentration must be a number above 0, got 0"),
-        ("offset", {"distance": -1}, "distance must be a number of 0 or more, got -1"),
-        ("rings", {"spacing": np.inf}, "spacing must be a number above 0, got inf"),
-        ("rings", {"n_features": 1}, "1 dimensions, got 2"),
+        ("subspaces", {}, "'subspaces'.* 'subspace'"),
+        ("xyz", {}, "'subspace', 'rotated', 'skew', 'offset', 'rings'"),
+        ("subspace", {"n_samples": 2}, "n_samples .*n_clusters=3.* 2$"),
+        ("subspace", {"n_samples": [9, 9]}, "n_samples .*2 .* 4 clients"),
+        ("subspace", {"noise": -1}, "noise .* -1$"),
+        ("subspace", {"noise": np.nan}, "noise .* nan$"),
+        ("subspace", {"n_clients": 0}, "n_clients=0"),
+        ("subspace", {"n_clusters": 1}, "n_clusters=1"),
+        ("subspace", {"n_features": 0}, "n_features=0"),
+        ("subspace", {"seed": -1}, "seed=-1"),
+        ("subspace", {"rank": 0}, "1 to n_features=20 .* 0$"),
+        ("subspace", {"rank": 21}, "1 to n_features=20 .* 21$"),
+        ("subspace", {"separation": 0}, "separation .* 0$"),
+        ("rotated", {"rank": 1}, "2 to n_features=20 .* 1$"),
+        ("skew", {"n_samples": 8}, "'skew' .*3 rows .*3 clusters.* 8 rows"),
+        ("skew", {"concentration": 0}, "concentration .* 0$"),
+        ("offset", {"distance": -1}, "distance .* -1$"),
+        ("rings", {"spacing": np.inf}, "spacing .* inf$"),
+        ("rings", {"n_features": 1}, "n_features=1 .* 2$"),
     ],
 )
 def test_bad_arguments_are_refused_in_one_sentence(kind, options, words):
-    with pytest.raises(ValueError, match=words.replace("?", r"\?")) as error:
+    with pytest.raises(InputError, match=words) as error:
         synthetic(kind, **options)
     assert "\n" not in str(error.value)
 
 
 def test_unknown_options_are_refused():
-    with pytest.raises(TypeError, match="'rings' has no option rank; it has spacing"):
+    with pytest.raises(TypeError, match=r"'rings' .*rank.* spacing"):
         synthetic("rings", rank=2)
 
 

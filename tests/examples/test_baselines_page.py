@@ -1,4 +1,4 @@
-"""docs/baselines.md names every rival, and every rival says where it is from."""
+"""docs/reference/baselines.md names every baseline, and every baseline says where it is from."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from fmtc import baselines
 from fmtc.bench.methods import METHODS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "baselines.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "baselines.md").read_text()
 CLASSES = sorted(set(baselines.__all__) - {"Baseline"})
 
 
@@ -17,7 +17,7 @@ def test_the_table_has_every_class():
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_every_rival_tells_its_problem_its_source_and_an_example(name):
+def test_every_baseline_states_its_problem_its_source_and_an_example(name):
     doc = getattr(baselines, name).__doc__
     assert ">>>" in doc
     assert "Parameters\n" in doc

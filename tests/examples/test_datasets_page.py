@@ -1,4 +1,4 @@
-"""The table of docs/datasets.md says what the loaders give."""
+"""The table of docs/reference/datasets.md says what the loaders give."""
 
 import os
 import re
@@ -9,7 +9,7 @@ import pytest
 from fmtc.datasets import SOURCES, load
 from fmtc.datasets.base import find
 
-PAGE = (Path(__file__).parents[2] / "docs" / "datasets.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "datasets.md").read_text()
 ROWS = {
     line.split("`")[1]: [c.strip() for c in line.strip("|").split("|")]
     for line in re.findall(r"^\| `.*$", PAGE, re.MULTILINE)

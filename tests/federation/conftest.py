@@ -1,9 +1,8 @@
-"""Silos of different sizes, the run that nothing disturbs, and a federation of processes to disturb."""
+"""Silos of different sizes, the run that nothing disturbs, and a federation of real processes."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import time
@@ -15,13 +14,15 @@ import psutil
 import pytest
 from numpy.testing import assert_array_equal
 
-from fmtc import Hyper, LocalTransport, run
-from fmtc.artifacts.files import read_json, write_json
-from fmtc.runtime.driver import Replies
-from fmtc.runtime.flare.adapter import Site
-from fmtc.runtime.flare.federation import LocalFederation, free_port
+from fmtc import Settings
+from fmtc.runtime.driver import Replies, run
+from fmtc.runtime.flare.local import LocalFederation
+from fmtc.runtime.flare.processes import free_port
+from fmtc.runtime.kitclient import ClientSource
+from fmtc.runtime.local import LocalTransport
 
-from .commands import SETTINGS, in_process, start, write_tables
+from .commands import NAMES, SETTINGS, in_process, start, write_tables
+from .simulation import Simulation
 
 FAULTS = Path(__file__).parent / "faults"
 ROUNDS = 6
@@ -36,14 +37,14 @@ def silo_rows(dtype=np.float64):
     }
 
 
-HYPER = Hyper(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
+OF_RUN = Settings(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
 
 
 class Absent(LocalTransport):
     """The local transport, with one client that gives no answer in some rounds."""
 
-    def __init__(self, data, hyper, cid, rounds):
-        super().__init__(data, hyper)
+    def __init__(self, data, settings, cid, rounds):
+        super().__init__(data, settings)
         self.cid, self.rounds = cid, rounds
 
     def exchange(self, messages):
@@ -58,26 +59,26 @@ class Absent(LocalTransport):
         return replies
 
 
-def expected(data, hyper=HYPER, *, away=(), cid="b", **options):
+def expected(data, settings=OF_RUN, *, away=(), cid="b", min_clients=2, **options):
     """What the run comes to in this process, with `cid` silent in the rounds (or phases) `away`."""
-    transport = Absent(data, hyper, cid, set(away))
-    return transport, run(transport, hyper, min_clients=2, **options)
+    transport = Absent(data, settings, cid, set(away))
+    return transport, run(transport, settings, min_clients=min_clients, **options)
 
 
 def assert_same(outcome, transport, result):
     """Equal, not close: the same code ran."""
-    assert_array_equal(outcome.consensus, result.server.Z)
-    assert outcome.consensus.dtype == result.server.Z.dtype
-    assert tuple(outcome.about["missing"]) == result.missing
-    assert [record.missing for record in outcome.history] == [record.missing for record in result.history]
-    for cid, silo in outcome.silos.items():
+    assert_array_equal(outcome.result.server.Z, result.server.Z)
+    assert outcome.result.server.Z.dtype == result.server.Z.dtype
+    assert outcome.result.missing == result.missing
+    assert [record.missing for record in outcome.result.history] == [record.missing for record in result.history]
+    for cid, silo in outcome.clients.items():
         client = transport.clients[cid]
         assert_array_equal(silo.labels, client.labels)
         for name in ("W", "centers", "mean"):
             ours, theirs = getattr(silo.model, name), getattr(client.model, name)
             assert (ours is None) == (theirs is None)
             assert ours is None or (ours.tobytes(), ours.dtype) == (theirs.tobytes(), theirs.dtype)
-    assert set(outcome.silos) == set(transport.clients) - set(result.missing)
+    assert set(outcome.clients) == set(transport.clients) - set(result.missing)
 
 
 def family(process):
@@ -132,54 +133,13 @@ def misbehave(monkeypatch):
     return order
 
 
-# ---------------------------------------------------------------------------------------- a federation to disturb
-
-spec = importlib.util.spec_from_file_location("proxy", Path(__file__).parents[2] / "benchmarks" / "_proxy.py")
-proxy = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(proxy)
-
-
-class Disturbed(LocalFederation):
-    """Silo b dials through a relay; its process can be told to misbehave when it is started."""
-
-    def start(self, cid):
-        if cid == "b":
-            if not hasattr(self, "relay"):
-                self.relay = proxy.Proxy(self.kits[cid].plan.port)
-            file = self.kits[cid].startup / "fed_client.json"
-            config = read_json(file)
-            config["servers"][0]["service"]["target"] = f"localhost:{self.relay.port}"
-            write_json(file, config)
-        super().start(cid)
-
-    def restart(self, cid):
-        """Stop a silo and start it again, under the environment of now; wait until it is there."""
-        slay(family(self.processes[cid]))
-        self.processes[cid].process.wait()
-        for mark in self.kits[cid].path.glob("fault-*"):
-            mark.unlink()
-        self.start(cid)
-        self.wait_for_all()
-
-    def wait_for_all(self, patience=60.0):
-        self.coordinator.open()
-        end = time.monotonic() + patience
-        while self.coordinator.present() < set(self.sites):
-            assert time.monotonic() < end, "the silos did not come"
-            time.sleep(0.2)
-        for cid, kit in self.kits.items():  # a silo that lost its connection may still be listed
-            assert self.processes[cid].alive, kit.name
+# -------------------------------------------------------------------------------- a federation of real processes
 
 
 @pytest.fixture(scope="module")
 def data():
+    """Rows of the silos that take part; a module may have its own."""
     return silo_rows()
-
-
-@pytest.fixture(scope="module")
-def two_silos():
-    """For a module that calls it `data`: a process less to start in every job."""
-    return {cid: X for cid, X in silo_rows().items() if cid != "c"}
 
 
 @pytest.fixture(scope="module")
@@ -187,25 +147,24 @@ def federation(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("rows")
     for cid, X in data.items():
         np.save(folder / f"{cid}.npy", X)
-    with Disturbed([Site(cid, str(folder / f"{cid}.npy")) for cid in data], lost_after=8.0) as fed:
-        fed.wait_for_all()
+    with LocalFederation([ClientSource(cid, str(folder / f"{cid}.npy")) for cid in data], lost_after=8.0) as fed:
         yield fed
         place = fed.folder
-    fed.relay.__exit__()
     assert none_left(place)
+
+
+@pytest.fixture
+def simulation(data, tmp_path):
+    """The same federation without processes and without waiting."""
+    for cid, X in data.items():
+        np.save(tmp_path / f"{cid}.npy", X)
+    with Simulation([ClientSource(cid, str(tmp_path / f"{cid}.npy")) for cid in data], tmp_path) as fed:
+        yield fed
 
 
 @pytest.fixture(scope="module")
 def undisturbed(data):
     return expected(data)
-
-
-@pytest.fixture
-def healthy(federation):
-    """The federation with every silo well again afterwards."""
-    yield federation
-    federation.tends = True
-    federation.relay.heal()
 
 
 class Trouble:
@@ -250,16 +209,16 @@ class Troubles:
 
 
 @pytest.fixture
-def study(tmp_path):
-    """Kits of three silos, and their tables."""
-    files = write_tables(tmp_path, silo_rows())
-    silos = '["north", "south", "west"]'
+def study(tmp_path, request):
+    """Kits of silos, and their tables: of north, south and west, unless a test asks for fewer."""
+    names = getattr(request, "param", NAMES)
+    files = write_tables(tmp_path, silo_rows())[: len(names)]
     (tmp_path / "plan.toml").write_text(
-        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {silos}\nlost_after = 8\n'
+        f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {json.dumps(names)}\nlost_after = 8\n'
     )
     done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
     assert done.exit_code == 0, done.output
-    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", "north", "south", "west"]
+    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", *names]
     started = []
 
     def join(name, *more):

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from fmtc.artifacts.files import read_json, write_json
-from fmtc.runtime.flare.federation import Kit
+from fmtc.runtime.flare.kits import Kit
 
 DAY = timedelta(days=1)
 

@@ -1,42 +1,371 @@
-"""Faults, with real processes: one after the other in one run, which comes to what an undisturbed run does."""
+"""What goes wrong in a federation, one fault after the other, in a simulation: no process, no waiting.
+
+Each run must come to what a run in this process comes to in which the same silo is silent in the same rounds, to the
+last bit. The same faults with real processes, where processes matter, are in the files named:
+
+==================================================  ==================================================================
+fault                                               covered by
+==================================================  ==================================================================
+none                                                `test_nothing_disturbed`; test_commands.py (real)
+a silo never answers                                `test_a_silo_that_never_answers`
+a silo is gone for good                             `test_a_silo_that_is_gone`
+a silo comes back                                   `test_a_silo_that_comes_back`; test_kills.py
+an answer with NaN, of wrong shape or type, of      `test_a_bad_or_late_answer_costs_its_round_and_no_more`
+another round, unreadable, or late; an error
+an answer that arrives when nobody waits for it     `test_an_answer_that_comes_after_its_deadline_is_refused`
+a silo lost before the first round                  `test_a_silo_lost_before_the_first_round`
+a silo lost in a round, before and after its answer `test_a_silo_lost_in_a_round`
+a connection that breaks, for long or for short     `test_a_connection_that_breaks`
+fewer silos than needed, before and during a run    `test_below_the_quorum`, `test_a_run_below_the_quorum_is_resumed`
+fewer silos than at first, with a lower quorum      `test_the_command_below_the_quorum_and_with_fewer`,
+                                                    `test_a_run_begins_with_enough_silos_when_it_has_waited`
+a silo that joins late                              `test_a_silo_that_is_late_to_join_is_waited_for`
+an error of a silo's own                            `test_an_error_of_a_silo_stops_the_run_at_once`
+a job that ends between result and last message     `test_a_job_that_is_lost_between_the_result_and_the_last_message`
+a run that is over while silos are away             `test_silos_that_left_after_the_end_are_not_waited_for_for_long`
+jobs that complete no round                         `test_jobs_that_complete_no_round`
+a silo's process, a job's process, the server lost  `test_killed_processes`; test_kills.py (real)
+a server that is busy, does not answer, or is gone  `test_a_server_that_runs_and_does_not_answer_is_started_again`;
+                                                    tests/runtime/test_coordinator.py; test_kills.py (real)
+a killed coordinator, during and after a run        test_mistakes.py (real)
+two parties under one name                          test_mistakes.py (real), test_join.py
+columns that differ                                 `test_texts_and_a_preflight_over_the_federation`
+an interrupt, a killed join, a parent that is gone  test_commands.py (real)
+==================================================  ==================================================================
+"""
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
 
-from .conftest import HYPER, Trouble, Troubles, assert_same, expected, family, slay, two_silos
+from fmtc.artifacts.files import read_json
+from fmtc.errors import ClientError, FederationError, InputError
+from fmtc.runtime import conductor
+from fmtc.runtime.clock import ManualClock
+from fmtc.runtime.flare import membership, supervise
+from fmtc.runtime.flare.kits import Kit
+from fmtc.runtime.flare.membership import Membership
+from fmtc.runtime.kitclient import TROUBLE, ClientSource, read_lines
 
-pytestmark = pytest.mark.federation
-data = two_silos
+from .commands import NAMES, in_process, write_tables
+from .conftest import OF_RUN, Trouble, Troubles, assert_same, expected, silo_rows
+from .simulation import Silo, SimulatedCoordinator, World
+
+
+def rounds_without(outcome, cid):
+    return {record.round_no for record in outcome.result.history if cid in record.missing}
+
+
+def test_nothing_disturbed(simulation, undisturbed):
+    trouble = Trouble(None)
+    assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
+    assert trouble.kinds == ["waiting", "submitted", "started", *["round"] * OF_RUN.max_iter, "done", "ended"]
+    for kit in simulation.kits.values():
+        assert (kit.path / "fmtc" / simulation.order.run_id / "ended.json").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------- answers
+
+
+def test_a_silo_that_never_answers(simulation, data):
+    simulation.processes["b"].faults = {3: ("late", 1e9)}
+    began = simulation.clock.time()
+    outcome = simulation.run(replace(OF_RUN, max_iter=4), min_clients=2, deadline=20.0)
+    assert_same(outcome, *expected(data, replace(OF_RUN, max_iter=4), away={3, 4, "finish"}))
+    assert simulation.clock.time() - began > 3 * 20
+
+
+def test_a_silo_that_is_gone(simulation, data):
+    simulation.tends = False
+    trouble = Trouble(simulation.processes["b"].kill)
+    outcome = simulation.run(OF_RUN, listen=trouble, min_clients=2)
+    assert rounds_without(outcome, "b") == {4, 5, 6}  # for good
+    assert_same(outcome, *expected(data, away={4, 5, 6, "finish"}))
+    assert trouble.kinds.count("away") == 1
+    assert trouble.kinds.count("submitted") == 1
+
+
+def test_a_silo_that_comes_back(simulation, data):
+    simulation.processes["a"].faults = {0: ("slow", 1.5)}
+    trouble = Trouble(simulation.processes["b"].kill)
+    outcome = simulation.run(OF_RUN, listen=trouble, min_clients=2)
+    away = rounds_without(outcome, "b")
+    assert away
+    assert outcome.result.history[-1].missing == ()
+    kinds = trouble.kinds
+    assert kinds.index("away") < kinds.index("silo back") < kinds.index("aborted")
+    assert kinds.count("submitted") == 2
+    assert_same(outcome, *expected(data, away=away))
+
+
+def test_a_bad_or_late_answer_costs_its_round_and_no_more(simulation, data):
+    bad = {2: "nan", 3: "shape", 4: "raise", 6: "kind", 7: "stale", 8: "garbage"}
+    simulation.processes["b"].faults = {at: (kind, 0.0) for at, kind in bad.items()} | {10: ("late", 25.0)}
+    trouble = Trouble(None)
+    settings = replace(OF_RUN, max_iter=14)
+    outcome = simulation.run(settings, listen=trouble, min_clients=2, deadline=20.0)
+    # it had gone on to round 10 by itself, and must go back to where its last answer counted
+    assert rounds_without(outcome, "b") == {*bad, 10}
+    assert_same(outcome, *expected(data, settings, away={*bad, 10}))
+    # FLARE's client asks before it sends: an answer that is late is not sent
+    assert [record.refused for record in outcome.result.history] == [0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert [event["site"] for event in trouble.events if event["event"] == "refused"] == ["silo-2"] * 5
+    assert trouble.kinds.count("submitted") == 1
+
+
+def test_an_answer_that_comes_after_its_deadline_is_refused(simulation, data):
+    """It is sent all the same, and must not count for the question that is open by then."""
+    simulation.processes["a"].faults = {3: ("slow", 10.0)}
+    simulation.processes["b"].faults = {2: ("late and sent", 25.0)}
+    outcome = simulation.run(OF_RUN, min_clients=2, deadline=20.0)
+    assert rounds_without(outcome, "b") == {2}
+    assert [record.refused for record in outcome.result.history] == [0, 0, 1, 0, 0, 0]
+    assert_same(outcome, *expected(data, away={2}))
+
+
+# ----------------------------------------------------------------------------------------------------------- losses
+
+
+def test_a_silo_lost_before_the_first_round(simulation, undisturbed):
+    trouble = Trouble(simulation.processes["b"].kill, "started")
+    assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
+    assert trouble.kinds.count("submitted") == 2
+    assert "lost" in trouble.kinds
+
+
+def test_a_silo_lost_in_a_round(simulation, undisturbed):
+    """Its process of the job ends in round 3 before it answers, and in round 5 after it has computed the answer."""
+    simulation.processes["b"].faults = {3: ("exit-before", 0), 5: ("exit-after", 0)}
+    trouble = Trouble(None)
+    assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
+    assert trouble.kinds.count("submitted") == 3
+
+
+@pytest.mark.parametrize(("seconds", "jobs"), [(5.0, 1), (30.0, 2)])
+def test_a_connection_that_breaks(simulation, undisturbed, seconds, jobs):
+    """A silo that is silent for less than `lost_after` seconds is not even missed."""
+    trouble = Trouble(lambda: simulation.processes["b"].cut(seconds))
+    assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
+    assert trouble.kinds.count("submitted") == jobs
+    assert trouble.kinds.count("away") == jobs - 1
 
 
 VICTIMS = {
-    "silo's parent process": lambda fed: family(fed.processes["b"])[:1],
-    "silo's job process": lambda fed: family(fed.processes["b"])[1:],
-    "server's job process": lambda fed: family(fed.coordinator.server)[1:],
-    "server": lambda fed: family(fed.coordinator.server),
+    "silo's process": lambda fed: fed.processes["b"].kill(),
+    "silo's job process": lambda fed: fed.processes["b"].kill_job(),
+    "server's job process": lambda fed: fed.job.kill(),
+    "server": lambda fed: fed.coordinator.server.kill(),
 }
 
 
-def test_killed_after_a_round_one_after_the_other(healthy, data):
-    hyper = replace(HYPER, max_iter=12 * len(VICTIMS))  # rounds pass quickly, and a loss takes a while to be noticed
-    kill = {name: lambda name=name: slay(VICTIMS[name](healthy)) for name in VICTIMS}
+def test_killed_processes(simulation, data):
+    settings = replace(OF_RUN, max_iter=12)
+    kill = {name: lambda name=name: VICTIMS[name](simulation) for name in VICTIMS}
     troubles = Troubles({2 * place: (name, kill[name]) for place, name in enumerate(VICTIMS, start=1)})
-    outcome = healthy.run(hyper, listen=troubles)
+    outcome = simulation.run(settings, listen=troubles)
     assert list(troubles.done) == list(VICTIMS)
-    assert troubles.events.count("submitted") > max(troubles.done.values())
-    assert_same(outcome, *expected(data, hyper))
+    assert troubles.events.count("submitted") == 1 + len(VICTIMS)
+    assert {"lost", "job gone", "server lost"} <= set(troubles.events)
+    assert_same(outcome, *expected(data, settings))
 
 
-def test_a_job_that_is_lost_between_the_result_and_the_last_word(healthy, undisturbed, misbehave):
-    misbehave("exit@end")
-    healthy.coordinator.close()  # its server is started anew, and its job process misbehaves
+def test_a_server_that_runs_and_does_not_answer_is_started_again(simulation, undisturbed):
+    simulation.coordinator.open()
+    first = simulation.coordinator.server
+    trouble = Trouble(lambda: setattr(first, "deaf", True))
+    assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
+    assert trouble.kinds.count("server lost") == 1
+    assert trouble.kinds.count("submitted") == 2
+    assert not first.alive
+
+
+def test_a_job_that_is_lost_between_the_result_and_the_last_message(simulation, undisturbed):
+    simulation.coordinator.leaves_before_the_end = True
     trouble = Trouble(None)
-    outcome = healthy.run(HYPER, listen=trouble)
+    assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
     assert trouble.kinds.count("submitted") == 2
     assert trouble.kinds.count("over") == 1
+    for kit in simulation.kits.values():
+        assert (kit.path / "fmtc" / simulation.order.run_id / "ended.json").exists()
+
+
+def test_silos_that_left_after_the_end_are_not_waited_for_for_long(simulation, undisturbed):
+    simulation.coordinator.leaves_before_the_end = True
+    simulation.tends = False
+
+    def leave():
+        for silo in simulation.processes.values():
+            silo.kill()
+            silo.seen = 0.0  # long ago
+
+    trouble = Trouble(leave, "job gone")
+    began = simulation.clock.time()
+    outcome = simulation.run(OF_RUN, listen=trouble, wait=3600.0)
+    assert simulation.clock.time() - began < 60
+    assert trouble.kinds[-2:] == ["over", "waiting"]
     assert_same(outcome, *undisturbed)
-    for kit in healthy.kits.values():
-        assert (kit.path / "fmtc" / healthy.order.run_id / "ended.json").exists()
+
+
+# ----------------------------------------------------------------------------------------------------------- quorum
+
+
+def test_below_the_quorum(simulation):
+    simulation.tends = False
+    simulation.processes["b"].kill()
+    began = simulation.clock.time()
+    trouble = Trouble(None)
+    with pytest.raises(ClientError, match=r"2 of 3 .* 3 needed"):
+        simulation.run(OF_RUN, listen=trouble, wait=600.0)
+    assert 600 < simulation.clock.time() - began < 605
+    assert trouble.kinds == ["waiting", "waiting"]  # for all, and then for one
+    assert trouble.events[-1]["missing"] == ["2"]
+
+
+def test_a_silo_that_is_late_to_join_is_waited_for(simulation, undisturbed):
+    """Although two would do, the first job waits for the third as long as it is told to."""
+    simulation.processes["b"].kill()
+    simulation.tends = False
+    simulation.clock.after(500.0, lambda: simulation.start("b"))
+    trouble = Trouble(None)
+    assert_same(simulation.run(OF_RUN, listen=trouble, min_clients=2, wait=600.0), *undisturbed)
+    assert trouble.kinds.count("submitted") == 1
+
+
+def test_a_run_begins_with_enough_silos_when_it_has_waited(simulation, data):
+    simulation.processes["b"].kill()
+    simulation.tends = False
+    outcome = simulation.run(OF_RUN, min_clients=2, wait=600.0)
+    assert outcome.result.missing == ("b",)
+    assert set(outcome.clients) == {"a", "c"}
+
+
+def test_a_run_that_has_begun_goes_on_with_enough_silos_soon(simulation):
+    """A silo that is gone is waited for as long as it takes to count as lost, and not as long as before the run."""
+    simulation.tends = False
+    lost = []
+
+    def lose():
+        lost.append(simulation.clock.time())
+        simulation.processes["b"].kill()
+        simulation.processes["b"].seen = 0.0  # long ago
+        simulation.job.kill()
+
+    outcome = simulation.run(OF_RUN, listen=Trouble(lose), min_clients=2, wait=600.0)
+    assert simulation.clock.time() - lost[0] < 60
+    assert rounds_without(outcome, "b") == {4, 5, 6}
+
+
+def test_a_run_below_the_quorum_is_resumed(simulation, undisturbed):
+    simulation.tends = False
+    trouble = Trouble(simulation.processes["b"].kill)
+    with pytest.raises(ClientError, match=r"2 of 3 .* 3 needed"):
+        simulation.run(OF_RUN, listen=trouble, wait=30.0)
+    assert trouble.kinds.count("round") == 3
+    simulation.tends = True
+    trouble = Trouble(None)
+    assert_same(simulation.resume(trouble), *undisturbed)
+    assert trouble.kinds.count("round") == OF_RUN.max_iter - 3
+
+
+def test_an_error_of_a_silo_stops_the_run_at_once(simulation, undisturbed):
+    simulation.processes["b"].faults = {5: ("raise", 0)}
+    trouble = Trouble(None)
+    with pytest.raises(ClientError, match=r"'b' failed in round 5: .*OSError.*the disk of this test is full"):
+        simulation.run(OF_RUN, listen=trouble)
+    assert trouble.kinds.count("submitted") == 1  # at once: asking again would not help
+    assert not any("disk of this test" in str(event) for event in trouble.events)  # the sentence stays in the silo
+    assert not any("disk of this test" in said for said in simulation.processes["b"].said)  # nor is it in FLARE's logs
+    (trouble,) = read_lines(simulation.kits["b"].path / TROUBLE)
+    assert (trouble["phase"], trouble["round"]) == ("round", 5)
+    assert "disk of this test" in trouble["why"]
+    assert_same(simulation.resume(), *undisturbed)
+
+
+def test_jobs_that_complete_no_round(simulation):
+    trouble = Trouble(None)
+
+    def kill(event):
+        trouble(event)
+        if event["event"] == "started":
+            simulation.processes["b"].kill_job()
+
+    with pytest.raises(ClientError, match=r"^3 "):
+        simulation.run(OF_RUN, listen=kill)
+    assert trouble.kinds.count("submitted") == 3
+
+
+def test_data_that_do_not_go_together_end_the_run(simulation, data, tmp_path):
+    np.save(tmp_path / "b.npy", data["b"][:, 1:])
+    trouble = Trouble(None)
+    with pytest.raises(InputError):
+        simulation.run(OF_RUN, listen=trouble)
+    assert trouble.kinds == ["waiting", "submitted", "started", "refused data"]
+
+
+def test_our_own_error_ends_the_run(simulation, monkeypatch):
+    monkeypatch.setattr(conductor, "run", lambda *_, **__: 1 / 0)
+    trouble = Trouble(None)
+    with pytest.raises(FederationError, match="ZeroDivisionError"):
+        simulation.run(OF_RUN, listen=trouble)
+    assert trouble.kinds == ["waiting", "submitted", "started", "failed"]
+
+
+# --------------------------------------------------------------------------------------------- commands of people
+
+
+@pytest.fixture
+def joined(study, monkeypatch):
+    """Silos that have joined with the kits of `study`, without processes; coordinators that are given commands."""
+    world = World(ManualClock(now=time.time(), limit=time.time() + 20_000))
+    monkeypatch.setattr(supervise, "Coordinator", lambda kit: SimulatedCoordinator(kit, world))
+    idle = partial(Membership, clock=world.clock, start=lambda kit, party: Silo(world, kit))
+    monkeypatch.setattr(membership, "Membership", idle)
+
+    def join(name, **options):
+        kit = Kit.read(study.folder / "kits" / name, "silo")
+        ClientSource(name, str(study.folder / f"{name}.csv"), id_column="patient", **options).write(kit.path)
+        return world.add(kit)
+
+    join.world = world
+    return join
+
+
+def test_the_command_below_the_quorum_and_with_fewer(study, joined):
+    for name in ("north", "south"):
+        joined(name)
+    done = in_process(*study.coordinator, "--wait", "600")
+    assert done.exit_code == 5, done.output
+    assert "west" in done.stderr
+    done = in_process(*study.coordinator, "--resume", "--wait", "600", "--min-clients", "2")
+    assert done.exit_code == 0, done.output
+    assert "'west'" in done.stderr
+    assert read_json(study.folder / "run" / "report.json")["missing"] == ["west"]
+    for name in ("north", "south"):
+        assert [*(study.folder / "kits" / name / "fmtc").glob("*/ended.json")]
+
+
+def test_texts_and_a_preflight_over_the_federation(study, joined):
+    write_tables(study.folder, silo_rows(), texts=True)
+    (study.folder / "south.csv").write_text((study.folder / "south.csv").read_text().replace("text", "Text", 1))
+    columns = {name: "Text" if name == "south" else "text" for name in NAMES}
+    for name in NAMES:
+        joined(name, text_column=columns[name])
+    done = in_process("preflight", "--kit", study.folder / "kits" / "coordinator", "-k", "4", "--json")
+    assert done.exit_code == 0, done.output
+    found = {line["silo"]: [f["code"] for f in line["findings"]] for line in json.loads(done.stdout)["silos"]}
+    assert found == {"north": [], "south": ["spelling"], "west": []}
+    done = in_process(*study.coordinator, "--scale", "tfidf")
+    assert done.exit_code == 0, done.output
+    for name in NAMES:  # the result waits in the kit
+        table, mine = study.folder / f"{name}.csv", study.folder / f"of-{name}"
+        done = in_process("join", "--kit", study.folder / "kits" / name, "--data", table, "--id-column", "patient",
+                          "--text-column", columns[name], "--out", mine)  # fmt: skip
+        assert done.exit_code == 0, done.output
+        labels = in_process("predict", mine, table, "--id-column", "patient")
+        assert labels.stdout.encode() == (mine / "labels" / f"{name}.csv").read_bytes()

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import asdict, replace
+import re
+import time
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 import pytest
+from tests.runtime.kits import KitTransport
 
 from fmtc import FMTC, load, run
-from fmtc.artifacts.files import read_json
-from fmtc.runtime.flare import adapter as flare
-from fmtc.runtime.flare import federation, serve
-from fmtc.runtime.flare.adapter import FmtcExecutor, Replies, Site
-from fmtc.runtime.flare.federation import DELIVERED, Plan, free_port, provision
-from fmtc.steps import Downlink
+from fmtc.artifacts.files import read_json, write_json
+from fmtc.cli import federation as cli
+from fmtc.errors import ClientError, OwnError
+from fmtc.privacy.ledger import LEDGER, read_lines, verify
+from fmtc.protocol.base import Failure, Message, Nothing
+from fmtc.protocol.end import END
+from fmtc.runtime.clock import ManualClock
+from fmtc.runtime.flare import membership, serve
+from fmtc.runtime.flare.kits import Kit, provision
+from fmtc.runtime.flare.membership import DELIVERED, SLOW, Membership
+from fmtc.runtime.flare.plan import Plan
+from fmtc.runtime.flare.processes import CONSOLE, free_port
+from fmtc.runtime.kitclient import PREFLIGHT, ClientSource, KeptResult
 
 from .commands import in_process, write_tables
 from .conftest import silo_rows
@@ -32,24 +43,37 @@ def home(tmp_path):
 
 
 @pytest.fixture
-def during(monkeypatch):
-    """Say what FLARE's process of a silo is to do: a function of its kit, run in a thread."""
+def clock():
+    """Time for `fmtc join` and for the processes of jobs."""
+    clock = ManualClock(now=time.time(), limit=time.time() + 10_000)
+    yield clock
+    clock.sleep(5_000)  # lets threads end
+
+
+class Pretended:
+    """FLARE's process of a silo, as `Process` is one."""
+
+    def __init__(self, kit):
+        self.log, self.alive = kit.path / CONSOLE, True
+
+    def stop(self):
+        self.alive = False
+
+    def finish_jobs(self):
+        pass
+
+
+@pytest.fixture
+def during(monkeypatch, clock):
+    """Say what FLARE's process of a silo is to do: a function of its kit, run in a thread that shares the clock."""
 
     def order(act):
-        def process(kit, party):
-            left = threading.Event()
+        def start(kit, party):
+            clock.start(lambda: act(kit))
+            clock.after(1_000, lambda: say(kit, serve.PREFIX + serve.REFUSED))  # so that a test that fails ends
+            return Pretended(kit)
 
-            def work():
-                act(kit)
-                if not left.wait(20):
-                    say(kit, serve.MARK + serve.REFUSED)  # so that a test that fails ends
-
-            threading.Thread(target=work).start()
-            return SimpleNamespace(
-                alive=True, log=kit.path / "console.log", stop=left.set, process=SimpleNamespace(pid=2**30)
-            )
-
-        monkeypatch.setattr(federation, "Process", process)
+        monkeypatch.setattr(membership, "Membership", partial(Membership, clock=clock, start=start))
 
     return order
 
@@ -64,34 +88,20 @@ def say(kit, line):
         stream.write(line + "\n")
 
 
-class Silos:
+def silos(kit, clock, settings=None, run_id="r"):
     """North with its kit, and south beside it, without FLARE."""
-
-    client_ids = ("north", "south")
-
-    def __init__(self, kit, hyper=None, run_id="r"):
-        south = kit.path.parent / "south"
-        Site("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
-        self.kits = {"north": kit.path, "south": south}
-        hyper = MODEL._hyper() if hyper is None else hyper
-        self.executors = {cid: FmtcExecutor(run_id, asdict(hyper), "first", 3) for cid in self.kits}
-
-    def exchange(self, messages):
-        return Replies({cid: self.executors[cid].answer(m, self.kits[cid]) for cid, m in messages.items()})
-
-    def save_clients(self, folder):
-        pass
-
-    def load_clients(self, folder, client_ids):
-        pass
+    south = kit.path.parent / "south"
+    ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
+    settings = MODEL.settings() if settings is None else settings
+    return KitTransport({"north": kit.path, "south": south}, settings, run_id, random_state=3, clock=clock)
 
 
-def whole_run(kit, before_the_end=lambda: None, converged=True):
+def whole_run(kit, clock, before_the_end=lambda: None, converged=True, run_id="r"):
     say(kit, "Successfully registered client: silo-north")
-    silos = Silos(kit)
-    run(silos, MODEL._hyper())
+    transport = silos(kit, clock, run_id=run_id)
+    run(transport, MODEL.settings())
     before_the_end()
-    silos.executors["north"].answer(Downlink("end", converged=converged), kit.path)
+    transport.tell("north", Message(END.name, END.Ask(converged=converged)))
 
 
 def fitted(home):
@@ -110,14 +120,12 @@ def re_export(home):
 
 
 @pytest.mark.parametrize("converged", [True, False])
-def test_a_run_to_its_end(home, during, converged):
-    during(lambda kit: whole_run(kit, converged=converged))
+def test_a_run_to_its_end(home, during, clock, converged):
+    during(lambda kit: whole_run(kit, clock, converged=converged))
     done = join(home)
     assert done.exit_code == 0, done.output
     assert labels(home) == fitted(home)
-    assert (
-        "the coordinator asks for 4 clusters in at most 4 rounds after a comparison of columns: coupling" in done.stderr
-    )
+    assert re.search("4 clusters.* 4 rounds.*coupling", done.stderr)
     report = read_json(home / "ours/report.json")
     assert report["converged"] is converged
     assert report["stopped_because"] == ("residuals below tol=0 after 4 rounds" if converged else "4 rounds done")
@@ -128,12 +136,12 @@ def test_a_run_to_its_end(home, during, converged):
     assert not (home / "kits/north/in-use.lock").exists()
 
 
-def test_a_file_that_changes_during_the_run(home, during):
+def test_a_file_that_changes_during_the_run(home, during, clock):
     before = (home / "north.csv").read_bytes()
-    during(lambda kit: whole_run(kit, before_the_end=lambda: re_export(home)))
+    during(lambda kit: whole_run(kit, clock, before_the_end=lambda: re_export(home)))
     done = join(home)
     assert done.exit_code == 3, done.output
-    assert "north.csv is not what these labels were computed from" in done.stderr
+    assert "north.csv" in done.stderr
     assert not (home / "ours").exists()
     during(lambda kit: None)  # joined again: nobody but the silo is needed
     again = join(home)
@@ -146,85 +154,146 @@ def test_a_file_that_changes_during_the_run(home, during):
     assert (home / "kits/north/fmtc/r" / DELIVERED).exists()
 
 
-def test_labels_that_are_given_up(home, during):
-    during(lambda kit: whole_run(kit, before_the_end=lambda: re_export(home)))
+def test_labels_that_are_given_up(home, during, clock):
+    during(lambda kit: whole_run(kit, clock, before_the_end=lambda: re_export(home)))
     assert join(home).exit_code == 3
 
     def refuse(kit):
-        say(kit, serve.MARK + serve.REFUSED)
+        say(kit, serve.PREFIX + serve.REFUSED)
 
     during(refuse)
     done = join(home, "--discard")  # and on to the next run, which does not come
-    assert (done.exit_code, "labels were computed" in done.stderr) == (3, False), done.output
+    assert (done.exit_code, "north.csv" in done.stderr) == (3, False), done.output
 
 
-def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during):
+def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during, clock):
     def two_runs(kit):
         before = (home / "north.csv").read_bytes()
-        whole_run(kit, before_the_end=lambda: re_export(home))
+        whole_run(kit, clock, before_the_end=lambda: re_export(home))
         while (kit.path / "fmtc/r/ended.json").exists() and not said:
-            flare.time.sleep(0.05)
+            clock.sleep(0.05)
         (home / "north.csv").write_bytes(before)
-        silos = Silos(kit, run_id="s")
-        run(silos, MODEL._hyper())
-        silos.executors["north"].answer(Downlink("end", converged=True), kit.path)
+        whole_run(kit, clock, run_id="s")
         while not (kit.path / "fmtc/s" / DELIVERED).exists():
-            flare.time.sleep(0.05)
-        say(kit, serve.MARK + serve.REFUSED)  # lets it end
+            clock.sleep(0.05)
+        say(kit, serve.PREFIX + serve.REFUSED)  # lets it end
 
     said = []
-    check = flare.SiteResult.check
+    check = KeptResult.check
 
     def checked(self, silo, file):
         said.append(file)
         check(self, silo, file)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flare.SiteResult, "check", checked)
+        patch.setattr(KeptResult, "check", checked)
         during(two_runs)
         done = join(home, "--stay")
-    assert "The labels stay in the kit until the next run." in done.stderr
+    assert any("north.csv" in line for line in done.stderr.splitlines() if line.startswith("note: "))
     assert len(said) == 2
     assert labels(home) == fitted(home)
 
 
-def test_what_a_silo_says_on_its_own_screen(home, during):
+def test_what_a_silo_says_on_its_own_screen(home, during, clock):
     def events(kit):
         say(kit, "Successfully registered client: silo-north")
-        say(kit, serve.MARK + serve.SECOND)
-        executor = FmtcExecutor("r", asdict(replace(MODEL._hyper(), n_clusters=9)))
-        executor.log_exception = lambda *_: None
-        workspace = SimpleNamespace(get_root_dir=lambda: str(kit.path))
-        context = SimpleNamespace(get_engine=lambda: SimpleNamespace(get_workspace=lambda: workspace))
-        executor.execute("fmtc", flare._envelope("r", Downlink("hello"), "hello", 0), context, None)
-        flare.time.sleep(1.0)
-        say(kit, serve.MARK + serve.REFUSED)
+        say(kit, serve.PREFIX + serve.SECOND)
+        transport = silos(kit, clock, replace(MODEL.settings(), n_clusters=9))
+        assert transport.tell("north", Message("hello", Nothing())) == Failure(error="LimitError")
+        clock.sleep(1.0)
+        say(kit, serve.PREFIX + serve.REFUSED)
 
     during(events)
     done = join(home, "--max-k", "8")
     assert done.exit_code == 3
-    assert "note: somebody else tried to join as 'north', with a copy of this kit, and was refused" in done.stderr
-    assert "note: we could not answer: the run asks for 9 clusters, and --max-k is 8" in done.stderr
-    assert "Error: somebody else takes part as 'north' already" in done.stderr
-    assert "try again after 8 seconds" in done.stderr
+    notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+    assert [line for line in notes if "'north'" in line]
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("note: we could not answer")]
+    assert {"9", "8"} <= set(re.findall(r"\d+", line))
+    assert re.search("Error: .*'north'.* 8 seconds", done.stderr)
 
 
 @pytest.mark.parametrize(
     ("said", "green"),
     [({"error": [], "note": []}, True), ({"error": [], "note": ["has values about 1,000 times the others'"]}, False)],
 )
-def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, said, green):
+def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, clock, said, green):
     def compare(kit):
         folder = kit.path / "fmtc" / "r"
         folder.mkdir(parents=True)
-        flare.write_json(folder / flare.PREFLIGHT, said)
-        flare.time.sleep(0.5)
-        say(kit, serve.MARK + serve.REFUSED)
+        write_json(folder / PREFLIGHT, said)
+        clock.sleep(0.5)
+        say(kit, serve.PREFIX + serve.REFUSED)
 
     during(compare)
     done = join(home)
-    assert ("our columns go with those" in done.stderr) is green
+    assert ("our columns" in done.stderr) is green
     assert ("1,000 times" in done.stderr) is not green
+
+
+# --------------------------------------------------------------------------------------------- with a person's consent
+
+
+@pytest.fixture
+def person(monkeypatch):
+    """Sits at the terminal of a silo, and sends what belongs to some phases only."""
+
+    def sit(*agreed):
+        def confirm(question):
+            asked.append(question)
+            return agreed == ("all",) or len(asked) <= len(agreed)
+
+        monkeypatch.setattr(cli, "_confirm", confirm)
+        return asked
+
+    asked = []
+    monkeypatch.setattr(cli, "sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    return sit
+
+
+def released(home):
+    return [line for line in read_lines(home / "kits/north" / LEDGER) if line["kind"] == "release" and line["fields"]]
+
+
+def test_a_person_who_sends_everything_is_asked_once_for_each_phase(home, during, clock, person):
+    asked = person("all")
+    during(lambda kit: whole_run(kit, clock))
+    done = join(home, "--hold")
+    assert done.exit_code == 0, done.output
+    assert labels(home) == fitted(home)
+    phases = dict.fromkeys(line["phase"] for line in released(home))
+    assert len(asked) == len(phases)
+    assert [phase for phase in phases if phase in done.stderr] == list(phases)
+    assert verify(home / "kits/north" / LEDGER) == []
+
+
+def test_what_a_person_withholds_does_not_leave(home, during, clock, person):
+    """The coordinator learns the kind of the error, and nothing of the answer or of why."""
+    asked, heard = person("hello", "prepare"), []
+
+    def refused(kit):
+        transport = silos(kit, clock)
+        told = transport.tell
+        transport.tell = lambda cid, message: heard.append((cid, told(cid, message))) or heard[-1][1]
+        with pytest.raises(ClientError) as caught:
+            run(transport, MODEL.settings())
+        heard.append(caught.value)
+        clock.sleep(1.0)
+        say(kit, serve.PREFIX + serve.REFUSED)
+
+    during(refused)
+    done = join(home, "--hold")
+    assert done.exit_code == 3  # by the last line of `refused`, which ends it
+    error = heard.pop()
+    assert isinstance(error.__cause__, OwnError)
+    assert "WithheldError" in str(error)
+    answers = [answer for cid, answer in heard if cid == "north"]
+    assert answers[-1] == Failure(error="WithheldError")
+    assert len(asked) == 3
+    assert len({line["phase"] for line in released(home)}) == 2
+    (line,) = [line for line in read_lines(home / "kits/north" / LEDGER) if line["kind"] == "failure"]
+    assert [entry["field"] for entry in line["fields"]] == ["error"]
+    assert not (home / "ours").exists()
 
 
 def test_out_is_tried_before_anything_else(home, during):
@@ -233,5 +302,59 @@ def test_out_is_tried_before_anything_else(home, during):
     done = in_process(
         "join", "--kit", home / "kits/north", "--data", home / "north.csv", "--out", home / "file" / "ours"
     )
-    assert (done.exit_code, "cannot be written" in done.stderr) == (2, True), done.output
+    assert (done.exit_code, str(home / "file") in done.stderr) == (2, True), done.output
     assert np.array_equal(sorted(p.name for p in home.glob(".fmtc-*")), [])
+
+
+# --------------------------------------------------------------------------------------- a membership by the clock
+
+
+def watched(home, clock, act, until):
+    """Events of a silo that `act` starts a process for, with the time of each, and the processes."""
+    kit = Kit.read(home / "kits/north")
+    processes, events = [], []
+
+    def start(kit, party):
+        processes.append(Pretended(kit))
+        act(kit, processes[-1])
+        return processes[-1]
+
+    with Membership(kit, ClientSource("north", str(home / "north.csv")), clock=clock, start=start) as member:
+        began = clock.time()
+        for event in member.watch():
+            if clock.time() - began > until:
+                break
+            if event["event"] != "idle":
+                events.append((round(clock.time() - began, 1), event))
+    return events, processes
+
+
+def test_a_process_that_ends_is_started_again_later_and_later(home, clock):
+    def crash(kit, process):
+        process.alive = False
+
+    events, processes = watched(home, clock, crash, until=200.0)
+    restarts = [when for when, event in events if event["event"] == "restarted"]
+    assert [event["attempt"] for _, event in events if event["event"] == "restarted"] == [*range(1, len(restarts) + 1)]
+    assert [round(later - sooner) for sooner, later in pairwise(restarts)][:6] == [2, 4, 8, 16, 30, 30]
+    assert len(processes) >= len(restarts)
+
+
+def test_a_connection_makes_up_for_earlier_ends(home, clock):
+    def crash_after_a_while(kit, process):
+        clock.after(5.0, lambda: say(kit, "Successfully registered client:silo-north for project study."))
+        clock.after(60.0, process.stop)
+
+    events, _ = watched(home, clock, crash_after_a_while, until=200.0)
+    kinds = [(event["event"], event.get("attempt")) for _, event in events]
+    assert kinds == [("connected", None), ("restarted", 1)] * 3 + [("connected", None)]
+
+
+@pytest.mark.parametrize(("why", "kind"), [("", "trouble"), ("the certificate has expired", "refused")])
+def test_a_coordinator_that_does_not_answer_is_reported_once(home, clock, monkeypatch, why, kind):
+    monkeypatch.setattr(membership, "refusal", lambda kit, clock: why)
+    monkeypatch.setattr(membership, "reachable", lambda kit: "nobody listens")
+    events, _ = watched(home, clock, lambda kit, process: None, until=500.0)
+    ((when, event),) = events
+    assert SLOW <= when < SLOW + 1
+    assert event == {"event": kind, "why": why or "nobody listens"}

@@ -2,42 +2,77 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from dataclasses import replace
+
 import numpy as np
+import psutil
 import pytest
 import scipy.sparse as sp
+from numpy.testing import assert_array_equal
 
-from fmtc import Hyper, LocalTransport, run
-from fmtc.runtime.flare.adapter import Site
+from fmtc import FMTC, federate
+from fmtc.errors import InputError
+from fmtc.runtime.flare import local
+from fmtc.runtime.flare.local import write_rows
 
-from .conftest import assert_same, expected, silo_rows
-
-pytestmark = pytest.mark.federation
+from .conftest import silo_rows
 
 
-@pytest.mark.parametrize(
-    ("kind", "coupling"),
-    [("float64", "subspace"), ("float32", "tensor"), ("sparse", "tensor")],
-)
-def test_local_and_flare_give_equal_bytes(healthy, tmp_path, kind, coupling):
-    rows = silo_rows(np.float32 if kind == "float32" else np.float64)
-    if kind == "sparse":
-        rows = {cid: sp.csr_array(np.where(X > 0.5, X, 0)) for cid, X in rows.items()}
-    reweigh = 1 if kind == "sparse" else 0
-    beta = "auto" if kind == "float32" else 0.15
-    hyper = Hyper(
-        n_clusters=4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, reweigh=reweigh, beta=beta, seed=7
+def rows_of(kind):
+    rows = silo_rows(np.float32 if "float32" in kind else np.float64)
+    if "sparse" in kind:
+        return {cid: sp.csr_array(np.where(X > 0.5, X, 0)) for cid, X in rows.items()}
+    return rows
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize(("kind", "coupling"), [("dense float64", "subspace"), ("sparse float32", "tensor")])
+def test_a_federation_of_processes_comes_to_what_fit_does(kind, coupling):
+    rows = rows_of(kind)
+    weights = {"a": 1.0, "b": 2.0, "c": 1.0}
+    model = FMTC(
+        4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, client_weights=weights, scale="global", random_state=7
     )
+    events = []
+    there = federate(rows, model, listen=events.append)
+    assert [event["event"] for event in events].count("round") == 3
+    assert not psutil.Process().children(recursive=True)
+    assert not hasattr(model, "n_features_in_")
+    here = model.fit(rows)
+    for name in ("consensus_", "labels_", "n_features_in_", "client_ids_", "converged_", "n_iter_"):
+        assert_array_equal(getattr(there, name), getattr(here, name))
+    for cid in rows:
+        for name, value in vars(here._models[cid]).items():
+            assert_array_equal(getattr(there._models[cid], name), value)
+        assert_array_equal(there.predict(rows[cid], clients=cid), here.predict(rows[cid], clients=cid))
+    numbers = [[replace(record, seconds=0.0) for record in model.history_] for model in (there, here)]
+    assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("kind", ["dense float64", "dense float32", "sparse float64", "sparse float32"])
+def test_rows_are_written_for_their_owner_alone(tmp_path, kind):
+    X = rows_of(kind)["a"]
+    before = os.umask(0)
     try:
-        for cid, X in rows.items():
-            path = tmp_path / f"{cid}.np{'z' if kind == 'sparse' else 'y'}"
-            sp.save_npz(path, X) if kind == "sparse" else np.save(path, X)
-            Site(cid, str(path)).write(healthy.kits[cid].path)
-        outcome = healthy.run(hyper, weights={"a": 1.0, "b": 2.0, "c": 1.0})
+        path = write_rows(tmp_path / "rows", X)
     finally:
-        for site in healthy.sites.values():
-            site.write(healthy.kits[site.client_id].path)
-    assert_same(outcome, *expected(rows, hyper, weights={"a": 1.0, "b": 2.0, "c": 1.0}))
-    if beta == "auto":
-        alone = run(LocalTransport(rows, hyper), hyper, weights={"a": 1.0, "b": 2.0, "c": 1.0})
-        assert outcome.about["chosen_beta"] == alone.trials.chosen
-        assert outcome.about["trials"] == str(alone.trials)
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = sp.load_npz(path) if sp.issparse(X) else np.load(path)
+    assert again.dtype == X.dtype
+    assert_array_equal(*(Y.toarray() if sp.issparse(Y) else Y for Y in (again, X)))
+
+
+def test_what_federate_refuses_before_it_starts_a_process(monkeypatch):
+    monkeypatch.setattr(local, "LocalFederation", lambda *_, **__: pytest.fail("it was started"))
+    rows = rows_of("dense float64")
+    with pytest.raises(InputError):
+        federate(rows, FMTC(4), min_clients=4)
+    with pytest.raises(InputError):
+        federate(rows, FMTC(4, device="cuda"))
+    with pytest.raises(ValueError, match="n_clusters"):
+        federate(rows, FMTC(0))
+    with pytest.raises(TypeError):
+        federate(rows, FMTC(4, client_weights=3))

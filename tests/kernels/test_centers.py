@@ -1,4 +1,4 @@
-"""Centres on the unit sphere: own, common, and how far rows are from centres they had no part in."""
+"""Centres on the unit sphere: own and shared ones, and the distance of rows to centres computed without them."""
 
 import numpy as np
 import pytest
@@ -7,11 +7,11 @@ from sklearn.cluster import KMeans
 
 from fmtc.kernels.centers import (
     cluster_sums,
-    common_start,
-    common_step,
-    distance,
-    distance_left_out,
-    norms,
+    leave_one_out_distance,
+    mean_distance,
+    row_norms,
+    shared_start,
+    shared_step,
     unit_centers,
 )
 
@@ -65,7 +65,7 @@ def test_rows_without_direction_get_no_centre(rng):
     assert_array_equal(unit_centers(np.zeros((5, 3)), 3, 5, 0), np.eye(3))
 
 
-def test_common_steps_are_k_means_over_all_rows_with_clients_counted_alike(rng):
+def test_shared_steps_are_k_means_over_all_rows_with_clients_counted_alike(rng):
     data = [bunches(rng, n, noise=0.6)[0] for n in (30, 300)]
     centers = unit(np.eye(3) + 0.2)
     expected = np.zeros((3, 3))
@@ -73,60 +73,60 @@ def test_common_steps_are_k_means_over_all_rows_with_clients_counted_alike(rng):
         nearest = np.linalg.norm(E[:, None] - centers, axis=2).argmin(axis=1)
         for j in range(3):
             expected[j] += E[nearest == j].sum(axis=0) / len(E)
-    assert_allclose(common_step(centers, [cluster_sums(E, centers) for E in data]), unit(expected), atol=1e-12)
+    assert_allclose(shared_step(centers, [cluster_sums(E, centers) for E in data]), unit(expected), atol=1e-12)
 
 
-def test_common_steps_bring_rows_nearer(rng):
+def test_shared_steps_bring_rows_nearer(rng):
     data = [bunches(rng, n, noise=0.8)[0] for n in (50, 70)]
     centers = unit(rng.normal(size=(3, 3)))
     before = np.inf
     for _ in range(6):
-        after = sum(distance(E, centers) for E in data)
+        after = sum(mean_distance(E, centers) for E in data)
         assert after <= before + 1e-12
-        before, centers = after, common_step(centers, [cluster_sums(E, centers) for E in data])
+        before, centers = after, shared_step(centers, [cluster_sums(E, centers) for E in data])
 
 
 def test_a_centre_that_nobody_is_near_stays(rng):
     E = unit(np.abs(rng.normal(size=(20, 3))))
     centers = np.vstack([np.ones(3) / np.sqrt(3), -np.ones(3) / np.sqrt(3)])
-    after = common_step(centers, [cluster_sums(E, centers)])
+    after = shared_step(centers, [cluster_sums(E, centers)])
     assert_array_equal(after[1], centers[1])
     assert_allclose(after[0], unit(E.sum(axis=0)[None])[0], atol=1e-12)
 
 
 def test_the_start_is_the_mean_direction_of_what_was_matched(rng):
     matched = [unit(rng.normal(size=(4, 4))) for _ in range(3)]
-    assert_allclose(common_start(matched), unit(sum(matched)), atol=1e-12)
+    assert_allclose(shared_start(matched), unit(sum(matched)), atol=1e-12)
 
 
 def test_distance_is_one_minus_the_largest_cosine():
     E = np.array([[1.0, 0.0], [0.6, 0.8]])
-    assert_allclose(distance(E, np.array([[1.0, 0.0], [-1.0, 0.0]])), (0 + 0.4) / 2)
+    assert_allclose(mean_distance(E, np.array([[1.0, 0.0], [-1.0, 0.0]])), (0 + 0.4) / 2)
 
 
 @pytest.mark.parametrize("noise", [0.05, 0.5, 2.0])
 def test_left_out_equals_the_textbook(rng, noise):
     E, labels = bunches(rng, noise=noise)
-    assert_allclose(distance_left_out(E, labels, 3), textbook_left_out(E, labels, 3), rtol=1e-12)
+    assert_allclose(leave_one_out_distance(E, labels, 3), textbook_left_out(E, labels, 3), rtol=1e-12)
 
 
 def test_a_row_alone_in_its_cluster_is_held_against_the_other_centres():
     E = np.array([[1.0, 0.0], [1.0, 0.0], [-0.6, 0.8]])
     labels = np.array([0, 0, 1])
     for k in (2, 3):  # a label without rows is no centre at all
-        assert_allclose(distance_left_out(E, labels, k), (0 + 0 + 1.6) / 3, atol=1e-12)
-    assert_allclose(distance(E, E[[0, 2]]), 0, atol=1e-12)  # in the sample it looks perfect
+        assert_allclose(leave_one_out_distance(E, labels, k), (0 + 0 + 1.6) / 3, atol=1e-12)
+    assert_allclose(mean_distance(E, E[[0, 2]]), 0, atol=1e-12)  # in the sample it looks perfect
 
 
 def test_left_out_is_further_than_in_the_sample(rng):
     E = unit(rng.normal(size=(30, 10)))  # nothing but noise: centres are their own rows
     centers = unit_centers(E, 10, 5, 0)
     labels = (E @ centers.T).argmax(axis=1)
-    assert distance_left_out(E, labels, 10) > 1.5 * distance(E, centers)
+    assert leave_one_out_distance(E, labels, 10) > 1.5 * mean_distance(E, centers)
 
 
 def test_norms_of_zero_rows_are_one():
-    assert_array_equal(norms(np.array([[3.0, 4.0], [0.0, 0.0]])), [[5.0], [1.0]])
+    assert_array_equal(row_norms(np.array([[3.0, 4.0], [0.0, 0.0]])), [[5.0], [1.0]])
 
 
 def test_centres_of_many_rows_are_those_of_all_and_not_of_some(rng):
@@ -174,13 +174,15 @@ def test_tensors_give_the_same_sums_and_distances(tensor, rng, noise, dtype, clo
     labels[labels == 2] = 0  # a label without rows,
     labels[3] = 2  # then one with a single row
     for k in (3, 4):
-        found = distance_left_out(tensor(E), tensor(labels), k)
+        found = leave_one_out_distance(tensor(E), tensor(labels), k)
         assert type(found) is float
         assert_allclose(found, textbook_left_out(E.astype(float), labels, k), rtol=max(1e-12, close))
-    assert_allclose(distance(tensor(E), tensor(centers)), distance(E, centers), atol=close)
+    assert_allclose(mean_distance(tensor(E), tensor(centers)), mean_distance(E, centers), atol=close)
     assert_allclose(cluster_sums(tensor(E), tensor(centers)).numpy(), cluster_sums(E, centers), atol=close)
     alone = np.array([[1.0, 0.0], [1.0, 0.0], [-0.6, 0.8]], dtype=dtype)  # its own centre is none for the last row
-    assert_allclose(distance_left_out(tensor(alone), tensor(np.array([0, 0, 1])), 2), 1.6 / 3, rtol=max(1e-12, close))
+    assert_allclose(
+        leave_one_out_distance(tensor(alone), tensor(np.array([0, 0, 1])), 2), 1.6 / 3, rtol=max(1e-12, close)
+    )
     E[4] = 0
-    assert_allclose(norms(tensor(E)).numpy(), norms(E), rtol=close)
-    assert norms(tensor(E))[4] == 1
+    assert_allclose(row_norms(tensor(E)).numpy(), row_norms(E), rtol=close)
+    assert row_norms(tensor(E))[4] == 1

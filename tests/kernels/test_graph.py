@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc.kernels import arrays
 from fmtc.kernels import graph as graphs
 from fmtc.kernels.graph import (
     MIN_WEIGHT,
@@ -18,7 +17,8 @@ from fmtc.kernels.graph import (
     normalized_laplacian,
     resolve_neighbors,
 )
-from fmtc.linalg.arrays import Striped, affine
+from fmtc.linalg import sparse as sparse_products
+from fmtc.linalg.sparse import RowBlockMatrix, affine
 
 
 def brute_affinity(X, k, bandwidth=None):
@@ -36,9 +36,9 @@ def brute_affinity(X, k, bandwidth=None):
     return A
 
 
-@pytest.mark.parametrize("n_neighbors", [1, 4, 11])
-@pytest.mark.parametrize("bandwidth", [None, 0.8])
-@pytest.mark.parametrize("d", [2, 30])  # a tree and brute force inside scikit-learn
+@pytest.mark.parametrize(  # columns: a tree and brute force inside scikit-learn
+    ("n_neighbors", "bandwidth", "d"), [(1, None, 2), (1, 0.8, 30), (4, None, 30), (4, 0.8, 2), (11, None, 2)]
+)
 def test_affinity_is_eq_1(rng, n_neighbors, bandwidth, d):
     X = rng.normal(size=(25, d))
     A = knn_affinity(X, n_neighbors, bandwidth).toarray()
@@ -222,15 +222,15 @@ def test_weights_come_with_their_bandwidth(rng):
     assert knn_weights(X, 5, 0.7)[1] == 0.7
 
 
-@pytest.mark.parametrize("stretch", [0.5, 3.0])
-def test_stretch_multiplies_the_bandwidth_found_and_not_the_one_given(rng, stretch):
+@pytest.mark.parametrize("scale", [0.5, 3.0])
+def test_the_scale_multiplies_the_bandwidth_found_and_not_the_one_given(rng, scale):
     X = rng.normal(size=(40, 3))
-    A, bandwidth = knn_weights(X, 5, None, stretch)
+    A, bandwidth = knn_weights(X, 5, None, scale)
     plain, found = knn_weights(X, 5)
-    assert bandwidth == stretch * found
-    assert_allclose(A.data, plain.data ** (1 / stretch**2), rtol=1e-12)
-    assert_array_equal(knn_affinity(X, 5, stretch=stretch).toarray(), A.toarray())
-    assert_array_equal(knn_weights(X, 5, 0.7, stretch)[0].toarray(), knn_affinity(X, 5, 0.7).toarray())
+    assert bandwidth == scale * found
+    assert_allclose(A.data, plain.data ** (1 / scale**2), rtol=1e-12)
+    assert_array_equal(knn_affinity(X, 5, bandwidth_scale=scale).toarray(), A.toarray())
+    assert_array_equal(knn_weights(X, 5, 0.7, scale)[0].toarray(), knn_affinity(X, 5, 0.7).toarray())
 
 
 def test_graph_of_given_weights(rng):
@@ -306,17 +306,17 @@ def test_an_edge_counts_less_where_one_row_alone_has_it(rng, kind):
     full = knn_affinity(kind(X), 6).toarray()
     assert (both != either).sum() > 20
     for share in (0.25, 0.9):
-        A = knn_affinity(kind(X), 6, one_sided=share).toarray()
+        A = knn_affinity(kind(X), 6, nonmutual_weight=share).toarray()
         assert_allclose(A, np.where(both, full, share * full), rtol=1e-12)
         assert_array_equal(A != 0, either)
-    assert knn_affinity(X.astype(np.float32), 6, one_sided=0.25).dtype == np.float32
+    assert knn_affinity(X.astype(np.float32), 6, nonmutual_weight=0.25).dtype == np.float32
 
 
-def test_one_sided_edges_hold_a_graph_together(rng):
+def test_nonmutual_edges_hold_a_graph_together(rng):
     """Less weight, but no edge is lost: an outlier that nobody counts keeps its neighbours."""
     X = np.vstack([rng.normal(size=(40, 2)), [[50.0, 50.0]]])
     for share in (1.0, 0.01):
-        graph = build_graph(X, 5, one_sided=share)
+        graph = build_graph(X, 5, nonmutual_weight=share)
         assert len(graph.component_sizes) == 1
         assert (graph.degree > 0).all()
 
@@ -346,15 +346,16 @@ def scattered(rng, kind):
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("one_sided", [1.0, 0.25])
-@pytest.mark.parametrize(("n_neighbors", "bandwidth"), [("auto", None), (3, 0.8), (149, None)])
-@pytest.mark.parametrize("kind", ["plain", "parts", "outlier"])
-def test_tensors_give_the_graph_of_the_same_rows(tensor, rng, kind, n_neighbors, bandwidth, one_sided, dtype):
+@pytest.mark.parametrize(("kind", "dtype"), [("plain", np.float64), ("parts", np.float32), ("outlier", np.float64)])
+@pytest.mark.parametrize(
+    ("n_neighbors", "bandwidth", "nonmutual_weight"),
+    [("auto", None, 0.25), (3, 0.8, 1.0), (3, 0.8, 0.25), (149, None, 1.0)],
+)
+def test_tensors_give_the_graph_of_the_same_rows(tensor, rng, kind, n_neighbors, bandwidth, nonmutual_weight, dtype):
     X = scattered(rng, kind).astype(dtype)
     eps = np.finfo(dtype).eps
-    A, sigma = knn_weights(tensor(X), n_neighbors, bandwidth, 1.0, one_sided)
-    B, expected = knn_weights(X, n_neighbors, bandwidth, 1.0, one_sided)
+    A, sigma = knn_weights(tensor(X), n_neighbors, bandwidth, 1.0, nonmutual_weight)
+    B, expected = knn_weights(X, n_neighbors, bandwidth, 1.0, nonmutual_weight)
     assert_allclose(sigma, expected, rtol=16 * eps)
     dense = A.to_dense().numpy()
     assert dense.dtype == dtype
@@ -417,30 +418,32 @@ def test_graphs_of_many_rows_are_in_an_order_of_their_own(rng, monkeypatch, spar
     place = rng.permutation(300)
     X = np.stack([np.cos(place / 48), np.sin(place / 48)], axis=1) + rng.normal(size=(300, 2)) / 100
     X = sp.csr_array(X) if sparse else X
-    graph = build_graph(X, 6, one_sided=0.25)
-    monkeypatch.setattr(graphs, "ORDER_FROM", 300)
-    monkeypatch.setattr(arrays, "STRIP", 70)
-    other = build_graph(X, 6, one_sided=0.25)
+    graph = build_graph(X, 6, nonmutual_weight=0.25)
+    monkeypatch.setattr(graphs, "REORDER_FROM", 300)
+    monkeypatch.setattr(sparse_products, "ROWS_PER_BLOCK", 70)
+    other = build_graph(X, 6, nonmutual_weight=0.25)
     F = rng.normal(size=(300, 4))
     assert graph.order is None
-    assert graph.arranged(F) is graph.as_they_came(F) is F
+    assert graph.to_graph_order(F) is graph.to_client_order(F) is F
     assert_array_equal(np.sort(other.order), np.arange(300))
-    assert_array_equal(other.arranged(F), F[other.order])
-    assert_array_equal(other.as_they_came(other.arranged(F)), F)
+    assert_array_equal(other.to_graph_order(F), F[other.order])
+    assert_array_equal(other.to_client_order(other.to_graph_order(F)), F)
     assert_allclose(other.degree, graph.degree[other.order], rtol=1e-12)
     assert_array_equal(other.component, graph.component[other.order])
-    assert isinstance(other.laplacian, Striped)
-    assert_allclose(other.as_they_came(affine(other.laplacian, other.arranged(F))), graph.laplacian @ F, atol=1e-12)
+    assert isinstance(other.laplacian, RowBlockMatrix)
+    assert_allclose(
+        other.to_client_order(affine(other.laplacian, other.to_graph_order(F))), graph.laplacian @ F, atol=1e-12
+    )
 
     def bandwidth(L):
         row, column = L.nonzero()
         return np.abs(row - column).max()
 
-    assert bandwidth(sp.vstack([part for _, part in other.laplacian.strips])) < 30 < 250 < bandwidth(graph.laplacian)
+    assert bandwidth(sp.vstack([part for _, part in other.laplacian.blocks])) < 30 < 250 < bandwidth(graph.laplacian)
 
 
 def test_few_rows_stay_as_they_came(rng, monkeypatch):
-    monkeypatch.setattr(graphs, "ORDER_FROM", 61)
+    monkeypatch.setattr(graphs, "REORDER_FROM", 61)
     assert build_graph(rng.normal(size=(60, 3)), 5).order is None
 
 
@@ -450,6 +453,6 @@ def test_components_have_the_same_numbers_in_any_order_of_the_graph(rng, monkeyp
     X = rng.normal(size=(200, 2)) + 100 * (np.arange(200) % parts)[:, None]
     graph = build_graph(X, 5)
     assert_array_equal(graph.component, np.arange(200) % parts)
-    monkeypatch.setattr(graphs, "ORDER_FROM", 1)
+    monkeypatch.setattr(graphs, "REORDER_FROM", 1)
     ordered = build_graph(X, 5)
     assert_array_equal(ordered.component, graph.component[ordered.order])

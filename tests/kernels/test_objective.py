@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from fmtc.kernels import consensus
-from fmtc.kernels.consensus import schatten_p
+from fmtc.kernels.couplings import COUPLINGS, schatten_p
 from fmtc.kernels.graph import build_graph
 from fmtc.kernels.objective import augmented_lagrangian, global_objective, local_objective, local_terms, residuals
+from fmtc.linalg import stacks
 
 
 def test_local_terms_by_loops(rng):
@@ -48,26 +48,25 @@ def test_single_precision_terms_are_summed_in_double(rng):
     assert isinstance(misfit, float)
 
 
-@pytest.mark.parametrize("coupling", ["tensor", "subspace"])
-@pytest.mark.parametrize("p", [0.5, 1.0])
+@pytest.mark.parametrize(("coupling", "p"), [("tensor", 1.0), ("subspace", 0.5), ("average", 1.0)])
 def test_objective_and_lagrangian_term_by_term(rng, coupling, p):
     W, Z, Y = rng.normal(size=(3, 5, 3, 4))
     losses, omega = rng.random(4), rng.random(4)
     beta, rho = 0.7, 0.2
     local = sum(omega[t] * losses[t] for t in range(4))
-    value = global_objective(losses, omega, W, beta=beta, p=p, coupling=coupling)
+    value = global_objective(losses, omega, W, beta=beta, p=p, coupling=COUPLINGS[coupling])
     assert_allclose(value, local + beta * schatten_p(W, p, coupling), rtol=1e-12)
     terms = [
         np.trace(Y[:, :, t].T @ (W - Z)[:, :, t]) + rho / 2 * np.linalg.norm((W - Z)[:, :, t]) ** 2 for t in range(4)
     ]
-    lagrangian = augmented_lagrangian(losses, omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=coupling)
+    lagrangian = augmented_lagrangian(losses, omega, W, Z, Y, beta=beta, rho=rho, p=p, coupling=COUPLINGS[coupling])
     assert_allclose(lagrangian, local + sum(terms) + beta * schatten_p(Z, p, coupling), rtol=1e-12)
 
 
 def test_lagrangian_of_a_closed_splitting_is_the_objective(rng):
     W, Y = rng.normal(size=(2, 5, 3, 4))
     losses, omega = rng.random(4), np.full(4, 0.25)
-    setting = {"beta": 0.4, "p": 1.0, "coupling": "tensor"}
+    setting = {"beta": 0.4, "p": 1.0, "coupling": COUPLINGS["tensor"]}
     assert_allclose(
         augmented_lagrangian(losses, omega, W, W, Y, rho=3.0, **setting),
         global_objective(losses, omega, W, **setting),
@@ -103,23 +102,23 @@ def test_residuals_of_nothing_are_zero():
 
 def test_the_size_of_a_block_does_not_matter(rng, monkeypatch):
     W, Z, before, Y = rng.normal(size=(4, 7, 3, 4))
-    setting = {"beta": 0.4, "rho": 0.3, "p": 1.0, "coupling": "tensor"}
+    setting = {"beta": 0.4, "rho": 0.3, "p": 1.0, "coupling": COUPLINGS["tensor"]}
 
     def values():
         return *residuals(W, Z, before, Y, 0.7), augmented_lagrangian(np.ones(4), np.ones(4), W, Z, Y, **setting)
 
     whole = values()
-    monkeypatch.setattr(consensus, "BLOCK", 24)
+    monkeypatch.setattr(stacks, "BLOCK", 24)
     assert_allclose(values(), whole, rtol=1e-13)
 
 
-def test_a_norm_that_is_known_is_not_looked_for(rng, monkeypatch):
+def test_a_value_that_is_known_is_not_computed_again(rng, monkeypatch):
     W, Z, Y = rng.normal(size=(3, 5, 3, 4))
     losses, omega = rng.random(4), np.full(4, 0.25)
-    setting = {"beta": 0.4, "rho": 0.3, "p": 0.5, "coupling": "subspace"}
-    value, norm = augmented_lagrangian(losses, omega, W, Z, Y, **setting), schatten_p(Z, 0.5, "subspace")
+    setting = {"beta": 0.4, "rho": 0.3, "p": 0.5, "coupling": COUPLINGS["subspace"]}
+    expected, value = augmented_lagrangian(losses, omega, W, Z, Y, **setting), schatten_p(Z, 0.5, "subspace")
     monkeypatch.delattr(np.linalg, "eigh")
-    assert augmented_lagrangian(losses, omega, W, Z, Y, **setting, norm=norm) == value
+    assert augmented_lagrangian(losses, omega, W, Z, Y, **setting, value=value) == expected
 
 
 def test_single_precision_stacks_are_summed_in_double(rng):
@@ -136,7 +135,7 @@ def test_tensors_as_arrays(rng, dtype, digits):
     W, Z, before, Y = rng.normal(size=(4, 6, 3, 4)).astype(dtype)
     losses, omega = rng.random(4), np.full(4, 0.25)
     L = rng.normal(size=(6, 6)).astype(dtype)
-    setting = {"beta": 0.4, "p": 0.5, "coupling": "tensor"}
+    setting = {"beta": 0.4, "p": 0.5, "coupling": COUPLINGS["tensor"]}
 
     def values(L, W, Z, before, Y):
         return (

@@ -13,7 +13,7 @@ from fmtc import Settings
 from fmtc.client import Clusters, open_client
 from fmtc.errors import RefusedError
 from fmtc.inference import ClientModel, assign
-from fmtc.kernels.centers import distance, distance_left_out
+from fmtc.kernels.centers import leave_one_out_distance, mean_distance
 from fmtc.protocol.base import Nothing, required
 from fmtc.protocol.finish import FINISH, common_numbers
 from fmtc.protocol.gather import GATHER, GATHER_STEPS
@@ -157,12 +157,12 @@ def test_a_client_takes_shared_centres_unless_its_own_are_clearly_nearer(rng, si
     E, labels = np.vstack([E, np.zeros((zeros, 2))]), np.append(labels, np.zeros(zeros, int))
     client = client_of(E, labels, settings)
     full = E.any(axis=1)
-    own = distance_left_out(E[full], labels[full], 2)
+    own = leave_one_out_distance(E[full], labels[full], 2)
 
     def turned(by):
         return np.array([[np.cos(by), np.sin(by)], [-np.sin(by), np.cos(by)]])
 
-    edge = brentq(lambda by: 0.9 * distance(E[full], turned(by)) - own, 0.0, 0.6 * sign)
+    edge = brentq(lambda by: 0.9 * mean_distance(E[full], turned(by)) - own, 0.0, 0.6 * sign)
     always = Settings.of(n_clusters=2, center_features=False, shared_centers=True)
     for by, takes in ((0.0, True), (0.98 * edge, True), (1.02 * edge, False)):
         ask = NUMBER.Ask(order=np.arange(2), centers=turned(by))

@@ -58,7 +58,7 @@ def test_the_local_objective_falls_within_a_client_step(make_federation, play, a
 def test_a_client_whose_graph_is_in_another_order_takes_the_same_steps(make_federation, play, monkeypatch, accelerate):
     ends = []
     for order_from in (10**9, 1):
-        monkeypatch.setattr(graph, "ORDER_FROM", order_from)
+        monkeypatch.setattr(graph, "REORDER_FROM", order_from)
         game = play(make_federation(), Settings.of(n_clusters=3, accelerate=accelerate)).open().rounds(5)
         ends.append((game.server, game.ask("round"), game.clients))
     (server, answers, clients), (other, others, ordered) = ends

@@ -732,7 +732,7 @@ def test_the_loop_drives_any_method(tmp_path, rng):
     with pytest.raises(PowerCutError):
         run(LocalTransport(data, settings, method=method), settings, method=method, checkpoint=tmp_path,
             callbacks=[power_cut_at(2)])  # fmt: skip
-    with pytest.raises(FileError, match="method='walking'"):
+    with pytest.raises(FileError, match="walking"):
         run(LocalTransport(data, SETTINGS), SETTINGS, checkpoint=tmp_path, resume=True)
     again = LocalTransport(data, settings, method=method)
     resumed = run(again, settings, method=method, checkpoint=tmp_path, resume=True)

@@ -1,1 +1,1 @@
-"""Folders and files that last: models, runs, checkpoints; written whole or not at all."""
+"""Files and folders that last: models, runs, checkpoints; written completely or not at all."""

@@ -1,4 +1,4 @@
-"""Dataclasses as flat sets of named arrays, and the files they are kept in (safetensors and JSON, never pickle)."""
+"""Files that are complete or not there: JSON and safetensors (never pickle), new folders, names, checks of content."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-import scipy.sparse as sp
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
 
+from ..errors import FileError
+
 Array = np.ndarray
-
-
-class FileError(ValueError):
-    """A model or checkpoint file that is damaged, truncated, of another kind or from a newer version."""
 
 
 def file_name(client_id: str) -> str:
@@ -35,7 +32,7 @@ def file_name(client_id: str) -> str:
 
 
 def file_names(client_ids: Iterable[str]) -> dict[str, str]:
-    """`file_name` of each id; two that differ in capitals alone are told apart for file systems that do not."""
+    """`file_name` of each id; ids that differ only in case get a suffix, for file systems that ignore case."""
     names = {cid: file_name(cid) for cid in client_ids}
     count = Counter(name.casefold() for name in names.values())
     return {cid: name + _short_hash(cid) if count[name.casefold()] > 1 else name for cid, name in names.items()}
@@ -46,7 +43,7 @@ def _short_hash(client_id: str) -> str:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write under a temporary name in the same folder, then rename: the file is whole or not there."""
+    """Write under a temporary name in the same folder, then rename: the file is complete or not there."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}-")
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -67,7 +64,7 @@ def _umask() -> int:
 
 
 def tighten(folder: Path) -> None:
-    """Let nobody but their owner read a folder and what is in it."""
+    """Make a folder and its content readable by their owner only."""
     folder.chmod(0o700)
     for path in folder.rglob("*"):
         path.chmod(0o700 if path.is_dir() else 0o600)
@@ -75,9 +72,9 @@ def tighten(folder: Path) -> None:
 
 @contextmanager
 def new_folder(path: Path, *, overwrite: bool = False, private: bool = False) -> Iterator[Path]:
-    """A temporary folder that takes the name `path` when the block ends well, and vanishes when it does not.
+    """A temporary folder that is renamed to `path` when the block succeeds, and deleted when it fails.
 
-    With `private`, nobody but its owner can read it.
+    With `private`, only its owner can read it.
     """
     path = Path(path)
     if path.exists() and not overwrite:
@@ -100,12 +97,12 @@ def new_folder(path: Path, *, overwrite: bool = False, private: bool = False) ->
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Readable JSON, written whole or not at all; NaN and infinity become null."""
+    """Readable JSON, written completely or not at all; NaN and infinity become null."""
     write_file(path, (json.dumps(jsonable(content), indent=1, ensure_ascii=False) + "\n").encode())
 
 
 def jsonable(value: Any) -> Any:
-    """The same value in what JSON knows: lists, dicts, words, finite numbers and null."""
+    """The same value in the types of JSON: lists, dicts, strings, finite numbers and null."""
     if isinstance(value, Mapping):
         return {str(k): jsonable(v) for k, v in value.items()}
     if isinstance(value, np.ndarray):
@@ -120,7 +117,7 @@ def jsonable(value: Any) -> Any:
 
 
 def read_json(path: Path) -> Any:
-    """Content of a JSON file, or `FileError` with a sentence on what is wrong with it."""
+    """Content of a JSON file, or a `FileError` that says what is wrong with it."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -132,7 +129,7 @@ def read_json(path: Path) -> Any:
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:
-    """Arrays and a small JSON-able description in one safetensors file."""
+    """Arrays and a small description that JSON can hold, in one safetensors file."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     described: dict[str, Any] = jsonable(about)
     words = json.dumps(described | {"sha256": _digest(whole, described)})
@@ -148,7 +145,7 @@ def _digest(arrays: Mapping[str, Array], about: Mapping[str, Any]) -> str:
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Arrays and description of `write_tensors`, or `FileError` with a sentence on what is wrong."""
+    """Arrays and description of `write_tensors`, or a `FileError` that says what is wrong."""
     try:
         with safe_open(path, framework="numpy") as file:
             about = json.loads((file.metadata() or {}).get("fmtc", "null"))
@@ -156,18 +153,18 @@ def read_tensors(path: Path) -> tuple[dict[str, Array], dict[str, Any]]:
     except FileNotFoundError:
         raise FileError(f"{path} is missing") from None
     except (SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
-        raise FileError(f"{path} is damaged or cut short: {error}") from None
+        raise FileError(f"{path} is damaged or truncated: {error}") from None
     if not isinstance(about, dict):
-        raise FileError(f"{path} is a safetensors file, but not one of fmtc")
+        raise FileError(f"{path} is a safetensors file, but fmtc did not write it")
     if about.pop("sha256", None) != _digest(arrays, about):
         raise FileError(f"{path} is damaged: its checksum differs")
     return arrays, about
 
 
 def check_schema(path: Path, about: Any, kind: str, version: int) -> None:
-    """Refuse a file of another kind or of a newer version of fmtc."""
+    """Raise `FileError` for a file of another kind or of a newer version of fmtc."""
     if not isinstance(about, Mapping):
-        raise FileError(f"{path} is damaged: it holds no {kind}")
+        raise FileError(f"{path} is damaged: it does not hold a {kind}")
     if about.get("kind") != kind:
         raise FileError(f"{path} holds {about.get('kind')!r}, not {kind!r}")
     found = about.get("schema")
@@ -177,15 +174,15 @@ def check_schema(path: Path, about: Any, kind: str, version: int) -> None:
         )
 
 
-# ------------------------------------------------------------------------------------------- what a document may hold
+# ------------------------------------------------------------------------------------------- the form of a document
 
-COUNT = range(2**53)  # a form: a whole number of at least 0
-NUMBER = (float, None)  # a form: a number, or null where it was not finite
-_WORDS = {str: "a text", bool: "true or false", int: "a whole number", float: "a number", dict: "a table", None: "null"}
+COUNT = range(2**53)  # a form: an integer of at least 0
+NUMBER = (float, None)  # a form: a number, or null if it was not finite
+_WORDS = {str: "a string", bool: "true or false", int: "an integer", float: "a number", dict: "a table", None: "null"}
 
 
 def check_form(path: Path | str, value: Any, form: Any, where: str = "") -> None:
-    """Refuse a document that was read from JSON and does not have the form its reader relies on.
+    """Raise `FileError` unless a document that was read from JSON has the form its reader relies on.
 
     Parameters
     ----------
@@ -194,17 +191,17 @@ def check_form(path: Path | str, value: Any, form: Any, where: str = "") -> None
     value : object
         What `read_json` returned, or a part of it.
     form : type, None, range, tuple, list or dict
-        ``str``, ``bool``, ``int``, ``float`` (finite; a whole number will do), ``dict`` or None: a value of this kind.
-        A range: a whole number in it. A tuple: one of several forms. A list of one form: a list of such values. A dict
-        of ``str`` to a form: a table of such values under any names. Any other dict: a table with these names, of which
-        those that end in "?" may be left out; further names are allowed.
+        ``str``, ``bool``, ``int``, ``float`` (finite; an integer is accepted), ``dict`` or None: a value of this type.
+        A range: an integer in it. A tuple: one of several forms. A list of one form: a list of such values. A dict of
+        ``str`` to a form: a table of such values under any names. Any other dict: a table with these names; those that
+        end in "?" are optional, and further names are allowed.
     where : str
-        Where in the document the value stands, for the message.
+        Position of the value in the document, for the message.
 
     Raises
     ------
     FileError
-        With the place, what is there and what should be.
+        With the position, the value found and the form expected.
 
     Examples
     --------
@@ -213,7 +210,7 @@ def check_form(path: Path | str, value: Any, form: Any, where: str = "") -> None
     >>> check_form("a.json", {"rows": 3, "names": ["x", 5]}, {"rows": int, "names": ([str], None)})
     Traceback (most recent call last):
     ...
-    fmtc.artifacts.files.FileError: a.json is damaged: names[1] is 5, not a text
+    fmtc.errors.FileError: a.json is damaged: names[1] is 5, not a string
     """
     if isinstance(form, tuple):
         suited = [one for one in form if _is_like(value, one)]
@@ -235,11 +232,11 @@ def check_form(path: Path | str, value: Any, form: Any, where: str = "") -> None
                     check_form(path, item, inner, f"{above}{name}")
         return
     shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
-    raise FileError(f"{path} is damaged: {where or 'what it holds'} is {shown}, not {_named(form)}")
+    raise FileError(f"{path} is damaged: {where or 'its content'} is {shown}, not {_named(form)}")
 
 
 def _is_like(value: Any, form: Any) -> bool:
-    """Whether a value is of the kind a form asks for, whatever is inside."""
+    """Whether a value has the type of a form, whatever it contains."""
     if form is None:
         return value is None
     if isinstance(form, list | dict):
@@ -255,13 +252,13 @@ def _named(form: Any) -> str:
     if isinstance(form, tuple):
         return " or ".join(map(_named, form))
     if isinstance(form, range):
-        return f"a whole number from {form.start} to {form.stop - 1}" if form != COUNT else "a whole number from 0 on"
+        return f"an integer from {form.start} to {form.stop - 1}" if form != COUNT else "an integer of at least 0"
     return "a list" if isinstance(form, list) else _WORDS[dict if isinstance(form, dict) else form]
 
 
 def fingerprint(X: Any, ids: Sequence[str | None] | None = None) -> str:
     """Tells whether two matrices are the same to the last bit, and the identifiers of their rows, if they have any."""
-    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    parts = (X.data, X.indices, X.indptr) if hasattr(X, "indptr") else (X,)
     digest = hashlib.blake2b(repr((X.shape, str(X.dtype))).encode(), digest_size=16)
     for part in parts:
         digest.update(np.ascontiguousarray(part).data)

@@ -1,4 +1,4 @@
-"""One process at a time: a file that a living process holds, and that is free again however that process ends."""
+"""One process at a time: a file that a running process holds, and that is free again however that process ends."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-
-class InUseError(RuntimeError):
-    """Something that another living process holds; the message says which one, and since when."""
+from ..errors import InUseError
 
 
 @contextmanager
 def held(path: Path, what: str) -> Iterator[None]:
-    """Hold the file `path` while the block runs; the system lets go of it when this process dies.
+    """Hold the file `path` while the block runs; the system releases it when this process ends.
 
     Parameters
     ----------
     path : path
-        Made for the time of the block. What a killed process left there does not count.
+        Exists while the block runs. A file that a killed process left behind is not an obstacle.
     what : str
-        What the file stands for, for the message.
+        What the file protects, for the message.
 
     Raises
     ------
     InUseError
-        When a living process holds it.
+        When a running process holds it.
 
     Examples
     --------
@@ -52,13 +50,13 @@ def held(path: Path, what: str) -> Iterator[None]:
 
 def _take(path: Path, what: str) -> int:
     """An open file with the lock on it."""
-    import fcntl  # of POSIX, as federations are; the rest of fmtc runs without
+    import fcntl  # POSIX only, as federations are; the rest of fmtc does not need it
 
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(path, handle):  # else its holder took it away just now, and the next one may have made another
+            if _is_at(path, handle):  # if not, its holder has just deleted it, and there may be a new one
                 holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
                 os.truncate(handle, 0)
                 os.pwrite(handle, json.dumps(holder).encode(), 0)
@@ -67,7 +65,7 @@ def _take(path: Path, what: str) -> int:
             os.close(handle)
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
-            raise InUseError(f"{what} is in use by {_holder(path)}; end that first, or leave it alone") from None
+            raise InUseError(f"{what} is in use by {_holder(path)}; end that process first") from None
         os.close(handle)
 
 
@@ -78,7 +76,7 @@ def _is_at(path: Path, handle: int) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Who holds a lock, in words."""
+    """The process that holds a lock, in words."""
     try:
         holder = json.loads(path.read_text(encoding="utf-8"))
         since = datetime.fromisoformat(holder["since"])
@@ -87,4 +85,4 @@ def _holder(path: Path) -> str:
         return "another process"
 
 
-__all__ = ["InUseError", "held"]
+__all__ = ["held"]

@@ -1,22 +1,20 @@
-"""Fitted models as files: a folder of safetensors and JSON to keep, one ONNX file to carry."""
+"""A fitted model as a folder: JSON and one safetensors file per client, without any training row."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..inference import ClientModel
-from ..runtime.driver import RoundRecord
-from ..tables.text import TextRecipe
+from ..errors import FileError
+from ..tables import TextRecipe
 from .files import (
     COUNT,
     NUMBER,
-    FileError,
     check_form,
     check_schema,
     file_names,
@@ -24,147 +22,179 @@ from .files import (
     new_folder,
     read_json,
     read_tensors,
-    write_file,
     write_json,
     write_tensors,
 )
 
 if TYPE_CHECKING:
-    from ..estimator import FMTC
+    from ..inference import ClientModel
 
-MODEL_FORMAT = 1
+MODEL_FORMAT = 2
+CLIENT_FORMAT = 1
 MODEL_FILE = "model.json"
 OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client that not every model has
 PORTABLE = (bool, int, float, str, type(None))
 
-# What a reader relies on in model.json, in the language of `check_form`; the settings of a run check themselves.
+# What a reader relies on in model.json, in the language of `check_form`; `FMTC` checks the parameters.
 ROUND = {
     "round_no": COUNT, "objective": NUMBER, "lagrangian": NUMBER, "primal_residual": NUMBER, "dual_residual": NUMBER,
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
 }  # fmt: skip
 MODEL = {
-    "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None)},
+    "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None), "solver?": (dict, None)},
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
     "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
     "clients": {str: {"file": str, "sha256": str}},
-    "beta?": NUMBER,
     "n_iter": COUNT,
-    "converged": (bool, None),  # None where a silo of a federation was not told
+    "converged": (bool, None),  # None: a silo of a federation does not know
     "stopped_because": str,
     "history": [ROUND],
 }
 
 
-def save_model(model: FMTC, path: Path, *, overwrite: bool = False) -> Path:
-    """Write a fitted `FMTC` to a folder, whole or not at all. See `FMTC.save`."""
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """What a folder holds of a fitted model: everything that `predict` needs, and how the run ended."""
+
+    params: Mapping[str, Any]  # of `FMTC`, those of its solver under "solver"; what JSON cannot hold is omitted
+    clients: Mapping[str, ClientModel]
+    n_features: int
+    feature_names: Sequence[str] | None
+    text: TextRecipe | None
+    n_iter: int
+    converged: bool | None
+    stopped_because: str
+    history: Sequence[Mapping[str, Any]]  # the fields of each round
+
+
+def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
+    """Write a model to a folder, completely or not at all."""
     with new_folder(path, overwrite=overwrite) as folder:
         clients = {}
-        names = file_names(model._models)
-        for cid, client in model._models.items():
+        names = file_names(saved.clients)
+        for cid, client in saved.clients.items():
             name = f"{names[cid]}.safetensors"
             arrays = {"W": client.W, "centers": client.centers, "spread": np.array([client.spread])}
             arrays |= {name: array for name in OPTIONAL if (array := getattr(client, name)) is not None}
             write_tensors(
-                folder / name, arrays, {"kind": "fmtc client model", "schema": MODEL_FORMAT, "client_id": cid}
+                folder / name, arrays, {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
             )
             clients[cid] = {"file": name, "sha256": _digest(folder / name)}
         params: dict[str, Any] = {
-            name: value for name, value in jsonable(model.get_params()).items() if isinstance(value, PORTABLE)
+            name: value
+            for name, value in jsonable(saved.params).items()
+            if isinstance(value, PORTABLE) or name == "solver"
         }
-        if model.client_weights is not None:
-            params["client_weights"] = {str(cid): float(w) for cid, w in model.client_weights.items()}
+        weights = saved.params.get("client_weights")
+        if weights is not None:
+            params["client_weights"] = {str(cid): float(weight) for cid, weight in weights.items()}
         about = {
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
             "params": params,
-            "n_features_in": model.n_features_in_,
-            "feature_names_in": getattr(model, "feature_names_in_", None),
-            "text": asdict(model.text_recipe_) if hasattr(model, "text_recipe_") else None,
+            "n_features_in": saved.n_features,
+            "feature_names_in": saved.feature_names,
+            "text": None if saved.text is None else asdict(saved.text),
             "clients": clients,
-            "beta": model.beta_,
-            "n_iter": model.n_iter_,
-            "converged": model.converged_,
-            "stopped_because": model.stopped_because_,
-            "history": [asdict(record) for record in model.history_],
+            "n_iter": saved.n_iter,
+            "converged": saved.converged,
+            "stopped_because": saved.stopped_because,
+            "history": saved.history,
         }
         write_json(folder / MODEL_FILE, about)
     return path
 
 
-def load(path: str | Path) -> FMTC:
-    """Read a model that `FMTC.save` wrote; it predicts as it did, and holds no training row or label.
-
-    Parameters
-    ----------
-    path : path
-        Folder of the model.
-
-    Returns
-    -------
-    FMTC
-        Fitted, without `labels_`, `embedding_` and `consensus_`.
-
-    Raises
-    ------
-    FileError
-        Where a file is missing, damaged, cut short, not of fmtc, or from a newer format.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, fmtc
-    >>> X = np.random.default_rng(0).normal(size=(60, 4))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
-    ...     model = fmtc.load(path)
-    >>> model.predict(X).shape
-    (60,)
-    """
+def read_model(path: str | Path) -> SavedModel:
+    """Read what `write_model` wrote, or raise a `FileError` that says what is wrong."""
     folder = Path(path)
     file = folder / MODEL_FILE
     if not folder.is_dir():
-        raise FileError(f"{folder} is not a folder; a saved model is a folder with {MODEL_FILE} in it")
+        raise FileError(f"{folder} is not a folder; a saved model is a folder that contains {MODEL_FILE}")
     about = read_json(file)
     check_schema(file, about, "fmtc model", MODEL_FORMAT)
     check_form(file, about, MODEL)
-    model = read_settings(file, about["params"])
-    d, names = about["n_features_in"], about["feature_names_in"]
+    d, k, names = about["n_features_in"], about["params"]["n_clusters"], about["feature_names_in"]
     if not about["clients"]:
         raise FileError(f"{file} is damaged: it names no client")
     if names is not None and len(names) != d:
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
-    model._models = {
-        cid: _read_client(folder, cid, entry, d, model.n_clusters) for cid, entry in about["clients"].items()
-    }
-    model.client_ids_ = list(model._models)
-    model.n_features_in_ = d
-    if names is not None:
-        model.feature_names_in_ = np.array(names, dtype=object)
-    if about.get("text") is not None:
-        model.text_recipe_ = TextRecipe(**about["text"])
-    model.beta_, model.trials_ = about.get("beta"), None
-    model.n_iter_, model.converged_ = about["n_iter"], about["converged"]
-    model.stopped_because_ = about["stopped_because"]
-    model.history_ = [RoundRecord.from_dict(line) for line in about["history"]]
-    return model
+    return SavedModel(
+        params=current_settings(about["params"], about["schema"], about.get("beta")),
+        clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
+        n_features=d,
+        feature_names=names,
+        text=TextRecipe(**about["text"]) if about.get("text") is not None else None,
+        n_iter=about["n_iter"],
+        converged=about["converged"],
+        stopped_because=about["stopped_because"],
+        history=about["history"],
+    )
 
 
-def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
-    """An estimator with the settings of a file, which are checked as `fit` would check them."""
-    from ..estimator import FMTC
+# ------------------------------------------------------------------------------------------- files of older versions
 
-    try:
-        model = FMTC(**settings)
-        model._hyper()
-    except (TypeError, ValueError) as error:
-        raise FileError(f"{file} is damaged: {error}") from None
-    return model
+# Settings of models and reports in format 1, where all of them stood side by side: their names and values now. Those
+# that are not listed have kept their names; a name of None is a setting that does not exist any more.
+RENAMED: dict[str, str | None] = {
+    "one_sided": "nonmutual_weight",
+    "center": "center_features",
+    "centers": "shared_centers",
+    "reweigh": None,
+}
+CHANGED: dict[str, dict[Any, Any]] = {
+    "shared_centers": {"own": False, "common": True},
+    "align": {"loop": True, "init": True, "none": False},
+}
 
 
-def _read_client(folder: Path, cid: str, entry: dict[str, str], d: int, k: int) -> ClientModel:
+def current_settings(settings: Mapping[str, Any], schema: int, beta: float | None = None) -> dict[str, Any]:
+    """Settings of a file in the names of today: parameters of `FMTC`, those of its solver under ``solver``.
+
+    Parameters
+    ----------
+    settings : mapping
+        As they stand in the file.
+    schema : int
+        Format of the file.
+    beta : float, optional
+        The coupling that a run with ``beta="auto"`` chose. Where it is not known, such a model gets the default.
+
+    Examples
+    --------
+    >>> from fmtc.artifacts.models import current_settings
+    >>> current_settings({"n_clusters": 3, "one_sided": 0.5, "align": "none", "reweigh": 0}, schema=1)
+    {'n_clusters': 3, 'solver': {'nonmutual_weight': 0.5, 'align': False}}
+    """
+    from ..settings import Solver
+
+    if schema >= 2:
+        return dict(settings)
+    named = {RENAMED.get(name, name): value for name, value in settings.items()}
+    named.pop(None, None)
+    if named.get("beta") == "auto":
+        named.pop("beta")
+        named |= {} if beta is None else {"beta": beta}
+    values = {name: _changed(name, value) for name, value in named.items() if name is not None}
+    own = {f.name for f in fields(Solver)}
+    others = {name: value for name, value in values.items() if name not in own}
+    return others | {"solver": {name: value for name, value in values.items() if name in own}}
+
+
+def _changed(name: str, value: Any) -> Any:
+    return CHANGED.get(name, {}).get(value, value) if isinstance(value, str) else value
+
+
+# --------------------------------------------------------------------------------------------------------- one client
+
+
+def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
+    from ..inference import ClientModel
+
     path = folder / Path(entry["file"]).name  # never outside the folder
     arrays, about = read_tensors(path)
-    check_schema(path, about, "fmtc client model", MODEL_FORMAT)
+    check_schema(path, about, "fmtc client model", CLIENT_FORMAT)
     if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
     lacking = [name for name in ("W", "centers", "spread") if name not in arrays]
@@ -175,11 +205,11 @@ def _read_client(folder: Path, cid: str, entry: dict[str, str], d: int, k: int) 
     keep = others["keep"]
     if keep is not None:
         if keep.dtype.kind != "i" or ((keep < 0) | (keep >= d)).any():
-            raise FileError(f"{path} keeps columns that are not among {d} features")
+            raise FileError(f"{path} is damaged: it keeps columns that are not among {d} features")
         d = len(keep)
     wide = all(array is None or array.shape == (d,) for array in others.values())
     if W.shape != (d, k) or centers.shape != (k, k) or spread.shape != (1,) or not wide:
-        raise FileError(f"{path} holds arrays of other shapes than {d} features and {k} clusters")
+        raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
     return ClientModel(W, centers, float(spread[0]), **others)
 
 
@@ -187,65 +217,4 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
-    """Write one client's model as a graph of plain ONNX operators. See `FMTC.export_onnx`."""
-    try:
-        import onnx
-        from onnx import TensorProto, helper, numpy_helper
-    except ImportError as error:
-        raise ImportError("writing ONNX files needs the onnx package: pip install 'fmtc[onnx]'") from error
-    dtype = np.dtype(dtype)
-    if dtype not in (np.float32, np.float64):
-        raise ValueError(f"dtype must be float32 or float64, got {dtype}")
-    kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
-    d, k = model.W.shape
-    constants = {
-        "W": model.W,
-        "centers_T": model.centers.T,
-        "sharpness": np.array(k / max(model.spread, 1e-12 * k)),
-        "tiny": np.array(np.finfo(dtype).tiny),
-    }
-    nodes = []
-    rows, width = "X", d
-    if model.keep is not None:
-        nodes.append(helper.make_node("Gather", ["X", "keep"], ["kept"], axis=1))
-        rows, width = "kept", "features"  # as many as rows had in training; those not kept are not looked at
-    if model.mean is not None:
-        constants["mean"] = model.mean
-        nodes.append(helper.make_node("Sub", [rows, "mean"], ["centred"]))
-        rows = "centred"
-    nodes += [
-        helper.make_node("MatMul", [rows, "W"], ["projection"]),
-        helper.make_node("Mul", ["projection", "projection"], ["squares"]),
-        helper.make_node("ReduceSum", ["squares", "columns"], ["square_norm"], keepdims=1),
-        helper.make_node("Max", ["square_norm", "tiny"], ["guarded"]),
-        helper.make_node("Sqrt", ["guarded"], ["norm"]),
-        helper.make_node("Div", ["projection", "norm"], ["unit"]),
-        helper.make_node("MatMul", ["unit", "centers_T"], ["cosine"]),
-        helper.make_node("ArgMax", ["cosine"], ["label"], axis=1, keepdims=0),
-        helper.make_node("Mul", ["cosine", "sharpness"], ["logits"]),
-        helper.make_node("Softmax", ["logits"], ["probability"], axis=1),
-    ]
-    stored = [
-        numpy_helper.from_array(np.ascontiguousarray(array.astype(dtype)), name) for name, array in constants.items()
-    ]
-    stored.append(numpy_helper.from_array(np.array([1], dtype=np.int64), "columns"))
-    if model.keep is not None:
-        stored.append(numpy_helper.from_array(model.keep.astype(np.int64), "keep"))
-    graph = helper.make_graph(
-        nodes,
-        "fmtc",
-        [helper.make_tensor_value_info("X", kind, ["rows", width])],
-        [
-            helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
-            helper.make_tensor_value_info("probability", kind, ["rows", k]),
-        ],
-        stored,
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="fmtc", ir_version=9)
-    onnx.checker.check_model(proto)
-    write_file(path, proto.SerializeToString())
-    return path
-
-
-__all__ = ["export_onnx", "load", "save_model"]
+__all__ = ["SavedModel", "current_settings", "read_model", "write_model"]

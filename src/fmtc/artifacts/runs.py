@@ -1,4 +1,4 @@
-"""The folder a run leaves behind: labels, model, history and report."""
+"""The folder of a run: labels, model, history and report."""
 
 from __future__ import annotations
 
@@ -7,35 +7,44 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from .. import __version__
-from ..estimator import FMTC
-from ..metrics import clustering_scores
-from ..tables.reading import Silo
-from .files import COUNT, NUMBER, FileError, file_names, new_folder, write_file, write_json
-from .models import MODEL_FILE, ROUND, load
+from ..errors import FileError
+from .files import COUNT, NUMBER, file_names, new_folder, write_file, write_json
+from .models import MODEL_FILE, ROUND
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from ..estimator import FMTC
+    from ..tables.silos import Silo
 
 Array = np.ndarray
 
-REPORT_FORMAT = 1
-PROJECTED_ROWS = 500  # of each silo, in report.json; more where a page is wanted
+REPORT_FORMAT = 2
+OUTBOX = "outbox"  # folder of a run: what left each client
+PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
 
-# What a reader relies on in report.json, in the language of `check_form`: of any run, of one with models, of the
-# coordinator's. Under "details" is what `fmtc.report.study` found.
+# What a reader relies on in report.json, in the language of `check_form`: for any run, for a run with models, and for
+# the coordinator's. "details" is the result of `fmtc.report.study`.
 ANY_REPORT = {
     "versions": {"fmtc": str, "extras?": {str: (str, None)}},
-    "settings": {"n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool},
+    "settings": {
+        "n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool, "solver?": dict,
+    },
+    "sent?": [  # not in format 1
+        {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
+    ],
     "n_iter": COUNT,
     "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
     "notes": [str],
     "missing?": [str],
-}
+}  # fmt: skip
 REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
@@ -66,33 +75,35 @@ EXTRAS = {"plot": "matplotlib", "report": "jinja2", "onnx": "onnx", "federation"
 
 @dataclass(frozen=True, eq=False)
 class SiloResult:
-    """What one silo came to."""
+    """Result of a run for one silo."""
 
     silo: Silo
     labels: Array  # n
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
-    shown: Array  # places among the rows of those that are shown
-    view: Array  # the shown rows as `transform` sees them
+    shown: Array  # positions of the rows that are shown
+    view: Array  # `transform` of the rows that are shown
 
 
 def results(model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS) -> list[SiloResult]:
-    """What each silo of a fitted model came to.
+    """Labels, probabilities and scores of each silo of a fitted model.
 
     Parameters
     ----------
     model : FMTC
-        Fitted, with the `labels_` of all rows of `silos` in their order.
+        Fitted; its `labels_` are those of all rows of `silos`, in this order.
     silos : sequence of Silo
         The rows it was fitted on.
     shown : int
-        How many rows of each silo are shown at most.
+        Largest number of rows of each silo to show.
 
     Returns
     -------
     list of SiloResult
         In the order of `silos`.
     """
+    from ..metrics import clustering_scores
+
     found = []
     ends = np.cumsum([silo.X.shape[0] for silo in silos])
     rng = np.random.default_rng(model.random_state)
@@ -104,19 +115,19 @@ def results(model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS) -> 
             "score": model.score(silo.X, clients=silo.name),
         }
         if silo.labels is not None:
-            known = [place for place, label in enumerate(silo.labels) if label is not None]
+            known = [row for row, label in enumerate(silo.labels) if label is not None]
             line["labelled_rows"] = len(known)
             if known:
-                truth = [silo.labels[place] for place in known]
+                truth = [silo.labels[row] for row in known]
                 line |= clustering_scores(truth, labels[known])
-        places = np.sort(rng.permutation(len(labels))[:shown])
-        view = model.transform(silo.X[places], clients=silo.name)
-        found.append(SiloResult(silo, labels, model.predict_proba(silo.X, clients=silo.name), line, places, view))
+        rows = np.sort(rng.permutation(len(labels))[:shown])
+        view = model.transform(silo.X[rows], clients=silo.name)
+        found.append(SiloResult(silo, labels, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
 
 
 def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
-    """The lines of all silos, and their unweighted mean over the silos that have the score."""
+    """The lines of all silos, and the unweighted mean of each score over the silos that have it."""
     lines = [result.line for result in results]
     names = [name for name in ("score", "acc", "nmi", "ri", "ari") if any(name in line for line in lines)]
     mean = {name: float(np.mean([line[name] for line in lines if name in line])) for name in names}
@@ -132,7 +143,7 @@ def report(
     seconds: float,
     notes: Sequence[str],
 ) -> dict[str, Any]:
-    """What report.json says, without the history and the projection, which `write_run` adds.
+    """Content of report.json, without the history and the projection, which `write_run` adds.
 
     Parameters
     ----------
@@ -141,13 +152,13 @@ def report(
     results : sequence of SiloResult
         Of `results(model, silos)`.
     files : paths
-        The files that were read; only their names are told.
+        The files that were read; the report holds their names only.
     as_published : bool
-        Whether the settings began with those of the paper.
+        Whether the paper's settings were the defaults.
     seconds : float
-        How long it took.
+        Duration of the run.
     notes : sequence of str
-        Things worth knowing that were seen on the way.
+        Notes and warnings of the run.
 
     Returns
     -------
@@ -159,7 +170,7 @@ def report(
         "schema": REPORT_FORMAT,
         "versions": versions(),
         "files": [file.name for file in files],
-        "settings": model.get_params() | {"as_published": as_published},
+        "settings": model._params() | {"as_published": as_published},
         "n_features": model.n_features_in_,
         "feature_names": results[0].silo.feature_names,
         "n_iter": model.n_iter_,
@@ -167,15 +178,17 @@ def report(
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
         "notes": notes,
+        "sent": model._sent(),
         **scores(results),
     }
 
 
 def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult], report: Mapping[str, Any]) -> None:
-    """The folder of a run, whole or not at all, for its owner alone; the model takes the column names of the silos.
+    """Write the folder of a run, completely or not at all, readable by its owner only.
 
-    report.json holds 2-D projections of the shown training rows of each silo, for a picture: unlike model/, it is made
-    of the silo's rows and is meant to stay where they are.
+    The model gets the column names of the silos. report.json holds 2-D projections of the rows of each silo that are
+    shown, for a plot. Unlike model/, it is derived from single rows and should stay where they are. outbox/ holds the
+    ledger of each client that ran in this process.
     """
     if results[0].silo.feature_names is not None:
         model.feature_names_in_ = np.array(results[0].silo.feature_names, dtype=object)
@@ -186,13 +199,18 @@ def write_run(out: Path, force: bool, model: FMTC, results: Sequence[SiloResult]
         for result in results:
             table = label_table([result.silo], [result.labels], [result.probabilities])
             write_file(folder / "labels" / f"{names[result.silo.name]}.csv", as_csv(table))
+        ledgers = {cid: ledger for cid, ledger in getattr(model, "_ledgers", {}).items() if cid in names}
+        if ledgers:
+            (folder / OUTBOX).mkdir()
+        for cid, ledger in ledgers.items():
+            ledger.write(folder / OUTBOX / f"{names[cid]}.jsonl")
         model.save(folder / "model")
         write_json(folder / "history.json", history)
         write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})
 
 
 def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
-    """Principal plane of the projected rows of all silos together: x, y and cluster of each row that is shown."""
+    """x, y and cluster of each row that is shown, on the principal plane of the projected rows of all silos."""
     E = np.vstack([result.view for result in results]).astype(np.float64)
     E -= E.mean(axis=0)
     _, _, axes = np.linalg.svd(E, full_matrices=False)
@@ -208,7 +226,9 @@ def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
 def label_table(
     silos: Sequence[Silo], labels: Sequence[Array], P: Sequence[Array], *, clients: bool = False, proba: bool = False
 ) -> pl.DataFrame:
-    """One line per row, in the order of the file: identifier or row number, cluster, how probable it is."""
+    """One line per row, in the order of the file: identifier or row number, cluster, its probability."""
+    import polars as pl
+
     order = np.argsort(np.concatenate([silo.rows for silo in silos]), kind="stable")
     cluster, probability = np.concatenate(labels)[order], np.concatenate(P)[order]
     columns: dict[str, Any] = {}
@@ -236,16 +256,16 @@ def is_run(folder: Path) -> bool:
     return (folder / "report.json").is_file() and (folder / "model" / MODEL_FILE).is_file()
 
 
-def load_run(path: Path) -> tuple[FMTC, Path]:
-    """The model of a folder that `write_run` or `FMTC.save` wrote, and the model's own folder."""
+def model_folder(path: Path) -> Path:
+    """The folder of the model in a folder that `write_run` or `FMTC.save` wrote."""
     for folder in (path / "model", path):
         if (folder / MODEL_FILE).exists():
-            return load(folder), folder
-    raise FileError(f"{path} holds no model; give the --out folder of `fmtc fit`, or one that FMTC.save wrote")
+            return folder
+    raise FileError(f"{path} holds no model; give the folder of a run, or one that FMTC.save wrote")
 
 
 def versions() -> dict[str, Any]:
-    """Versions of what computes, and of each extra or None."""
+    """Versions of fmtc, of what it computes with, and of each extra (None if not installed)."""
     return {
         "fmtc": __version__,
         "python": platform.python_version(),
@@ -255,7 +275,7 @@ def versions() -> dict[str, Any]:
 
 
 def installed(package: str) -> str | None:
-    """Version of a package, or None where it is not installed."""
+    """Version of a package, or None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

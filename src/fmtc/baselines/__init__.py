@@ -1,4 +1,4 @@
-"""The rivals of the paper and some controls, behind the face of `fmtc.FMTC`.
+"""The methods that the paper compares with, and some controls, with the interface of `fmtc.FMTC`.
 
 >>> from fmtc.baselines import MBC
 >>> from fmtc.datasets import synthetic
@@ -9,9 +9,11 @@
 from .base import Baseline
 from .bregman import MBC, SMBC, SMKC
 from .fed_kmeans import FedKMeans
-from .fed_spectral import FedSpectral, FedSpectralGraph
+from .fed_spectral import FedSpectral
+from .fed_spectral_graph import FedSpectralGraph
 from .mtsc import MTSC, SEC, FedMTSC
-from .sfomvc import SFOMVC, SFOMVCViews
+from .sfomvc import SFOMVC
+from .sfomvc_views import SFOMVCViews
 from .single_task import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
 
 __all__ = [

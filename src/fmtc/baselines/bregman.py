@@ -1,7 +1,7 @@
-"""Clusters that pull on those of other clients: multitask Bregman clustering (MBC), its smart forms SMBC and SMKC.
+"""Clusters that attract those of other clients: multitask Bregman clustering (MBC), its smart forms SMBC and SMKC.
 
-One loop (`alternate`) serves all three. What a centroid is, it leaves to a space: a point among the rows (`Points`), or
-a combination of rows in the feature space of a kernel (`Mercer`).
+All three run one loop (`alternate`). A space defines what a centroid is: a point among the rows (`Points`), or a
+combination of rows in the feature space of a kernel (`Mercer`).
 """
 
 from __future__ import annotations
@@ -743,4 +743,4 @@ def _median_distance(X: Any, seed: int) -> float:
 def _check_rows(data: Data, divergence: str) -> None:
     for cid, X in data.items():
         if divergence == "kl" and (X.data if sp.issparse(X) else X).min(initial=0) < 0:
-            raise ValueError(f'client {cid!r} has entries below 0; divergence="kl" takes rows without, as counts are')
+            raise ValueError(f'client {cid!r} has entries below 0; divergence="kl" takes counts and the like')

@@ -1,213 +1,107 @@
-"""FedSpectral+: over common anchors for clients with rows of their own, and as published over one set of nodes."""
+"""FedSpectral+ for clients with rows of their own: one spectral embedding over common anchors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.neighbors import NearestNeighbors
-from sklearn.utils import check_array, check_random_state
 
-from ..clients import is_mapping
-from ..runtime.driver import one_thread
-from ..runtime.local import LocalTransport
 from ..client import stream
+from ..linalg.threads import one_thread
+from ..protocol.base import REPEATS, Nothing, Phase, above, array, required
+from ..runtime.driver import RoundRecord
+from ..server import RoundReport
+from .anchors import AGREE_ON_ANCHORS, AnchorClient, Anchors, AnchorServer, AnchorSettings
 from .base import (
     Array,
     Baseline,
     Data,
-    Talk,
-    check_count_or_auto,
+    FederatedMethod,
+    LoopPhase,
     check_number,
-    check_positive,
     check_whole,
-    kmeans,
-    note,
+    count,
+    in_order,
+    no_more_than,
+    run_locally,
     seed_of,
     unit_rows,
-    unknown,
 )
-from .fed_kmeans import (
-    MIN_COUNT,
-    SERVER,
-    CentersClient,
-    CentersDown,
-    CentersRules,
-    NumberedCenters,
-    centers_reply,
-    federated_kmeans,
-    first_centers,
-    lloyd,
-    merge_centers,
-    pooled,
-)
+from .fed_kmeans import SERVER, FedKMeansSettings, NumberedCenters, first_centers, merge, shareable
 
 EPS = 1e-8  # eigenvalues below are zero
-ANCHOR_ITERATIONS = 50  # Lloyd steps for the centres that anchors are made of
 
 
-# ------------------------------------------------------------------------------------------------------ anchors
-
-
-@dataclass(frozen=True)
-class AnchorUp:
-    """Everything a client says while anchors are agreed on."""
-
-    centers: Array | None = None  # centers: at most n_centers x d, means of at least two rows each
-    counts: Array | None = None  # centers: how many rows
-    distance: float | None = None  # distances: sum over rows of the distances to the nearest anchors
-    n_distances: int | None = None  # distances: how many were summed
+# ------------------------------------------------------------------------------------------------ the power iteration
 
 
 @dataclass(frozen=True)
-class AnchorDown:
-    """Everything the server says while anchors are agreed on."""
+class Subspace:
+    """Leading eigenvectors of a positive semi-definite matrix that is known by its products alone, on the way."""
 
-    phase: str  # centers, distances, weights
-    n_centers: int | None = None  # centers: how many are wanted at most
-    anchors: Array | None = None  # distances: a x d
-    width: float | None = None  # weights: of the Gaussian, one for all
+    V: Array  # n x e, orthonormal: to be multiplied next
+    Q: Array | None = None  # the one before
+    Y: Array | None = None  # the matrix times Q
 
+    @classmethod
+    def start(cls, n: int, e: int, seed: int) -> Subspace:
+        """Random orthonormal columns."""
+        with one_thread("blas"):
+            return cls(np.linalg.qr(stream(seed, SERVER, "start").normal(size=(n, e))).Q)
 
-@dataclass(frozen=True)
-class Anchors:
-    """Anchors and how rows are tied to them."""
+    def step(self, Y: Array, largest: float) -> tuple[Subspace, RoundReport]:
+        """The next subspace, given the matrix times V.
 
-    points: Any  # a x d
-    n_nearest: int
-    width: float
+        The report has ``Tr(Qᵀ(largest I - M)Q)`` as objective, where M is the matrix and `largest` bounds its
+        eigenvalues, and ``||V Vᵀ - Q Qᵀ||``, how far the subspace has moved, as primal residual.
+        """
+        Q, V = self.V, np.linalg.qr(Y).Q
+        moved = float(np.sqrt(2) * np.linalg.norm(V - Q @ (Q.T @ V)))
+        objective = largest * Q.shape[1] - float(np.sum(Q * Y))
+        return Subspace(V, Q, Y), RoundReport(objective=objective, primal_residual=moved)
 
-    def nearest(self, X: Any) -> tuple[Array, Array]:
-        """Distances to the nearest anchors and their numbers; (n, r) each."""
-        r = min(self.n_nearest, self.points.shape[0])
-        return NearestNeighbors(n_neighbors=r, algorithm="brute").fit(self.points).kneighbors(X)
-
-    def weights(self, X: Any, near: tuple[Array, Array] | None = None) -> sp.csr_array:
-        """Gaussian weights of the nearest anchors, rows sum to 1; (n, d) -> (n, a)."""
-        distance, neighbor = self.nearest(X) if near is None else near
-        n, r = distance.shape
-        far = np.square(distance / self.width)
-        weight = np.exp(-0.5 * (far - far[:, :1]))  # relative to the nearest: a far row keeps its weights
-        weight /= weight.sum(axis=1, keepdims=True)
-        shape = (n, self.points.shape[0])
-        return sp.csr_array((weight.ravel(), neighbor.ravel(), np.arange(0, n * r + 1, r)), shape=shape)
-
-
-@dataclass(frozen=True)
-class AnchorClient:
-    """One client that ties its rows to anchors."""
-
-    client_id: str
-    X: Any  # n x d
-    anchors: Anchors | None = None
-    near: tuple[Array, Array] | None = None  # distances and numbers of the nearest anchors, n x r
-    B: sp.csr_array | None = None  # n x a, rows sum to 1
+    def eigenvectors(self) -> tuple[Array, Array]:
+        """Approximate eigenvectors and eigenvalues, largest first, by a Rayleigh-Ritz step; (n, e), (e,)."""
+        Q, Y = required(self, "Q", "Y")
+        with one_thread("blas"):
+            H = Q.T @ Y
+            values, R = np.linalg.eigh((H + H.T) / 2)
+            return Q @ R[:, ::-1], values[::-1]
 
 
-def anchor_reply(client: Any, message: AnchorDown, rules: Any) -> tuple[Any, AnchorUp]:
-    """Answer of a client while anchors are agreed on."""
-    if message.phase not in ("centers", "distances", "weights"):
-        raise unknown(message.phase)
-    X = client.X
-    if message.phase == "centers":
-        assert message.n_centers is not None
-        wanted = max(1, min(message.n_centers, X.shape[0] // 2))
-        seed = seed_of(rules.seed, client.client_id, "anchors")
-        own, counts = lloyd(X, first_centers(X, wanted, seed), ANCHOR_ITERATIONS)
-        kept = counts >= MIN_COUNT
-        return client, AnchorUp(own.centers[kept], counts[kept])
-    if message.phase == "distances":
-        assert message.anchors is not None
-        anchors = Anchors(message.anchors, rules.n_nearest, 1.0)
-        near = anchors.nearest(X)
-        up = AnchorUp(distance=float(near[0].sum(dtype=np.float64)), n_distances=near[0].size)
-        return replace(client, anchors=anchors, near=near), up
-    assert message.width is not None and client.anchors is not None
-    anchors = replace(client.anchors, width=message.width)
-    return replace(client, anchors=anchors, B=anchors.weights(X, client.near), near=None), AnchorUp()
+def root_inverse(x: Array) -> Array:
+    """1/sqrt(x), 0 where x is 0."""
+    return np.divide(1, np.sqrt(x), out=np.zeros_like(x), where=x > 0)
 
 
-def agree_on_anchors(talk: Talk, k: int, n_anchors: int | str, scale: float, seed: int) -> tuple[Array, Array, Array]:
-    """Anchors for all, known to all with one width: (a, d), and the centres and counts they were made of."""
-    wanted = 10 * k if n_anchors == "auto" else int(n_anchors)
-    each = max(2 * k, ceil(2 * wanted / len(talk.client_ids)))
-    centers, counts = pooled(talk.ask_all(AnchorDown("centers", n_centers=each)))
-    points, place = np.unique(centers, axis=0, return_inverse=True)
-    weight = np.bincount(place.ravel(), weights=counts)
-    if len(points) > wanted:
-        points, _ = merge_centers(points, weight, wanted, seed_of(seed, SERVER, "anchors"), 1)
-    answers = talk.ask_all(AnchorDown("distances", anchors=points)).values()
-    mean = sum(up.distance for up in answers) / sum(up.n_distances for up in answers)
-    talk.ask_all(AnchorDown("weights", width=scale * mean or 1.0))
-    return points, centers, counts
+def subspace_settled(history: Sequence[RoundRecord], settings: Any) -> str | None:
+    """The subspace has moved by less than `tol`."""
+    if not history[-1].primal_residual < settings.tol:
+        return None
+    return f"the subspace moved by less than tol={settings.tol:g} in round {history[-1].round_no}"
 
 
-def check_anchors(n_anchors: Any, n_nearest: Any, bandwidth_scale: Any, n_init: Any) -> None:
-    """Refuse settings of anchors that cannot be."""
-    check_count_or_auto(n_anchors=n_anchors)
-    check_whole(n_nearest=n_nearest, n_init=n_init)
-    check_positive(bandwidth_scale=bandwidth_scale)
-
-
-# ------------------------------------------------------------------------------------------------- FedSpectral+
+# ------------------------------------------------------------------------------------------------- FedSpectral+: states
 
 
 @dataclass(frozen=True)
-class SpectralUp:
-    """Everything a client of `FedSpectral` says besides anchors and k-means."""
+class FedSpectralSettings(AnchorSettings):
+    """What decides a run of `FedSpectral` besides the data; the names are those of its parameters."""
 
-    mass: Array | None = None  # mass: a, how much weight of its rows each anchor has
-    product: Array | None = None  # round: a x k, BᵀB times what was sent
+    max_iter: int = 500
+    tol: float = 1e-6
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(max_iter=self.max_iter)
+        check_number(tol=self.tol)
 
-@dataclass(frozen=True)
-class SpectralDown:
-    """Everything the server of `FedSpectral` says besides anchors and k-means."""
-
-    phase: str  # mass, round, embed
-    basis: Array | None = None  # round: a x k; embed: a x k, from weights of anchors to the embedding
-
-
-@dataclass(frozen=True)
-class SpectralRules:
-    """What server and clients of `FedSpectral` agree on."""
-
-    seed: int
-    n_nearest: int
-    clusters: CentersRules
-
-
-@dataclass(frozen=True)
-class SpectralClient(AnchorClient):
-    """One client of `FedSpectral`; its embedding is the rows of a client of federated k-means."""
-
-    map: Array | None = None  # a x k
-    clusters: CentersClient | None = None
-
-
-def spectral_reply(client: SpectralClient, message: Any, rules: SpectralRules) -> tuple[SpectralClient, Any]:
-    """Answer of a client of `FedSpectral`."""
-    if isinstance(message, AnchorDown):
-        return anchor_reply(client, message, rules)
-    if isinstance(message, CentersDown):
-        assert client.clusters is not None
-        clusters, up = centers_reply(client.clusters, message, rules.clusters)
-        return replace(client, clusters=clusters), up
-    if message.phase not in ("mass", "round", "embed"):
-        raise unknown(message.phase)
-    B = client.B
-    assert B is not None
-    if message.phase == "mass":
-        return client, SpectralUp(mass=B.sum(axis=0))
-    if message.phase == "round":
-        return client, SpectralUp(product=B.T @ (B @ message.basis))
-    U = unit_rows(B @ message.basis)
-    return replace(client, map=message.basis, clusters=CentersClient(client.client_id, U)), SpectralUp()
+    @property
+    def kmeans(self) -> FedKMeansSettings:
+        """Settings of the federated k-means that labels the rows."""
+        return FedKMeansSettings(self.n_clusters, self.seed, local_iters=10, n_init=self.n_init)
 
 
 @dataclass(frozen=True)
@@ -215,11 +109,11 @@ class AnchorSpectralModel:
     """Rows to weights of anchors, to the embedding, to the nearest centre there."""
 
     anchors: Anchors
-    map: Array  # a x k
+    map: Array  # a x e
     clusters: NumberedCenters
 
     def embed(self, X: Any) -> Array:
-        """Rows of the common spectral embedding, of length 1; (n, d) -> (n, k)."""
+        """Rows of the common spectral embedding, of length 1; (n, d) -> (n, e)."""
         return unit_rows(self.anchors.weights(X) @ self.map)
 
     def assign(self, X: Any) -> Array:
@@ -227,39 +121,292 @@ class AnchorSpectralModel:
         return self.clusters.assign(self.embed(X))
 
 
-class Subspace(NamedTuple):
-    """Leading eigenvectors, (n, k), their eigenvalues, and how far the subspace moved in each step."""
+@dataclass(frozen=True)
+class SpectralClient(AnchorClient):
+    """One client of `FedSpectral` between messages."""
 
-    vectors: Array
-    values: Array
-    history: list[float]
+    map: Array | None = None  # a x e
+    U: Array | None = None  # n x e, rows of the embedding, of length 1
 
 
-def power_iteration(multiply: Callable[[Array], Array], Q: Array, max_iter: int, tol: float) -> Subspace:
-    """Leading eigenvectors of a positive semi-definite matrix that is known by its products alone.
+@dataclass(frozen=True)
+class SpectralServer(AnchorServer):
+    """The server of `FedSpectral` between messages."""
 
-    Starts from orthonormal Q, (n, k); ends when ``||Q_new Q_newᵀ - Q Qᵀ|| < tol``, with a Rayleigh-Ritz step.
+    scale: Array | None = None  # a, one over the root of the weight that each anchor has
+    subspace: Subspace | None = None
+    means: Array | None = None  # at most k x e, common centres in the embedding
+    merges: int = 0  # times these were merged
+    moved: float = 0.0  # how far they moved in the last
+
+
+# ------------------------------------------------------------------------------------------------- FedSpectral+: phases
+
+
+class Mass(Phase):
+    """How much weight of its rows each anchor has; the server starts the power iteration."""
+
+    name = "mass"
+    doing = "summing the weights of the anchors"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """Sums of one client."""
+
+        mass: Array = array(
+            "a", "sum over rows of the weight of each anchor",
+            "Roughly how many of the client's rows lie near each anchor; they add up to the number of rows.",
+            check=above(-1e-300),
+        )  # fmt: skip
+
+    def reply(
+        self, client: SpectralClient, ask: Nothing, settings: FedSpectralSettings, round_no: int
+    ) -> tuple[SpectralClient, Answer]:
+        """Column sums of B."""
+        (B,) = required(client, "B")
+        return client, self.Answer(mass=B.sum(axis=0))
+
+    def reduce(
+        self, server: SpectralServer, answers: MutableMapping[str, Answer], settings: FedSpectralSettings
+    ) -> SpectralServer:
+        """The scale of each anchor, and where the power iteration starts."""
+        mass: Array = sum(answer.mass for answer in in_order(server, answers))
+        subspace = Subspace.start(len(mass), min(settings.n_clusters, len(mass)), settings.seed)
+        return replace(server, scale=root_inverse(mass), subspace=subspace)
+
+
+class Round(LoopPhase):
+    """One step of the power iteration on the anchors' side. A client that does not answer is left out of the step."""
+
+    name = "round"
+    doing = "in a round"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """Basis of the subspace."""
+
+        basis: Array = array(
+            "a e", "diag(lam)^-1/2 V, the basis of the subspace so far", "How the anchors of all clients group."
+        )
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """Product of one client."""
+
+        product: Array = array(
+            "a e", "BᵀB times the basis, B the weights that tie rows to anchors",
+            "How strongly the client's rows link each group of anchors to each anchor. A few rounds with different "
+            "bases tell all of BᵀB: how many rows lie between any two anchors.",
+        )  # fmt: skip
+
+    def asks(self, server: SpectralServer, settings: FedSpectralSettings) -> dict[str, Any]:
+        """The same basis for everyone."""
+        scale, subspace = required(server, "scale", "subspace")
+        return dict.fromkeys(server.client_ids, self.Ask(basis=np.ascontiguousarray(scale[:, None] * subspace.V)))
+
+    def reply(
+        self, client: SpectralClient, ask: Ask, settings: FedSpectralSettings, round_no: int
+    ) -> tuple[SpectralClient, Answer]:
+        """Two sparse products."""
+        (B,) = required(client, "B")
+        return replace(client, round_no=round_no), self.Answer(product=B.T @ (B @ ask.basis))
+
+    def reduce(
+        self, server: SpectralServer, answers: MutableMapping[str, Answer], settings: FedSpectralSettings
+    ) -> tuple[SpectralServer, RoundReport]:
+        """The next subspace."""
+        scale, subspace = required(server, "scale", "subspace")
+        product: Array = sum(answer.product for answer in in_order(server, answers))
+        subspace, report = subspace.step(scale[:, None] * product, 1.0)
+        return replace(server, subspace=subspace, round_no=server.round_no + 1), report
+
+
+class Embed(Phase):
+    """The map from weights of anchors to the embedding, to all clients."""
+
+    name = "embed"
+    doing = "embedding its rows"
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """The map."""
+
+        basis: Array = array(
+            "a e", "map from weights of anchors to the embedding", "How the anchors of all clients group."
+        )
+
+    def asks(self, server: SpectralServer, settings: FedSpectralSettings) -> dict[str, Any]:
+        """The same map for everyone."""
+        scale, subspace = required(server, "scale", "subspace")
+        vectors, values = subspace.eigenvectors()
+        inverse = root_inverse(np.where(values > EPS, values, 0))
+        basis = np.ascontiguousarray(scale[:, None] * vectors * inverse)
+        return dict.fromkeys(server.client_ids, self.Ask(basis=basis))
+
+    def reply(
+        self, client: SpectralClient, ask: Ask, settings: FedSpectralSettings, round_no: int
+    ) -> tuple[SpectralClient, Nothing]:
+        """Its rows of the embedding, normalised."""
+        (B,) = required(client, "B")
+        return replace(client, map=ask.basis, U=unit_rows(B @ ask.basis)), Nothing()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeansAnswer:
+    """Centres of one client in the embedding."""
+
+    centers: Array = array(
+        "g e", "means of at least two rows of the client's embedding each", "Where the client's groups of rows lie in "
+        "the embedding; rows that are the mean of few tell roughly which anchors they are near.",
+        check=no_more_than("k"),
+    )  # fmt: skip
+    counts: Array = array(
+        "g", "number of rows that each centre is the mean of", "The sizes of the client's groups, exactly.",
+        kind="int", check=above(1),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeansAsk:
+    """Common centres in the embedding."""
+
+    centers: Array = array(
+        "c e", "common centres in the embedding, at most k", "Where the groups of all clients together lie.",
+        check=no_more_than("k"),
+    )  # fmt: skip
+
+
+def _ask_all(server: SpectralServer) -> dict[str, Any]:
+    """The same centres for everyone."""
+    (means,) = required(server, "means")
+    return dict.fromkeys(server.client_ids, MeansAsk(centers=means))
+
+
+def _merge_means(server: SpectralServer, answers: Mapping[str, Any], settings: FedSpectralSettings) -> SpectralServer:
+    """The next common centres in the embedding."""
+    merged = merge(in_order(server, answers), server.means, server.merges, settings.kmeans)
+    return replace(server, means=merged.centers, merges=server.merges + 1, moved=merged.moved)
+
+
+class StartMeans(Phase):
+    """Each client's first centres in the embedding, by k-means++ on its own rows."""
+
+    name = "start"
+    doing = "finding its first centres"
+    Answer = MeansAnswer
+
+    def reply(
+        self, client: SpectralClient, ask: Nothing, settings: FedSpectralSettings, round_no: int
+    ) -> tuple[SpectralClient, MeansAnswer]:
+        """Centres of its own, a few steps from those of k-means++."""
+        (U,), rules = required(client, "U"), settings.kmeans
+        C = first_centers(U, rules.n_clusters, seed_of(rules.seed, client.client_id, "start"))
+        return client, MeansAnswer(**shareable(U, C, rules.local_iters, rules.min_count))
+
+    def reduce(
+        self, server: SpectralServer, answers: MutableMapping[str, MeansAnswer], settings: FedSpectralSettings
+    ) -> SpectralServer:
+        """The next common centres."""
+        return _merge_means(server, answers, settings)
+
+
+class StepMeans(Phase):
+    """Lloyd's algorithm at the clients from the common centres; the server clusters the centres they send."""
+
+    name = "lloyd"
+    doing = "moving its centres"
+    Ask = MeansAsk
+    Answer = MeansAnswer
+
+    def times(self, server: SpectralServer, settings: FedSpectralSettings) -> int:
+        """Until the centres settle."""
+        steps = server.merges - 1  # so far
+        return steps if steps and server.moved < settings.kmeans.tol else settings.kmeans.n_rounds
+
+    def limit(self, settings: FedSpectralSettings) -> int:
+        """As often as a run needs, should its end be repeated."""
+        return REPEATS * settings.kmeans.n_rounds
+
+    def asks(self, server: SpectralServer, settings: FedSpectralSettings) -> dict[str, Any]:
+        """The common centres so far."""
+        return _ask_all(server)
+
+    def reply(
+        self, client: SpectralClient, ask: MeansAsk, settings: FedSpectralSettings, round_no: int
+    ) -> tuple[SpectralClient, MeansAnswer]:
+        """Centres of its own, a few steps from the common ones."""
+        (U,), rules = required(client, "U"), settings.kmeans
+        return client, MeansAnswer(**shareable(U, ask.centers, rules.local_iters, rules.min_count))
+
+    def reduce(
+        self, server: SpectralServer, answers: MutableMapping[str, MeansAnswer], settings: FedSpectralSettings
+    ) -> SpectralServer:
+        """The next common centres."""
+        return _merge_means(server, answers, settings)
+
+
+class Finish(Phase):
+    """Rows take the nearest centre."""
+
+    name = "finish"
+    doing = "assigning its rows"
+    Ask = MeansAsk
+
+    def asks(self, server: SpectralServer, settings: FedSpectralSettings) -> dict[str, Any]:
+        """The common centres so far."""
+        return _ask_all(server)
+
+    def reply(
+        self, client: SpectralClient, ask: MeansAsk, settings: FedSpectralSettings, round_no: int
+    ) -> tuple[SpectralClient, Nothing]:
+        """Labels by the common centres."""
+        U, anchors, basis = required(client, "U", "anchors", "map")
+        clusters = NumberedCenters(ask.centers, np.arange(len(ask.centers)))
+        model = AnchorSpectralModel(anchors, basis, clusters)
+        return replace(client, model=model, labels=clusters.assign(U)), Nothing()
+
+
+class FederatedSpectral(FederatedMethod):
+    """FedSpectral+ over common anchors: the phases of a run.
+
+    centers    each client's centres; the server makes anchors of them
+    distances  how far rows are from the anchors; the server sets the width of the weights
+    weights    each client ties its rows to the anchors
+    mass       how much weight each anchor has
+    round      one step of a power iteration on the anchors' side               until the subspace settles
+    embed      each client's rows of the common embedding
+    start      first centres in the embedding; the server merges them
+    lloyd      centres after some steps from the common ones; the server merges them    until the centres settle
+    finish     rows take the nearest centre
     """
-    history: list[float] = []
-    while True:
-        Y = multiply(Q)
-        Q_new = np.linalg.qr(Y).Q
-        history.append(float(np.sqrt(2) * np.linalg.norm(Q_new - Q @ (Q.T @ Q_new))))
-        if history[-1] < tol or len(history) == max_iter:
-            break
-        Q = Q_new
-    H = Q.T @ Y
-    values, R = np.linalg.eigh((H + H.T) / 2)
-    return Subspace(Q @ R[:, ::-1], values[::-1], history)
+
+    name = "fed-spectral-plus"
+    opening = (*AGREE_ON_ANCHORS, Mass())
+    loop = Round()
+    closing = (Embed(), StartMeans(), StepMeans(), Finish())
+    settings_type, model_type = FedSpectralSettings, AnchorSpectralModel
+    client_type, server_type = SpectralClient, SpectralServer
+    changeable = ("max_iter", "tol", "n_init")
+
+    def sizes(self, client: SpectralClient, settings: FedSpectralSettings) -> dict[str, int]:
+        """Features (d) and clusters (k); once they are known, anchors (a) and columns of the embedding (e)."""
+        known = super().sizes(client, settings)
+        if client.anchors is not None:
+            a = client.anchors.points.shape[0]
+            known |= {"a": a, "e": min(settings.n_clusters, a)}
+        return known
+
+    def converged(self, history: Sequence[RoundRecord], settings: FedSpectralSettings) -> str | None:
+        """The subspace has moved by less than `tol`."""
+        return subspace_settled(history, settings)
+
+    def common(self, server: SpectralServer) -> dict[str, Array]:
+        """The anchors, a x d, and the centres in the embedding, at most k x e."""
+        anchors, means = required(server, "anchors", "means")
+        return {"anchors": anchors, "centers": means}
 
 
-def _start(n: int, k: int, seed: int) -> Array:
-    return np.linalg.qr(stream(seed, SERVER, "start").normal(size=(n, k))).Q
-
-
-def root_inverse(x: Array) -> Array:
-    """1/sqrt(x), 0 where x is 0."""
-    return np.divide(1, np.sqrt(x), out=np.zeros_like(x), where=x > 0)
+METHOD = FederatedSpectral()
 
 
 class FedSpectral(Baseline):
@@ -269,7 +416,7 @@ class FedSpectral(Baseline):
     ``S = B diag(lam)^-1 Bᵀ`` over the rows of all clients, with ``lam = sum_t B_tᵀ1``, has unit degrees; its leading
     eigenvectors come from a power iteration on the anchors' side, ``V <- qr(sum_t diag(lam)^-1/2 B_tᵀB_t
     diag(lam)^-1/2 V)``. Each client keeps its rows of the embedding ``B_t diag(lam)^-1/2 V diag(w)^-1/2``, normalised,
-    and federated k-means labels them. New rows take the same way.
+    and federated k-means labels them. New rows are labelled in the same way.
 
     Provenance: in spirit. The published method has one set of nodes and spreads its edges over clients (that is
     `FedSpectralGraph`, after the abstract; there is no public code). Clients with different rows share no node, so the
@@ -279,16 +426,16 @@ class FedSpectral(Baseline):
     ----------
     n_clusters : int
     n_anchors : int or "auto"
-        Anchors at most; ``"auto"`` is 10 for each cluster. They are made of the centres that clients send, at most
-        half as many as a client has rows and each of at least two rows.
+        Largest number of anchors; ``"auto"`` is 10 for each cluster. They are made of the centres that clients send:
+        from each client at most half as many as it has rows, each the mean of at least two.
     n_nearest : int
         Anchors that a row is tied to.
     bandwidth_scale : float
         Width of the weights as a multiple of the mean distance to those anchors, over all clients.
     max_iter : int
-        Steps of the power iteration at most.
+        Largest number of steps of the power iteration.
     tol : float
-        Stop when the subspace moves less.
+        Stop when the subspace moves by less.
     n_init : int
         Restarts of the server's k-means.
     random_state : int, RandomState instance or None
@@ -338,173 +485,10 @@ class FedSpectral(Baseline):
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, AnchorSpectralModel], Mapping[str, Array]]:
-        check_anchors(self.n_anchors, self.n_nearest, self.bandwidth_scale, self.n_init)
-        check_whole(max_iter=self.max_iter)
-        check_number(tol=self.tol)
-        rules = SpectralRules(
-            seed, self.n_nearest, CentersRules(self.n_clusters, seed, local_iters=10, n_init=self.n_init)
-        )
-        transport = LocalTransport(
-            data, rules, open_client=lambda cid, X, _: SpectralClient(cid, X), client_reply=spectral_reply
-        )
-        talk = Talk(transport)
-        self.anchors_, *_ = agree_on_anchors(talk, self.n_clusters, self.n_anchors, self.bandwidth_scale, seed)
-        mass = sum(up.mass for up in talk.ask_all(SpectralDown("mass")).values())
-        scale = root_inverse(mass)[:, None]
-
-        def multiply(V: Array) -> Array:
-            answers = talk.ask_all(SpectralDown("round", scale * V)).values()
-            return scale * sum(up.product for up in answers)
-
-        V = _start(len(scale), min(self.n_clusters, len(scale)), seed)
-        found = power_iteration(multiply, V, self.max_iter, self.tol)
-        inverse = root_inverse(np.where(found.values > EPS, found.values, 0))
-        talk.ask_all(SpectralDown("embed", scale * found.vectors * inverse))
-        federated_kmeans(talk, rules.clusters)
-        self.eigenvalues_, self.history_, self.n_iter_ = found.values, found.history, len(found.history)
-        note(self, talk)
-        clients = transport.clients
-        models = {cid: AnchorSpectralModel(c.anchors, c.map, c.clusters.model) for cid, c in clients.items()}
-        return models, {cid: c.clusters.labels for cid, c in clients.items()}
-
-
-# --------------------------------------------------------------------------------- FedSpectral+ on one set of nodes
-
-
-@dataclass(frozen=True)
-class EdgesUp:
-    """Everything a client of `FedSpectralGraph` says: it has a row for each node."""
-
-    degree: Array | None = None  # degree: n
-    product: Array | None = None  # round: n x k, its weights times what was sent
-
-
-@dataclass(frozen=True)
-class EdgesDown:
-    """Everything the server of `FedSpectralGraph` says."""
-
-    phase: str  # degree, round
-    basis: Array | None = None  # round: n x k
-
-
-def edges_reply(affinity: sp.csr_array, message: EdgesDown, rules: None) -> tuple[sp.csr_array, EdgesUp]:
-    """Answer of a client that holds some edges."""
-    if message.phase not in ("degree", "round"):
-        raise unknown(message.phase)
-    if message.phase == "degree":
-        return affinity, EdgesUp(degree=affinity.sum(axis=1))
-    return affinity, EdgesUp(product=affinity @ message.basis)
-
-
-class FedSpectralGraph(ClusterMixin, BaseEstimator):
-    """FedSpectral+ (Thakkar and Joshi 2023) as published: one set of nodes, the edges spread over clients.
-
-    The leading eigenvectors of ``S + I``, ``S = D^-1/2 (sum_t A_t) D^-1/2``, by a power iteration to which client t
-    contributes products with its own weights A_t alone; then k-means on the normalised rows at the server. What
-    clients send has a row for each node. There are no features, so there is no `predict`.
-
-    Clients whose nodes are disjoint share no edge: with as many clusters as clients, the clusters are the clients.
-
-    Provenance: from the abstract, without public code; the shift by I, which makes the leading eigenvalues the largest
-    and not those of largest size, and the final Rayleigh-Ritz step are ours.
-
-    Parameters
-    ----------
-    n_clusters : int
-    max_iter : int
-    tol : float
-        Stop when the subspace moves less.
-    n_init : int
-        Restarts of k-means.
-    random_state : int, RandomState instance or None
-
-    Attributes
-    ----------
-    labels_ : ndarray of shape (n_nodes,)
-    embedding_ : ndarray of shape (n_nodes, n_clusters)
-    eigenvalues_ : ndarray of shape (n_clusters,)
-        Of S, largest first.
-    n_iter_ : int
-    history_ : list of float
-        How far the subspace moved in each step.
-    bytes_up_, bytes_down_, n_rounds_ : int
-        What was sent, and in how many exchanges.
-
-    Examples
-    --------
-    Two pairs of nodes; each client knows one edge.
-
-    >>> import numpy as np
-    >>> from fmtc.baselines import FedSpectralGraph
-    >>> one, two = np.zeros((4, 4)), np.zeros((4, 4))
-    >>> one[0, 1] = one[1, 0] = two[2, 3] = two[3, 2] = 1
-    >>> labels = FedSpectralGraph(2, random_state=0).fit_predict({"one": one, "two": two})
-    >>> bool(labels[0] == labels[1] != labels[2] == labels[3])
-    True
-    """
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        max_iter: int = 500,
-        tol: float = 1e-6,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
-
-    def fit(self, affinities: Mapping[Any, Any], y: Any = None) -> Self:
-        """Cluster the nodes.
-
-        Parameters
-        ----------
-        affinities : mapping of client to array or sparse array of shape (n_nodes, n_nodes)
-            Symmetric weights of the edges that a client knows, none below 0.
-        y : ignored
-
-        Returns
-        -------
-        self
-        """
-        check_whole(n_clusters=self.n_clusters, max_iter=self.max_iter, n_init=self.n_init)
-        check_number(tol=self.tol)
-        data = same_samples(affinities, "affinities")
-        for cid, A in data.items():
-            if A.shape[0] != A.shape[1] or A.min() < 0 or abs(A - A.T).max() > 1e-10 * abs(A).max():
-                raise ValueError(f"client {cid!r} must hold a symmetric square array of weights, none below 0")
-        n, k = next(iter(data.values())).shape[0], self.n_clusters
-        if n < k:
-            raise ValueError(f"n_clusters={k} needs as many nodes, got {n}")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        talk = Talk(LocalTransport(data, None, open_client=lambda _, A, __: A, client_reply=edges_reply))
-        with one_thread("blas"), one_thread("openmp"):
-            scale = root_inverse(sum(up.degree for up in talk.ask_all(EdgesDown("degree")).values()))[:, None]
-
-            def multiply(Q: Array) -> Array:
-                answers = talk.ask_all(EdgesDown("round", scale * Q)).values()
-                return Q + scale * sum(up.product for up in answers)
-
-            found = power_iteration(multiply, _start(n, k, seed), self.max_iter, self.tol)
-            _, self.labels_ = kmeans(unit_rows(found.vectors), k, seed_of(seed, SERVER, "kmeans"), n_init=self.n_init)
-        self.embedding_, self.eigenvalues_ = found.vectors, found.values - 1
-        self.history_, self.n_iter_ = found.history, len(found.history)
-        note(self, talk)
-        return self
-
-
-def same_samples(X: Any, name: str) -> dict[str, Any]:
-    """Arrays over the same samples, one for each client, checked, by sorted name."""
-    if not is_mapping(X) or not X:
-        raise TypeError(f"{name} must be a mapping of at least one client to an array, got {type(X).__name__}")
-    data = {str(cid): check_array(Xt, accept_sparse="csr", dtype=np.float64) for cid, Xt in X.items()}
-    if len(data) < len(X):
-        raise ValueError(f"names of clients in {name} must differ when written out, got {list(X)}")
-    if len({Xt.shape[0] for Xt in data.values()}) > 1:
-        sizes = ", ".join(f"{cid!r} has {Xt.shape[0]}" for cid, Xt in data.items())
-        raise ValueError(f"all clients must hold the same samples, one row for each: {sizes}")
-    return dict(sorted(data.items()))
+        result, transport = run_locally(METHOD, FedSpectralSettings.of(self, seed), data)
+        self.anchors_ = result.server.anchors
+        _, self.eigenvalues_ = result.server.subspace.eigenvectors()
+        self.history_ = [record.primal_residual for record in result.history]
+        self.n_iter_ = len(self.history_)
+        count(self, transport)
+        return transport.outcome()

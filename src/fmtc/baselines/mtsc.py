@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,80 +12,68 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 
+from ..client import stream
 from ..kernels.graph import graph_of, knn_affinity
 from ..kernels.projection import Rows, column_means
-from ..runtime.local import LocalTransport
-from ..client import stream
+from ..protocol.base import Nothing, Phase, above, array, number, required
+from ..protocol.method import ClientResult
+from ..runtime.driver import RoundRecord
+from ..server import RoundReport, shared_width
 from .base import (
     Array,
     Baseline,
     Centers,
+    CountingTransport,
     Data,
-    Talk,
+    FederatedMethod,
+    LoopPhase,
+    MethodSettings,
     check_choice,
     check_count_or_auto,
     check_number,
     check_positive,
     check_whole,
+    count,
+    in_order,
     kmeans,
+    run_locally,
     seed_of,
     unit_rows,
-    unknown,
 )
 
 EPS = 1e-8  # added to squared row norms (times a typical one in relative units): keeps the weights finite
-DENSE_UP_TO = 700  # rows; a full decomposition is then as fast as an iterative one
-RESIDUAL = 3e-7  # ||M v - lambda v|| asked of an eigenvector
+DENSE_UP_TO = 700  # rows; then a full decomposition is as fast as an iterative one
+RESIDUAL = 3e-7  # target of ||M v - lambda v|| for an eigenvector
 UNITS = ("relative", "absolute")
 
 
-# -------------------------------------------------------------------------------------------- settings and messages
+# ------------------------------------------------------------------------------------------------ settings and states
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What decides a run besides the data; checks its own values."""
+class MTSCSettings(MethodSettings):
+    """What decides a run of `MTSC` besides the data; the names are those of its parameters."""
 
-    n_clusters: int
-    alpha: float
-    gamma: float
-    row_power: float
-    units: str
-    n_neighbors: int | str
-    bandwidth_scale: float
-    one_sided: float
-    max_iter: int
-    tol: float
-    n_init: int
-    seed: int
+    alpha: float = 1.0
+    gamma: float = 0.1
+    row_power: float = 1.0
+    units: str = "relative"
+    n_neighbors: int | str = "auto"
+    bandwidth_scale: float = 1.0
+    nonmutual_weight: float = 1.0
+    max_iter: int = 50
+    tol: float = 1e-6
+    n_init: int = 10
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive(alpha=self.alpha, gamma=self.gamma, bandwidth_scale=self.bandwidth_scale)
         check_positive(2, row_power=self.row_power)
-        check_positive(1, one_sided=self.one_sided)
+        check_positive(1, nonmutual_weight=self.nonmutual_weight)
         check_whole(max_iter=self.max_iter, n_init=self.n_init)
         check_number(tol=self.tol)
         check_count_or_auto(n_neighbors=self.n_neighbors)
         check_choice(UNITS, units=self.units)
-
-
-@dataclass(frozen=True)
-class Down:
-    """Everything the server ever sends, the same to all clients."""
-
-    phase: str  # round or finish
-    theta: Array | None = None  # round: d, weight of each feature's penalty; left out in the first, where all are 1
-
-
-@dataclass(frozen=True)
-class Up:
-    """Everything a client ever sends."""
-
-    squares: Array | None = None  # round: d, squared norm of each row of W; the server needs the sum over clients only
-    loss: float | None = None  # round: Tr(FᵀLF) + alpha ||XW + 1bᵀ - F||²; again only the sum is needed
-
-
-# ----------------------------------------------------------------------------------------------------------- client
 
 
 @dataclass(frozen=True)
@@ -102,57 +90,219 @@ class LinearMap:
 
 
 @dataclass(frozen=True)
-class Client:
-    """One client between messages. Nothing of it leaves but what `client_reply` puts in an `Up`."""
+class MTSCClient:
+    """One client between messages. Nothing of it leaves but what a phase puts in its answer."""
 
     client_id: str
-    rows: Rows  # n x d, centred
-    laplacian: Any  # n x n
-    gram: Array | None  # d x d, where d is the smaller side
+    X: Any  # n x d, as it came
+    rows: Rows | None = None  # n x d, centred, in the units of the run
+    laplacian: Any = None  # n x n
+    gram: Array | None = None  # d x d, where d is the smaller side
     F: Array | None = None  # n x k
     W: Array | None = None  # d x k, in the units of rows
+    round_no: int = 0
     model: LinearMap | None = None
     labels: Array | None = None  # n
 
 
-def open_client(client_id: str, X: Any, settings: Settings) -> Client:
-    """Graph of the rows, and the rows in the units of the run."""
-    affinity = knn_affinity(X, settings.n_neighbors, stretch=settings.bandwidth_scale, one_sided=settings.one_sided)
-    laplacian = graph_of(affinity).laplacian
-    X = X.astype(np.float64, copy=False)
-    rows = Rows(X, column_means(X))
-    n, d = rows.shape
-    gram = rows.gram("d" if d <= n else "n")
-    if settings.units == "relative" and (energy := rows.energy()) > 0:
-        unit = energy * float(np.square(gram / energy).sum())
-        rows, gram = replace(rows, gamma=unit**-0.5), gram / unit
-    return Client(client_id, rows, laplacian.astype(np.float64), gram if d <= n else None)
+@dataclass(frozen=True)
+class MTSCServer:
+    """The server between messages; row t of each array belongs to ``client_ids[t]``."""
+
+    client_ids: tuple[str, ...]
+    round_no: int = 0
+    squares: Array | None = None  # m x d, squared norm of each row of W, as each client last sent it
+    losses: Array | None = None  # m
+    factor: float = 1.0  # of the penalty, fixed after the first round
+    eps: float = EPS
+
+    @property
+    def total(self) -> Array:
+        """Squared norm of each row of [W_1 ... W_m]; (d,)."""
+        (squares,) = required(self, "squares")
+        total: Array = np.sum(squares, axis=0)
+        return total
 
 
-def client_reply(client: Client, message: Down, settings: Settings) -> tuple[Client, Up]:
-    """Answer one message of the server: the only way data leaves a client."""
-    if message.phase == "round":
-        return _step(client, message.theta, settings)
-    if message.phase == "finish":
-        return _finish(client, settings), Up()
-    raise unknown(message.phase)
+# ------------------------------------------------------------------------------------------------------------- phases
 
 
-def _step(client: Client, theta: Array | None, settings: Settings) -> tuple[Client, Up]:
-    """The best F and W for given weights of the features."""
-    rows, L, alpha = client.rows, client.laplacian, settings.alpha
-    n, d = rows.shape
-    ridge = settings.gamma / alpha * (np.ones(d) if theta is None else theta)
-    solve, residual = _regression(rows, client.gram, ridge)
-    start = client.F
-    if start is None:
-        start = stream(settings.seed, client.client_id, "start").standard_normal((n, settings.n_clusters))
-    # M = L + alpha (H - Xc Q⁻¹ Xcᵀ), brought to [0, 1]
-    F = bottom_eigenvectors(lambda V: (L @ V + alpha * residual(V - V.mean(axis=0))) / (2 + alpha), start)
-    centred = F - F.mean(axis=0)
-    W = solve(centred)
-    loss = np.sum(F * (L @ F)) + alpha * np.square(rows @ W - centred).sum()
-    return replace(client, F=F, W=W), Up(np.square(W).sum(axis=1), float(loss))
+class Prepare(Phase):
+    """Each client makes its graph and brings its rows to the units of the run."""
+
+    name = "prepare"
+    doing = "preparing its graph"
+    persists = True
+    rebuilds = True
+    threads = True
+
+    def reply(
+        self, client: MTSCClient, ask: Nothing, settings: MTSCSettings, round_no: int
+    ) -> tuple[MTSCClient, Nothing]:
+        """Graph of the rows, and the rows in the units of the run."""
+        affinity = knn_affinity(
+            client.X,
+            settings.n_neighbors,
+            bandwidth_scale=settings.bandwidth_scale,
+            nonmutual_weight=settings.nonmutual_weight,
+        )
+        laplacian = graph_of(affinity).laplacian
+        X = client.X.astype(np.float64, copy=False)
+        rows = Rows(X, column_means(X))
+        n, d = rows.shape
+        gram = rows.gram("d" if d <= n else "n")
+        if settings.units == "relative" and (energy := rows.sum_of_squares()) > 0:
+            unit = energy * float(np.square(gram / energy).sum())
+            rows, gram = replace(rows, gamma=unit**-0.5), gram / unit
+        laplacian = laplacian.astype(np.float64)
+        return replace(client, rows=rows, laplacian=laplacian, gram=gram if d <= n else None), Nothing()
+
+
+class Round(LoopPhase):
+    """F and W at the clients, weights of the features at the server.
+
+    A client that does not answer keeps its last part of the sums.
+    """
+
+    name = "round"
+    doing = "in a round"
+    resumes = True
+    persists = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """Weights of the features, the same for all clients."""
+
+        theta: Array | None = array(
+            "d", "weight of the penalty on each feature", "Which features the maps of all clients together use.",
+            when="after the first round", check=above(0),
+        )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """One client's part of two sums; the server needs the sums over clients alone."""
+
+        squares: Array = array(
+            "d", "squared norm of each row of W",
+            "How much each feature helps to separate the client's clusters, not how; about 0 where it never varies.",
+            check=above(-1e-300),
+        )  # fmt: skip
+        loss: float = number(
+            "Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖², the client's part of the objective",
+            "How well the client's graph falls into clusters that follow the features linearly.",
+        )
+
+    def asks(self, server: MTSCServer, settings: MTSCSettings) -> dict[str, Any]:
+        """Weights from the rows of all W; in the first round there are none yet."""
+        theta = None
+        if server.round_no:
+            p = settings.row_power
+            theta = server.factor * p / 2 * (server.total + server.eps) ** (p / 2 - 1)
+        return dict.fromkeys(server.client_ids, self.Ask(theta=theta))
+
+    def reply(self, client: MTSCClient, ask: Ask, settings: MTSCSettings, round_no: int) -> tuple[MTSCClient, Answer]:
+        """The best F and W for given weights of the features."""
+        rows, L = required(client, "rows", "laplacian")
+        alpha = settings.alpha
+        n, d = rows.shape
+        ridge = settings.gamma / alpha * (np.ones(d) if ask.theta is None else ask.theta)
+        solve, residual = _regression(rows, client.gram, ridge)
+        start = client.F
+        if start is None:
+            start = stream(settings.seed, client.client_id, "start").standard_normal((n, settings.n_clusters))
+        # M = L + alpha (H - Xc Q⁻¹ Xcᵀ), brought to [0, 1]
+        F = bottom_eigenvectors(lambda V: (L @ V + alpha * residual(V - V.mean(axis=0))) / (2 + alpha), start)
+        centred = F - F.mean(axis=0)
+        W = solve(centred)
+        loss = np.sum(F * (L @ F)) + alpha * np.square(rows @ W - centred).sum()
+        answer = self.Answer(squares=np.square(W).sum(axis=1), loss=float(loss))
+        return replace(client, F=F, W=W, round_no=round_no), answer
+
+    def reduce(
+        self, server: MTSCServer, answers: MutableMapping[str, Answer], settings: MTSCSettings
+    ) -> tuple[MTSCServer, RoundReport]:
+        """Add up; the first round fixes the units of the penalty."""
+        p = settings.row_power
+        if server.squares is None or server.losses is None:
+            shared_width({cid: len(answer.squares) for cid, answer in answers.items()})
+            found = in_order(server, answers)
+            squares, losses = np.array([a.squares for a in found]), np.array([a.loss for a in found])
+        else:
+            squares, losses = server.squares.copy(), server.losses.copy()
+            for t, cid in enumerate(server.client_ids):
+                if cid in answers:
+                    squares[t], losses[t] = answers[cid].squares, answers[cid].loss
+        server = replace(server, squares=squares, losses=losses, round_no=server.round_no + 1)
+        total = server.total
+        if settings.units == "relative" and server.round_no == 1:
+            typical = float(np.square(total).sum() / total.sum()) if total.any() else 1.0
+            factor = 2 / p * typical ** (1 - p / 2)  # theta is 1 for a typical feature
+            server = replace(server, factor=factor, eps=EPS * typical)
+        penalty = settings.gamma * server.factor * float(((total + server.eps) ** (p / 2)).sum())
+        return server, RoundReport(objective=sum(losses.tolist()) + penalty)
+
+
+class Finish(Phase):
+    """k-means at each client."""
+
+    name = "finish"
+    doing = "finding its clusters"
+    resumes = True
+
+    def reply(
+        self, client: MTSCClient, ask: Nothing, settings: MTSCSettings, round_no: int
+    ) -> tuple[MTSCClient, Nothing]:
+        """k-means on the rows of F brought to unit length, and the map that goes with it."""
+        F, W, rows = required(client, "F", "W", "rows")
+        # with the columns side by side where the solvers leave them so: a state from a file has lost it, and sums in
+        # another order change bits
+        F = np.asfortranarray(F) if _is_small(*F.shape) else F
+        W = np.asfortranarray(W) if client.gram is not None else W
+        seed = seed_of(settings.seed, client.client_id, "kmeans")
+        clusters, labels = kmeans(unit_rows(F), settings.n_clusters, seed, n_init=settings.n_init)
+        W = rows.gamma * W
+        return replace(client, model=LinearMap(W, F.mean(axis=0) - rows.mean @ W, clusters), labels=labels), Nothing()
+
+
+class FederatedMTSC(FederatedMethod):
+    """Multitask spectral clustering: the phases of a run.
+
+    prepare  graph, rows in the units of the run
+    round    F and W at the clients, weights of the features at the server      until the objective settles
+    finish   k-means
+    """
+
+    name = "fed-mtsc"
+    opening = (Prepare(),)
+    loop = Round()
+    closing = (Finish(),)
+    settings_type, model_type = MTSCSettings, LinearMap
+    client_type, server_type = MTSCClient, MTSCServer
+    saved = ("F", "W")
+    changeable = ("max_iter", "tol", "n_init")
+
+    def converged(self, history: Sequence[RoundRecord], settings: MTSCSettings) -> str | None:
+        """The objective changes by less than the part `tol` of itself; with p = 2 one round is exact."""
+        if settings.row_power == 2:
+            return "one round is exact with row_power=2"
+        values = [record.objective for record in history[-2:]]
+        if len(values) < 2 or abs(values[0] - values[1]) > settings.tol * abs(values[1]):
+            return None
+        return f"the objective changed by less than {settings.tol:g} of itself in round {history[-1].round_no}"
+
+    def common(self, server: MTSCServer) -> dict[str, Array]:
+        """The weight of each feature over all clients, d."""
+        return {"feature_weights": np.sqrt(server.total)}
+
+    def result(self, client: MTSCClient) -> ClientResult:
+        """Model, labels and embedding of a client after the run."""
+        return ClientResult(*required(client, "model", "labels", "F"))
+
+
+METHOD = FederatedMTSC()
+
+
+# --------------------------------------------------------------------------------------------------- a client's solver
 
 
 def _regression(rows: Rows, gram: Array | None, ridge: Array) -> tuple[Callable[[Array], Array], ...]:
@@ -189,72 +339,38 @@ def _factor(A: Array, ridge: Array | float) -> tuple[Array, bool]:
     return cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
 
 
+def _is_small(n: int, k: int) -> bool:
+    """Whether a full decomposition is as fast as an iterative one."""
+    return n <= DENSE_UP_TO or 5 * k >= n
+
+
 def bottom_eigenvectors(apply: Callable[[Array], Array], start: Array) -> Array:
     """Eigenvectors of the k smallest eigenvalues of a symmetric operator with values in [0, 1]; (n, k) -> (n, k).
 
-    A dense solver below 700 rows, else block iteration from `start` and, where it is not there in time, Lanczos.
+    A dense solver up to 700 rows; beyond, block iteration from `start`, and Lanczos where that does not converge.
     """
     n, k = start.shape
-    if n <= DENSE_UP_TO or 5 * k >= n:
+    if _is_small(n, k):
         M = apply(np.eye(n))
         return eigh((M + M.T) / 2, subset_by_index=(0, k - 1), check_finite=False)[1]
     operator = LinearOperator((n, n), matvec=lambda v: apply(v.reshape(n, 1)).ravel(), matmat=apply, dtype=np.float64)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns of what the residual below decides
+        warnings.simplefilter("ignore")  # the residual below decides whether it converged
         lam, V = lobpcg(operator, start, largest=False, tol=RESIDUAL, maxiter=100)
     if np.linalg.norm(apply(V) - V * lam, axis=0).max() <= 10 * RESIDUAL:
         return V
     return eigsh(operator, k=k, which="SA", v0=V.sum(axis=1), ncv=min(n, max(4 * k, 40)), tol=RESIDUAL)[1]
 
 
-def _finish(client: Client, settings: Settings) -> Client:
-    """k-means on the rows of F brought to unit length, and the map to go with it."""
-    F, W, rows, cid = client.F, client.W, client.rows, client.client_id
-    assert F is not None and W is not None and rows.mean is not None
-    seed = seed_of(settings.seed, cid, "kmeans")
-    clusters, labels = kmeans(unit_rows(F), settings.n_clusters, seed, n_init=settings.n_init)
-    W = rows.gamma * W
-    return replace(client, model=LinearMap(W, F.mean(axis=0) - rows.mean @ W, clusters), labels=labels)
-
-
-# ----------------------------------------------------------------------------------------------------------- server
-
-
-def alternate(ask: Callable[[Down], Mapping[str, Up]], settings: Settings) -> tuple[list[float], Array]:
-    """Ask for F and W, weigh the features anew by the rows of all W, until the objective rests.
-
-    Returns
-    -------
-    history : objective after each iteration
-    squares : squared norm of each row of [W_1 ... W_m], shape (d,)
-    """
-    p, gamma = settings.row_power, settings.gamma
-    history: list[float] = []
-    theta = None
-    factor, eps = 1.0, EPS
-    for _ in range(settings.max_iter):
-        answers = ask(Down("round", theta)).values()
-        squares = np.sum([np.asarray(up.squares) for up in answers], axis=0)
-        if settings.units == "relative" and not history:
-            typical = float(np.square(squares).sum() / squares.sum()) if squares.any() else 1.0
-            factor, eps = 2 / p * typical ** (1 - p / 2), EPS * typical  # theta is 1 for a typical feature
-        loss = sum(up.loss or 0.0 for up in answers)
-        history.append(loss + gamma * factor * float(((squares + eps) ** (p / 2)).sum()))
-        if p == 2 or (len(history) > 1 and abs(history[-2] - history[-1]) <= settings.tol * abs(history[-1])):
-            break
-        theta = factor * p / 2 * (squares + eps) ** (p / 2 - 1)
-    ask(Down("finish"))
-    return history, squares
-
-
 class MTSC(Baseline):
     """Multitask spectral clustering (Yang, Ma, Yang, Nie and Shen 2015).
 
-    ``min sum_t { Tr(FᵀLF) + alpha ||XW + 1bᵀ - F||² } + gamma sum_i (||wⁱ||² + eps)^(p/2)`` over FᵀF = I, with wⁱ row i
+    ``min sum_t { Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖² } + gamma sum_i (||wⁱ||² + eps)^(p/2)`` over FᵀF = I, with wⁱ row i
     of [W_1 ... W_m]: each client learns its spectral embedding F together with a linear map that explains it, and the
     clients agree on which features the maps may use. Solved by reweighting: for given weights of the features,
     F (bottom eigenvectors), W and b of a client are found exactly, so that the objective never rises; then k-means on
-    the rows of F, brought to unit length. New rows by the map. The rows need not be in one place: see `FedMTSC`.
+    the rows of F, scaled to unit length. New rows are labelled by the map. The rows need not be in one place: see
+    `FedMTSC`.
 
     Provenance: idea and terms from the paper's abstract, the objective from memory. Ours: intercept, smoothing (eps is
     1e-8 of a typical ||wⁱ||²), the form for more features than rows, and the relative units.
@@ -265,22 +381,22 @@ class MTSC(Baseline):
     alpha : float
         Weight of the linear map against the graph.
     gamma : float
-        Weight of the penalty. In relative units it means the same for all data: what a feature of typical weight
-        costs, whatever `row_power`, against the variance along a typical direction of the data.
+        Weight of the penalty. In relative units it means the same for all data and every `row_power`: the cost of a
+        feature of typical weight, relative to the variance along a typical direction of the data.
     row_power : float in (0, 2]
-        The paper's p: below 2 features are dropped by all clients together, the more the smaller it is. With 2 the
-        clients have nothing in common (`SEC`).
+        The paper's p. Below 2, all clients drop the same features, and more of them the smaller p is. With 2 the
+        clients do not influence each other (`SEC`).
     units : {"relative", "absolute"}
-        "relative": a client's rows are divided by a number of its own, so that the mean eigenvalue of XcᵀXc (Xc: the
-        centred rows), weighted by itself, is 1. And the penalty takes a factor, fixed after the first iteration, with
-        which its derivative by ||wⁱ||² is gamma for a feature of typical ||wⁱ||² (the mean, again weighted by itself).
-        Then neither the unit of the rows matters nor their number nor features that never vary. "absolute": the
-        objective as it stands, for the rows as they come; the paper's alpha and gamma.
-    n_neighbors, bandwidth_scale, one_sided
+        "relative": each client divides its rows by one number, so that the mean eigenvalue of XcᵀXc (Xc: the centred
+        rows), weighted by itself, is 1. The penalty gets a factor, fixed after the first iteration, that makes its
+        derivative by ||wⁱ||² equal to gamma for a feature of typical ||wⁱ||² (the mean, again weighted by itself). The
+        result then depends neither on the unit or the number of the rows nor on features that never vary. "absolute":
+        the objective as written above, for the rows as given; the paper's alpha and gamma.
+    n_neighbors, bandwidth_scale, nonmutual_weight
         Of the graph, as in `StSC`.
     max_iter : int
     tol : float
-        Stop when the objective changes by less than this part of itself.
+        Stop when the objective changes by less than this fraction of itself.
     n_init : int
         Restarts of k-means.
     random_state : int, RandomState instance or None
@@ -293,7 +409,7 @@ class MTSC(Baseline):
     feature_weights_ : ndarray of shape (n_features,)
         ||wⁱ||, in the units of the run: how much the maps of all clients use each feature.
     embedding_, projections_, intercepts_, cluster_centers_ : dict of client to ndarray
-        F (n_t, k); W (d, k) and b (k,) for rows as they come; centres among rows of F of unit length (k, k).
+        F (n_t, k); W (d, k) and b (k,) for rows as given; centres among rows of F of unit length (k, k).
 
     Examples
     --------
@@ -315,7 +431,7 @@ class MTSC(Baseline):
         units: str = "relative",
         n_neighbors: int | str = "auto",
         bandwidth_scale: float = 1.0,
-        one_sided: float = 1.0,
+        nonmutual_weight: float = 1.0,
         max_iter: int = 50,
         tol: float = 1e-6,
         n_init: int = 10,
@@ -328,61 +444,47 @@ class MTSC(Baseline):
         self.units = units
         self.n_neighbors = n_neighbors
         self.bandwidth_scale = bandwidth_scale
-        self.one_sided = one_sided
+        self.nonmutual_weight = nonmutual_weight
         self.max_iter = max_iter
         self.tol = tol
         self.n_init = n_init
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[dict[str, LinearMap], dict[str, Array]]:
-        settings = self._settings(seed)
-        clients = {cid: open_client(cid, X, settings) for cid, X in data.items()}
+        return self._run(data, seed).outcome()
 
-        def ask(message: Down) -> dict[str, Up]:
-            replies = {cid: client_reply(client, message, settings) for cid, client in clients.items()}
-            clients.update({cid: client for cid, (client, _) in replies.items()})
-            return {cid: up for cid, (_, up) in replies.items()}
-
-        self._alternate(ask, settings)
-        return self._outcome(clients)
-
-    def _settings(self, seed: int) -> Settings:
-        names = [f.name for f in fields(Settings) if f.name != "seed"]
-        return Settings(seed=seed, **{name: getattr(self, name) for name in names})
-
-    def _alternate(self, ask: Callable[[Down], Mapping[str, Up]], settings: Settings) -> None:
-        self.history_, squares = alternate(ask, settings)
+    def _run(self, data: Data, seed: int) -> CountingTransport:
+        result, transport = run_locally(METHOD, MTSCSettings.of(self, seed), data)
+        self.history_ = [record.objective for record in result.history]
         self.n_iter_ = len(self.history_)
-        self.feature_weights_ = np.sqrt(squares)
-
-    def _outcome(self, clients: Mapping[str, Client]) -> tuple[dict[str, LinearMap], dict[str, Array]]:
-        models = {cid: client.model for cid, client in clients.items() if client.model is not None}
-        self.embedding_ = {cid: client.F for cid, client in clients.items()}
-        self.projections_ = {cid: model.W for cid, model in models.items()}
-        self.intercepts_ = {cid: model.b for cid, model in models.items()}
-        self.cluster_centers_ = {cid: model.clusters.centers for cid, model in models.items()}
-        return models, {cid: client.labels for cid, client in clients.items() if client.labels is not None}
+        self.feature_weights_ = np.sqrt(result.server.total)
+        found = transport.results()
+        self.embedding_ = {cid: client.embedding for cid, client in found.items()}
+        self.projections_ = {cid: client.model.W for cid, client in found.items()}
+        self.intercepts_ = {cid: client.model.b for cid, client in found.items()}
+        self.cluster_centers_ = {cid: client.model.clusters.centers for cid, client in found.items()}
+        return transport
 
 
 class FedMTSC(MTSC):
-    """`MTSC` with rows that stay where they are: the same clients, answering messages, and the same result.
+    """`MTSC` with rows that stay with their clients, which answer messages; the result is the same.
 
-    Up, for each client and round: the squared norms of the rows of its W, d numbers, and its part of the objective.
-    The server needs their sums alone, so they can be summed in secret. Down: the weight of each feature, d numbers.
+    In each round a client sends the squared norms of the rows of its W, d numbers, and its part of the objective. The
+    server needs only the sums over clients. It sends the weight of each feature, d numbers.
 
     Provenance: ours; the published method has the rows in one place.
 
     Parameters
     ----------
-    n_clusters, alpha, gamma, row_power, units, n_neighbors, bandwidth_scale, one_sided
+    n_clusters, alpha, gamma, row_power, units, n_neighbors, bandwidth_scale, nonmutual_weight
         As in `MTSC`.
     max_iter, tol, n_init, random_state
         As in `MTSC`.
 
     Attributes
     ----------
-    bytes_up_, bytes_down_ : int
-        What the clients sent and received, all together.
+    bytes_up_, bytes_down_, n_rounds_ : int
+        What the clients sent and received, all together, and in how many exchanges.
 
     Examples
     --------
@@ -395,25 +497,23 @@ class FedMTSC(MTSC):
     """
 
     def _fit(self, data: Data, seed: int) -> tuple[dict[str, LinearMap], dict[str, Array]]:
-        settings = self._settings(seed)
-        transport = LocalTransport(data, settings, open_client=open_client, client_reply=client_reply)
-        talk = Talk(transport)
-        self._alternate(talk.ask_all, settings)
-        self.bytes_up_, self.bytes_down_ = talk.bytes_up, talk.bytes_down
-        return self._outcome(transport.clients)
+        transport = self._run(data, seed)
+        count(self, transport)
+        return transport.outcome()
 
 
 class SEC(MTSC):
     """Spectral embedded clustering of each client by itself (Nie, Xu, Tsang and Zhang 2009).
 
-    ``min Tr(FᵀLF) + alpha ||XW + 1bᵀ - F||² + gamma ||W||²`` over FᵀF = I: `MTSC` with p = 2, where each client is on
-    its own and one iteration is exact. What FMTC becomes without collaboration. Nothing leaves a client.
+    ``min Tr(FᵀLF) + alpha ‖XW + 1bᵀ − F‖² + gamma ||W||²`` over FᵀF = I: `MTSC` with p = 2, where each client is on
+    its own and one iteration gives the exact solution. FMTC becomes this without collaboration. Nothing leaves a
+    client.
 
     Provenance: objective from memory; units as in `MTSC`.
 
     Parameters
     ----------
-    n_clusters, alpha, gamma, units, n_neighbors, bandwidth_scale, one_sided, n_init, random_state
+    n_clusters, alpha, gamma, units, n_neighbors, bandwidth_scale, nonmutual_weight, n_init, random_state
         As in `MTSC`.
 
     Examples
@@ -436,7 +536,7 @@ class SEC(MTSC):
         units: str = "relative",
         n_neighbors: int | str = "auto",
         bandwidth_scale: float = 1.0,
-        one_sided: float = 1.0,
+        nonmutual_weight: float = 1.0,
         n_init: int = 10,
         random_state: Any = None,
     ):
@@ -446,6 +546,6 @@ class SEC(MTSC):
         self.units = units
         self.n_neighbors = n_neighbors
         self.bandwidth_scale = bandwidth_scale
-        self.one_sided = one_sided
+        self.nonmutual_weight = nonmutual_weight
         self.n_init = n_init
         self.random_state = random_state

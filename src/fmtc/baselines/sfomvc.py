@@ -1,115 +1,115 @@
-"""SFOMVC: anchors to clusters and a tensor over clients, for clients with rows of their own and for views."""
+"""SFOMVC for clients with rows of their own: anchors to clusters, and a tensor over clients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import solve
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.metrics import pairwise_distances_argmin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from ..kernels.alignment import match_clusters
-from ..kernels.consensus import tsvt, update_dual
+from ..kernels.couplings import tsvt, update_dual
 from ..kernels.embedding import nearest_orthonormal
-from ..runtime.driver import one_thread
-from ..runtime.local import LocalTransport
-from ..client import stream
+from ..protocol.base import Nothing, Phase, above, array, number, required
+from ..protocol.number import is_order
+from ..runtime.driver import RoundRecord
+from ..server import RoundReport
+from .anchors import (
+    AnchorCenters,
+    AnchorClient,
+    AnchorDistances,
+    Anchors,
+    AnchorServer,
+    AnchorSettings,
+    AnchorWeights,
+)
 from .base import (
     Array,
     Baseline,
     Data,
-    Talk,
+    FederatedMethod,
+    LoopPhase,
     check_choice,
     check_number,
     check_positive,
     check_whole,
+    count,
+    in_order,
     kmeans,
-    note,
+    no_more_than,
+    run_locally,
     seed_of,
-    unknown,
 )
 from .fed_kmeans import SERVER, merge_centers
-from .fed_spectral import (
-    AnchorClient,
-    AnchorDown,
-    Anchors,
-    agree_on_anchors,
-    anchor_reply,
-    check_anchors,
-    root_inverse,
-    same_samples,
-)
+from .fed_spectral import root_inverse
 
 EPS = 1e-8  # smoothing of the row norms of P
-PHASES = ("start", "round", "finish")
+STARTS = ("local", "global")
+
+
+# ------------------------------------------------------------------------------------------------ settings and states
 
 
 @dataclass(frozen=True)
-class ProjectionUp:
-    """Everything a client of `SFOMVC` says besides anchors."""
+class ProjectionSettings(AnchorSettings):
+    """What decides a run besides the data, in both settings of SFOMVC; the names are those of the parameters."""
 
-    P: Array | None = None  # start, round: a x k, anchors to clusters
-    gap: float | None = None  # round: ||F - N||, for the stop rule
+    beta: float = 0.1
+    gamma: float = 0.01
+    schatten_p: float = 1.0
+    row_power: float = 1.0
+    rho: float = 1.0
+    mu: float = 1.0
+    growth: float = 1.1
+    max_iter: int = 100
+    tol: float = 1e-3
 
-
-@dataclass(frozen=True)
-class ProjectionDown:
-    """Everything the server of `SFOMVC` says besides anchors."""
-
-    phase: str  # start, round, finish
-    centers: Array | None = None  # start, if it is global: k x d, whose nearest rows are the first clusters
-    order: Array | None = None  # the first round, if the start was local: the cluster that takes each common number, k
-    guide: Array | None = None  # round: a x k, Q - Y/rho
-    growth: float | None = None  # round: times which rho and mu have grown
-
-
-@dataclass(frozen=True)
-class ViewUp(ProjectionUp):
-    """Everything a client of `SFOMVCViews` says: at the end it has a row for each sample."""
-
-    assignment: Array | None = None  # finish: n x k, BP, how much each sample belongs to each cluster
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(max_iter=self.max_iter)
+        check_number(beta=self.beta, gamma=self.gamma, tol=self.tol)
+        check_number(1, growth=self.growth)
+        check_positive(rho=self.rho, mu=self.mu)
+        check_positive(1, schatten_p=self.schatten_p)
+        check_positive(2, row_power=self.row_power)
 
 
 @dataclass(frozen=True)
-class ViewDown(ProjectionDown):
-    """Everything the server of `SFOMVCViews` says."""
+class SFOMVCSettings(ProjectionSettings):
+    """What decides a run of `SFOMVC` besides the data; the names are those of its parameters."""
 
-    samples: Array | None = None  # start: a, numbers of the samples that are anchors in every view
+    start: str = "local"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(STARTS, start=self.start)
 
 
 @dataclass(frozen=True)
-class ProjectionRules:
-    """What server and clients of `SFOMVC` agree on."""
+class Ties:
+    """How rows are tied to anchors, with columns of about the same weight."""
 
-    n_clusters: int
-    seed: int
-    beta: float
-    gamma: float
-    schatten_p: float
-    row_power: float
-    n_nearest: int
-    bandwidth_scale: float
-    rho: float
-    mu: float
-    growth: float
-    max_iter: int
-    tol: float
-    n_init: int
+    B: sp.csr_array  # n x a, weights of anchors over the root of their column sums
+    gram: Array  # a x a, BᵀB
+    scale: Array  # a, what the columns of weights are multiplied by
+
+    @classmethod
+    def of(cls, weights: sp.csr_array) -> Ties:
+        """From weights of anchors, (n, a)."""
+        mass = weights.sum(axis=0)
+        scale = 1 / np.sqrt(np.where(mass > 0, mass, 1))
+        B = sp.csr_array(weights.multiply(scale))
+        return cls(B, (B.T @ B).toarray(), scale)
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """The variables of one client in `SFOMVC`, and the steps on them."""
+    """The variables of one client, and the steps on them."""
 
-    Bn: sp.csr_array  # n x a, weights of anchors over the root of their column sums
-    gram: Array  # a x a, BnᵀBn
-    scale: Array  # a, what the columns of weights are multiplied by
     P: Array  # a x k
     F: Array  # n x k; orthonormal columns after each step
     N: Array  # n x k, none below 0
@@ -117,31 +117,27 @@ class Assignment:
     score: Array  # n x k, N before it was cut at 0; the largest entry of a row is its cluster
 
     @classmethod
-    def of(cls, B: sp.csr_array, labels: Array, k: int, gamma: float) -> Assignment:
+    def of(cls, ties: Ties, labels: Array, k: int, gamma: float) -> Assignment:
         """Start from a partition: F is its scaled indicator, P the ridge regression of F on the anchors."""
-        mass = B.sum(axis=0)
-        scale = 1 / np.sqrt(np.where(mass > 0, mass, 1))
-        Bn = sp.csr_array(B.multiply(scale))
-        gram = (Bn.T @ Bn).toarray()
         indicator = np.eye(k)[labels]
         F = indicator * root_inverse(indicator.sum(axis=0))
-        P = solve(gram + max(gamma, EPS) * np.eye(len(gram)), Bn.T @ F, assume_a="pos")
-        return cls(Bn, gram, scale, P, F, F, np.zeros_like(F), F)
+        P = solve(ties.gram + max(gamma, EPS) * np.eye(len(ties.gram)), ties.B.T @ F, assume_a="pos")
+        return cls(P, F, F, np.zeros_like(F), F)
 
     def numbered(self, order: Array) -> Assignment:
         """The same clusters in another order, before the first step."""
         F = self.F[:, order]
         return replace(self, P=self.P[:, order], F=F, N=F, score=F)
 
-    def step(self, guide: Array, *, rho: float, mu: float, gamma: float, q: float) -> Assignment:
+    def step(self, ties: Ties, anchor: Array, *, rho: float, mu: float, gamma: float, q: float) -> Assignment:
         """P, then F, then N, each the minimiser with all else fixed; then the dual."""
         theta = q / 2 * (np.square(self.P).sum(axis=1) + EPS) ** (q / 2 - 1)
-        lhs = 2 * self.gram + np.diag(2 * gamma * theta + rho)
-        P = solve(lhs, 2 * (self.Bn.T @ self.F) + rho * guide, assume_a="pos")
-        F = nearest_orthonormal(2 * (self.Bn @ P) + mu * self.N - self.dual)
+        lhs = 2 * ties.gram + np.diag(2 * gamma * theta + rho)
+        P = solve(lhs, 2 * (ties.B.T @ self.F) + rho * anchor, assume_a="pos")
+        F = nearest_orthonormal(2 * (ties.B @ P) + mu * self.N - self.dual)
         score = F + self.dual / mu
         N = np.maximum(score, 0)
-        return replace(self, P=P, F=F, N=N, dual=self.dual + mu * (F - N), score=score)
+        return Assignment(P, F, N, self.dual + mu * (F - N), score)
 
     @property
     def gap(self) -> float:
@@ -169,65 +165,41 @@ class ProjectionModel:
 class ProjectionClient(AnchorClient):
     """One client of `SFOMVC` or `SFOMVCViews` between messages."""
 
-    part: Assignment | None = None
-    labels: Array | None = None  # n
+    ties: Ties | None = None
+    P: Array | None = None  # the variables; see `Assignment`
+    F: Array | None = None
+    N: Array | None = None
+    dual: Array | None = None
+    score: Array | None = None
 
     @property
-    def model(self) -> ProjectionModel:
+    def part(self) -> Assignment:
+        """The variables."""
+        return Assignment(*required(self, *VARIABLES))
+
+    def moved_to(self, part: Assignment) -> ProjectionClient:
+        """The client with other variables."""
+        return replace(self, **vars(part))
+
+    def fitted(self) -> ProjectionModel:
         """What it keeps for new rows."""
-        assert self.anchors is not None and self.part is not None
-        return ProjectionModel(self.anchors, self.part.scale[:, None] * self.part.P)
+        anchors, ties, P = required(self, "anchors", "ties", "P")
+        return ProjectionModel(anchors, ties.scale[:, None] * P)
 
 
-def projection_reply(client: ProjectionClient, message: Any, rules: ProjectionRules) -> tuple[ProjectionClient, Any]:
-    """Answer of a client of `SFOMVC`."""
-    if isinstance(message, AnchorDown):
-        return anchor_reply(client, message, rules)
-    if message.phase not in PHASES:
-        raise unknown(message.phase)
-    if message.phase == "start":
-        assert client.B is not None
-        part = Assignment.of(client.B, _first_labels(client, message.centers, rules), rules.n_clusters, rules.gamma)
-        return replace(client, part=part), ProjectionUp(P=part.P)
-    if message.phase == "round":
-        part = _next_part(client, message, rules)
-        return replace(client, part=part), ProjectionUp(part.P, part.gap)
-    assert client.part is not None
-    return replace(client, labels=client.part.score.argmax(axis=1)), ProjectionUp()
+VARIABLES = ("P", "F", "N", "dual", "score")
 
 
-def view_reply(client: ProjectionClient, message: ViewDown, rules: ProjectionRules) -> tuple[ProjectionClient, ViewUp]:
-    """Answer of a client of `SFOMVCViews`."""
-    if message.phase not in PHASES:
-        raise unknown(message.phase)
-    if message.phase == "start":
-        anchors = Anchors(client.X[message.samples], rules.n_nearest, 1.0)
-        near = anchors.nearest(client.X)
-        anchors = replace(anchors, width=rules.bandwidth_scale * float(near[0].mean()) or 1.0)
-        labels = _first_labels(client, None, rules)
-        part = Assignment.of(anchors.weights(client.X, near), labels, rules.n_clusters, rules.gamma)
-        return replace(client, anchors=anchors, part=part), ViewUp(P=part.P)
-    if message.phase == "round":
-        part = _next_part(client, message, rules)
-        return replace(client, part=part), ViewUp(part.P, part.gap)
-    assert client.part is not None
-    return client, ViewUp(assignment=client.part.Bn @ client.part.P)
+@dataclass(frozen=True)
+class ProjectionServer(AnchorServer):
+    """The server of `SFOMVC` or `SFOMVCViews`; slice t of every stack belongs to ``client_ids[t]``."""
 
-
-def _first_labels(client: ProjectionClient, centers: Array | None, rules: ProjectionRules) -> Array:
-    """Nearest of the common centres; without those, k-means of its own."""
-    if centers is not None:
-        return pairwise_distances_argmin(client.X, centers)
-    seed = seed_of(rules.seed, client.client_id, "start")
-    return kmeans(client.X, rules.n_clusters, seed, n_init=rules.n_init)[1]
-
-
-def _next_part(client: ProjectionClient, message: ProjectionDown, rules: ProjectionRules) -> Assignment:
-    part, guide, growth = client.part, message.guide, message.growth
-    assert part is not None and guide is not None and growth is not None
-    if message.order is not None:
-        part = part.numbered(message.order)
-    return part.step(guide, rho=rules.rho * growth, mu=rules.mu * growth, gamma=rules.gamma, q=rules.row_power)
+    P: Array | None = None  # a x k x m
+    Q: Array | None = None  # a x k x m, consensus
+    Y: Array | None = None  # a x k x m, dual
+    growth: float = 1.0  # factor on rho and mu by now
+    orders: Mapping[str, Array] = field(default_factory=dict)  # the cluster of a client that takes each common number
+    scores: Array | None = None  # views: n x k, how much each sample belongs to each cluster
 
 
 class Residuals(NamedTuple):
@@ -237,51 +209,244 @@ class Residuals(NamedTuple):
     indicator: float  # largest ||F - N|| of a client
 
 
-def consensus_rounds(
-    talk: Talk, down: type[ProjectionDown], P: Array, orders: list[Array] | None, rules: ProjectionRules
-) -> list[Residuals]:
-    """Server of `SFOMVC`: ``Q = prox(P + Y/rho)``, ``Y += rho (P - Q)`` until both residuals are small.
+# ------------------------------------------------------------------------------------------------------------- phases
 
-    P is the first stack, (a, k, m), its clusters numbered alike already; `orders` tells the clients how.
+
+class TieRows(AnchorWeights):
+    """The width to all clients, which tie their rows to the anchors."""
+
+    def reply(
+        self, client: Any, ask: AnchorWeights.Ask, settings: AnchorSettings, round_no: int
+    ) -> tuple[ProjectionClient, Nothing]:
+        """Weights of the nearest anchors, brought to columns of about the same weight."""
+        tied, nothing = super().reply(client, ask, settings, round_no)
+        return replace(tied, B=None, ties=Ties.of(tied.B)), nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstAnswer:
+    """The first P of one client."""
+
+    P: Array = array(
+        "a k", "P, which sends anchors to clusters", "Near which anchors each of the client's clusters lies."
+    )
+
+
+class Start(Phase):
+    """Each client's first clusters; the server gives them common numbers."""
+
+    name = "start"
+    doing = "finding its first clusters"
+    Answer = FirstAnswer
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """Common centres."""
+
+        centers: Array | None = array(
+            "c d", "common centres, whose nearest rows are the first clusters; at most k",
+            "Where the groups of all clients together lie.", when='with start="global"', check=no_more_than("k"),
+        )  # fmt: skip
+
+    def asks(self, server: ProjectionServer, settings: SFOMVCSettings) -> dict[str, Any]:
+        """Common centres, made of those that anchors were made of, if the start is a common one."""
+        C = None
+        if settings.start == "global":
+            centers, counts = required(server, "centers", "counts")
+            seed = seed_of(settings.seed, SERVER, "start")
+            C, _ = merge_centers(centers, counts, settings.n_clusters, seed, settings.n_init)
+        return dict.fromkeys(server.client_ids, self.Ask(centers=C))
+
+    def reply(
+        self, client: ProjectionClient, ask: Ask, settings: SFOMVCSettings, round_no: int
+    ) -> tuple[ProjectionClient, FirstAnswer]:
+        """Clusters by the nearest of the common centres; without those, by k-means of its own."""
+        (ties,) = required(client, "ties")
+        C = ask.centers
+        labels = own_labels(client, settings) if C is None else pairwise_distances_argmin(client.X, C)
+        part = Assignment.of(ties, labels, settings.n_clusters, settings.gamma)
+        return client.moved_to(part), FirstAnswer(P=part.P)
+
+    def reduce(
+        self, server: ProjectionServer, answers: MutableMapping[str, FirstAnswer], settings: SFOMVCSettings
+    ) -> ProjectionServer:
+        """The first stack, its clusters numbered alike, and the consensus."""
+        (anchors,) = required(server, "anchors")
+        places = (lambda P: _places(P, anchors)) if settings.start == "local" else None
+        return first_stack(server, answers, settings, places)
+
+
+def own_labels(client: ProjectionClient, settings: ProjectionSettings) -> Array:
+    """First clusters of a client by k-means of its own."""
+    seed = seed_of(settings.seed, client.client_id, "start")
+    return kmeans(client.X, settings.n_clusters, seed, n_init=settings.n_init)[1]
+
+
+def first_stack(
+    server: ProjectionServer,
+    answers: Mapping[str, FirstAnswer],
+    settings: ProjectionSettings,
+    places: Callable[[Array], Array] | None,
+) -> ProjectionServer:
+    """The first stack and consensus; clusters of different clients at the same places take the same number.
+
+    `places` finds them from a client's P; None leaves the numbers as they are.
     """
-    history: list[Residuals] = []
-    Y, growth = np.zeros_like(P), 1.0
-    Q = _prox(P, rules.beta / rules.rho, rules.schatten_p)
-    while True:
-        rho = rules.rho * growth
-        guides = Q - Y / rho
-        answers = talk.ask(
-            {
-                cid: down(
-                    "round",
-                    order=None if history or orders is None else orders[t],
-                    guide=guides[:, :, t],
-                    growth=growth,
-                )
-                for t, cid in enumerate(talk.client_ids)
-            }
+    P = np.stack([answer.P for answer in in_order(server, answers)], axis=2)
+    orders: dict[str, Array] = {}
+    if places is not None:
+        found = match_clusters([places(P[:, :, t]) for t in range(P.shape[2])])
+        P = np.stack([P[:, order, t] for t, order in enumerate(found)], axis=2)
+        orders = dict(zip(server.client_ids, found, strict=True))
+    Q = np.ascontiguousarray(prox(P, settings.beta / settings.rho, settings.schatten_p))
+    return replace(server, P=P, Q=Q, Y=np.zeros_like(P), orders=orders)
+
+
+class Round(LoopPhase):
+    """P and F at the clients, the consensus at the server. A client that does not answer keeps its last P."""
+
+    name = "round"
+    doing = "in a round"
+    resumes = True
+    persists = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """What the client's P is drawn towards."""
+
+        anchor: Array = array(
+            "a k", "Q - Y/rho, the only combination of consensus and dual that P needs",
+            "What the other clients' P have in common with the client's own.",
+        )  # fmt: skip
+        growth: float = number("factor on rho and mu in this round", "The number of rounds.", check=above(0))
+        order: Array | None = array(
+            "k", "the client's cluster that takes each common number", "Which clusters of the others are like its own.",
+            kind="int", when='in the first round after start="local"', check=is_order,
+        )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """One client's part."""
+
+        P: Array = array(
+            "a k", "P, which sends anchors to clusters", "Near which anchors each of the client's clusters lies."
         )
-        P = _stack(answers)
-        Q = _prox(P + Y / rho, rules.beta / rho, rules.schatten_p)
-        Y = update_dual(Y, P, Q, rho)
+        gap: float = number(
+            "||F - N||, for the stop rule",
+            "How far the client's clusters are from settled.",
+            check=above(-1e-300),
+        )
+
+    def asks(self, server: ProjectionServer, settings: ProjectionSettings) -> dict[str, Any]:
+        """Each client's slice of Q - Y/rho; in the first round, its common numbers."""
+        Q, Y = required(server, "Q", "Y")
+        anchors = Q - Y / (settings.rho * server.growth)
+        orders = {} if server.round_no else server.orders
+        return {
+            cid: self.Ask(anchor=np.ascontiguousarray(anchors[:, :, t]), growth=server.growth, order=orders.get(cid))
+            for t, cid in enumerate(server.client_ids)
+        }
+
+    def reply(
+        self, client: ProjectionClient, ask: Ask, settings: ProjectionSettings, round_no: int
+    ) -> tuple[ProjectionClient, Answer]:
+        """One step on all variables."""
+        (ties,), part = required(client, "ties"), client.part
+        if ask.order is not None:
+            part = part.numbered(ask.order)
+        rho, mu = settings.rho * ask.growth, settings.mu * ask.growth
+        part = part.step(ties, ask.anchor, rho=rho, mu=mu, gamma=settings.gamma, q=settings.row_power)
+        return replace(client.moved_to(part), round_no=round_no), self.Answer(P=part.P, gap=part.gap)
+
+    def reduce(
+        self, server: ProjectionServer, answers: MutableMapping[str, Answer], settings: ProjectionSettings
+    ) -> tuple[ProjectionServer, RoundReport]:
+        """``Q = prox(P + Y/rho)``, ``Y += rho (P - Q)``; the report has both residuals of the stop rule."""
+        before, Y = required(server, "P", "Y")
+        rho = settings.rho * server.growth
+        slices = [answers[cid].P if cid in answers else before[:, :, t] for t, cid in enumerate(server.client_ids)]
+        P = np.stack(slices, axis=2)
+        Q = prox(P + Y / rho, settings.beta / rho, settings.schatten_p)
+        Y = np.ascontiguousarray(update_dual(Y, P, Q, rho))
         apart = float(np.linalg.norm(P - Q) / (np.linalg.norm(P) or 1))
-        history.append(Residuals(apart, max(up.gap for up in answers.values())))
-        if len(history) == rules.max_iter or (apart < rules.tol and history[-1].indicator < 10 * rules.tol):
-            return history
-        growth *= rules.growth
+        gap = max(answer.gap for answer in answers.values())
+        report = RoundReport(objective=float("nan"), primal_residual=apart, dual_residual=gap)
+        growth, number = server.growth * settings.growth, server.round_no + 1
+        return replace(server, P=P, Q=np.ascontiguousarray(Q), Y=Y, growth=growth, round_no=number), report
 
 
-def _prox(T: Array, tau: float, p: float) -> Array:
+def prox(T: Array, tau: float, p: float) -> Array:
     """Tensor singular value thresholding of a stack (a, k, m) as (a, m, k): the Fourier transform is along clusters."""
     return tsvt(T.transpose(0, 2, 1), tau, p).transpose(0, 2, 1)
 
 
-def _stack(answers: Mapping[str, Any]) -> Array:
-    return np.stack([up.P for up in answers.values()], axis=2)
+class Finish(Phase):
+    """Each row takes the largest entry of its F."""
+
+    name = "finish"
+    doing = "finding its clusters"
+    resumes = True
+
+    def reply(
+        self, client: ProjectionClient, ask: Nothing, settings: ProjectionSettings, round_no: int
+    ) -> tuple[ProjectionClient, Nothing]:
+        """Labels, and the map for new rows."""
+        return replace(client, labels=client.part.score.argmax(axis=1), model=client.fitted()), Nothing()
 
 
-def _reorder(P: Array, orders: list[Array]) -> Array:
-    return np.stack([P[:, order, t] for t, order in enumerate(orders)], axis=2)
+class FederatedProjection(FederatedMethod):
+    """What both settings of SFOMVC share."""
+
+    loop = Round()
+    client_type, server_type = ProjectionClient, ProjectionServer
+    saved = VARIABLES
+
+    def without(self, server: ProjectionServer, absent: set[str]) -> ProjectionServer:
+        """The server without some clients, before the first round is done."""
+        stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
+        stacks = {name: getattr(server, name) for name in ("P", "Q", "Y")}
+        kept = {name: A[:, :, stay] for name, A in stacks.items() if A is not None}
+        return replace(super().without(server, absent), **kept)
+
+    def converged(self, history: Sequence[RoundRecord], settings: ProjectionSettings) -> str | None:
+        """Both residuals are small."""
+        last, tol = history[-1], settings.tol
+        if not (last.primal_residual < tol and last.dual_residual < 10 * tol):
+            return None
+        return f"P and its consensus differ by less than tol={tol:g} after {last.round_no} rounds"
+
+
+class FederatedSFOMVC(FederatedProjection):
+    """SFOMVC over common anchors: the phases of a run.
+
+    centers    each client's centres; the server makes anchors of them
+    distances  how far rows are from the anchors; the server sets the width of the weights
+    weights    each client ties its rows to the anchors
+    start      each client's first clusters; the server gives them common numbers
+    round      P and F at the clients, the consensus at the server      until both residuals are small
+    finish     each row takes its cluster
+    """
+
+    name = "sfomvc"
+    opening = (AnchorCenters(), AnchorDistances(), TieRows(), Start())
+    closing = (Finish(),)
+    settings_type = SFOMVCSettings
+
+
+METHOD = FederatedSFOMVC()
+
+
+def residuals(history: Sequence[RoundRecord]) -> list[Residuals]:
+    """Both residuals of each round."""
+    return [Residuals(record.primal_residual, record.dual_residual) for record in history]
+
+
+def _places(P: Array, anchors: Array) -> Array:
+    """Where the clusters of a client lie around their middle: means of the anchors that lead to them; (k, d)."""
+    weight = np.maximum(P, 0)
+    total = weight.sum(axis=0)
+    places = (weight / np.where(total > 0, total, 1)).T @ anchors
+    return places - places.mean(axis=0)
 
 
 class SFOMVC(Baseline):
@@ -293,15 +458,15 @@ class SFOMVC(Baseline):
     P (a x m x k), Fourier transform along clusters. By ADMM: clients update P_t, F_t; the server the consensus.
     `labels_` are the largest entries of F_t; new rows take ``argmax B(x) P_t``, which may differ near a border.
 
-    Provenance: a re-implementation in spirit, from the abstract only; no full text or code was at hand. In the paper
-    each client has a view of the same samples (that is `SFOMVCViews`). Here rows differ, so what has a common
-    shape is P_t over common anchors; all updates, constants, the start and the anchors are ours.
+    Provenance: a re-implementation in spirit, from the abstract only; neither full text nor code was available. In the
+    paper each client has a view of the same samples (that is `SFOMVCViews`). Here rows differ, so what has a common
+    shape is P_t, over common anchors; all updates, constants, the start and the anchors are ours.
 
     Parameters
     ----------
     n_clusters : int
     beta : float
-        Weight of the tensor norm. With 0 clients go their own ways once they have started.
+        Weight of the tensor norm. With 0, clients do not influence each other after the start.
     gamma : float
         Weight of the row-sparse penalty.
     schatten_p : float
@@ -311,8 +476,9 @@ class SFOMVC(Baseline):
     n_anchors, n_nearest, bandwidth_scale
         As in `FedSpectral`.
     start : {"local", "global"}
-        First clusters of a client: by k-means of its own, matched between clients by the anchors they lie at, or by
-        the nearest of common centres, which tell clients apart where these differ by an offset.
+        First clusters of a client. "local": by its own k-means, matched between clients by the anchors near them.
+        "global": by the nearest of common centres, which separate clients, not clusters, where clients differ by an
+        offset.
     rho, mu : float
         Step sizes of the two duals.
     growth : float
@@ -383,180 +549,9 @@ class SFOMVC(Baseline):
         self.random_state = random_state
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, ProjectionModel], Mapping[str, Array]]:
-        rules = _projection_rules(self, seed)
-        check_choice(("local", "global"), start=self.start)
-        transport = LocalTransport(
-            data, rules, open_client=lambda cid, X, _: ProjectionClient(cid, X), client_reply=projection_reply
-        )
-        talk, k = Talk(transport), self.n_clusters
-        self.anchors_, centers, counts = agree_on_anchors(talk, k, self.n_anchors, self.bandwidth_scale, seed)
-        C = orders = None
-        if self.start == "global":
-            C, _ = merge_centers(centers, counts, k, seed_of(seed, SERVER, "start"), self.n_init)
-        P = _stack(talk.ask_all(ProjectionDown("start", centers=C)))
-        if self.start == "local":
-            orders = match_clusters([_places(P[:, :, t], self.anchors_) for t in range(len(data))])
-            P = _reorder(P, orders)
-        self.history_ = consensus_rounds(talk, ProjectionDown, P, orders, rules)
-        talk.ask_all(ProjectionDown("finish"))
+        result, transport = run_locally(METHOD, SFOMVCSettings.of(self, seed), data)
+        self.anchors_ = result.server.anchors
+        self.history_ = residuals(result.history)
         self.n_iter_ = len(self.history_)
-        note(self, talk)
-        clients = transport.clients
-        return {cid: c.model for cid, c in clients.items()}, {cid: c.labels for cid, c in clients.items()}
-
-
-def _places(P: Array, anchors: Array) -> Array:
-    """Where the clusters of a client lie around their middle: means of the anchors that lead to them; (k, d)."""
-    weight = np.maximum(P, 0)
-    total = weight.sum(axis=0)
-    places = (weight / np.where(total > 0, total, 1)).T @ anchors
-    return places - places.mean(axis=0)
-
-
-def _projection_rules(estimator: Any, seed: int) -> ProjectionRules:
-    """Settings of `SFOMVC` and `SFOMVCViews`, checked."""
-    e = estimator
-    check_anchors(e.n_anchors, e.n_nearest, e.bandwidth_scale, e.n_init)
-    check_whole(n_clusters=e.n_clusters, max_iter=e.max_iter)
-    check_number(beta=e.beta, gamma=e.gamma, tol=e.tol)
-    check_number(1, growth=e.growth)
-    check_positive(rho=e.rho, mu=e.mu)
-    check_positive(1, schatten_p=e.schatten_p)
-    check_positive(2, row_power=e.row_power)
-    names = [f.name for f in fields(ProjectionRules) if f.name != "seed"]
-    return ProjectionRules(seed=seed, **{name: getattr(e, name) for name in names})
-
-
-class SFOMVCViews(ClusterMixin, BaseEstimator):
-    """SFOMVC (Feng et al. 2025) in its own setting: each client has a view, other features of the same samples.
-
-    The objective of `SFOMVC`, with anchors that are the same samples in every view, drawn at random by the server.
-    Views are clustered by k-means first and their clusters matched by the anchors. At the end each client sends
-    ``B_t P_t``, how much each sample belongs to each cluster (**n x k numbers leave the client**); labels are the
-    largest sums over clients. New samples, all views of them, take the same way.
-
-    Provenance: a re-implementation in spirit, from the abstract only; no full text or code was at hand. Updates,
-    constants, anchors, start and the final sum are ours.
-
-    Parameters
-    ----------
-    n_clusters : int
-    beta, gamma, schatten_p, row_power, n_nearest, rho, mu, growth, max_iter, tol, n_init, random_state
-        As in `SFOMVC`.
-    n_anchors : int or "auto"
-        Samples that are anchors; ``"auto"`` is 10 for each cluster, never more than there are.
-    bandwidth_scale : float
-        Width of the weights as a multiple of the mean distance to the nearest anchors, in each view.
-
-    Attributes
-    ----------
-    labels_ : ndarray of shape (n_samples,)
-    anchor_samples_ : ndarray of int of shape (n_anchors,)
-    client_ids_ : list of str
-    n_iter_, history_, bytes_up_, bytes_down_, n_rounds_
-        As in `SFOMVC`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.baselines import SFOMVCViews
-    >>> rng = np.random.default_rng(0)
-    >>> group = np.arange(60) % 3
-    >>> sizes = {"camera": 4, "microphone": 6}
-    >>> views = {name: 5 * rng.normal(size=(3, d))[group] + rng.normal(size=(60, d)) for name, d in sizes.items()}
-    >>> model = SFOMVCViews(3, random_state=0).fit(views)
-    >>> len(set(zip(group, model.labels_)))
-    3
-    """
-
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        *,
-        beta: float = 0.1,
-        gamma: float = 0.01,
-        schatten_p: float = 1.0,
-        row_power: float = 1.0,
-        n_anchors: int | str = "auto",
-        n_nearest: int = 5,
-        bandwidth_scale: float = 1.0,
-        rho: float = 1.0,
-        mu: float = 1.0,
-        growth: float = 1.1,
-        max_iter: int = 100,
-        tol: float = 1e-3,
-        n_init: int = 10,
-        random_state: Any = None,
-    ):
-        self.n_clusters = n_clusters
-        self.beta = beta
-        self.gamma = gamma
-        self.schatten_p = schatten_p
-        self.row_power = row_power
-        self.n_anchors = n_anchors
-        self.n_nearest = n_nearest
-        self.bandwidth_scale = bandwidth_scale
-        self.rho = rho
-        self.mu = mu
-        self.growth = growth
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
-
-    def fit(self, views: Mapping[Any, Any], y: Any = None) -> Self:
-        """Cluster the samples.
-
-        Parameters
-        ----------
-        views : mapping of client to array or sparse array of shape (n_samples, n_features of the view)
-        y : ignored
-
-        Returns
-        -------
-        self
-        """
-        data = same_samples(views, "views")
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        rules = _projection_rules(self, seed)
-        n, k = next(iter(data.values())).shape[0], self.n_clusters
-        if n < k:
-            raise ValueError(f"n_clusters={k} needs as many samples, got {n}")
-        transport = LocalTransport(
-            data, rules, open_client=lambda cid, X, _: ProjectionClient(cid, X), client_reply=view_reply
-        )
-        talk = Talk(transport)
-        a = min(n, 10 * k if self.n_anchors == "auto" else int(self.n_anchors))
-        samples = np.sort(stream(seed, SERVER, "anchors").choice(n, a, replace=False))
-        with one_thread("blas"), one_thread("openmp"):
-            P = _stack(talk.ask_all(ViewDown("start", samples=samples)))
-            orders = match_clusters([P[:, :, t].T for t in range(len(data))])
-            history = consensus_rounds(talk, ViewDown, _reorder(P, orders), orders, rules)
-            answers = talk.ask_all(ViewDown("finish"))
-        self.labels_ = sum(up.assignment for up in answers.values()).argmax(axis=1)
-        self.anchor_samples_, self.client_ids_ = samples, list(data)
-        self.history_, self.n_iter_ = history, len(history)
-        self._models = {cid: client.model for cid, client in transport.clients.items()}
-        note(self, talk)
-        return self
-
-    def predict(self, views: Mapping[Any, Any]) -> Array:
-        """Cluster of new samples from all their views.
-
-        Parameters
-        ----------
-        views : mapping of client to array or sparse array of shape (n_samples, n_features of the view)
-
-        Returns
-        -------
-        ndarray of int of shape (n_samples,)
-        """
-        check_is_fitted(self)
-        data = same_samples(views, "views")
-        if list(data) != self.client_ids_:
-            raise ValueError(f"this model needs the views {self.client_ids_}, got {list(data)}")
-        for cid, X in data.items():
-            d = self._models[cid].anchors.points.shape[1]
-            if X.shape[1] != d:
-                raise ValueError(f"view {cid!r} has {X.shape[1]} features, it had {d} when the model was fitted")
-        return sum(self._models[cid].score(X) for cid, X in data.items()).argmax(axis=1)
+        count(self, transport)
+        return transport.outcome()

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from sklearn.cluster import SpectralClustering
 from sklearn.neighbors import KNeighborsClassifier
 
-from ..kernels.graph import resolve_neighbors
 from ..client import stream
+from ..kernels.graph import resolve_neighbors
 from .base import (
     Array,
     Baseline,
@@ -39,7 +39,7 @@ def spectral_clustering(
     *,
     n_neighbors: int | str,
     bandwidth_scale: float,
-    one_sided: float = 1.0,
+    nonmutual_weight: float = 1.0,
     n_init: int,
     seed: int,
     name: str,
@@ -47,9 +47,9 @@ def spectral_clustering(
     """Graph, bottom eigenvectors, k-means on their normalised rows: model and labels."""
     check_count_or_auto(n_neighbors=n_neighbors)
     check_positive(bandwidth_scale=bandwidth_scale)
-    check_positive(1, one_sided=one_sided)
+    check_positive(1, nonmutual_weight=nonmutual_weight)
     check_whole(n_init=n_init)
-    graph = SpectralGraph.of(X, n_neighbors, bandwidth_scale, one_sided)
+    graph = SpectralGraph.of(X, n_neighbors, bandwidth_scale, nonmutual_weight)
     F, eigenvalues = graph.eigenvectors(k, stream(seed, name, "start"))
     clusters, labels = kmeans(unit_rows(F), k, seed_of(seed, name, "kmeans"), n_init=n_init)
     return SpectralModel(graph, F, eigenvalues, clusters), labels
@@ -73,7 +73,7 @@ class StSC(Baseline):
     ``min Tr(FᵀLF)`` over FᵀF = I, then k-means on the normalised rows of F. New rows by Nyström's formula. Nothing
     leaves a client.
 
-    Provenance: from the paper, but for the graph: Gaussian weights on nearest neighbours, the same for all
+    Provenance: from the paper, except for the graph: Gaussian weights on nearest neighbours, the same for all
     spectral methods here, instead of the full matrix.
 
     Parameters
@@ -83,9 +83,9 @@ class StSC(Baseline):
         As in `fmtc.FMTC`.
     bandwidth_scale : float
         Width of the weights as a multiple of the mean distance to the neighbours.
-    one_sided : float in (0, 1]
-        Times which an edge is taken that only one of two rows counts, as in `fmtc.FMTC`. 1 is the usual graph, and
-        FMTC's default is not: it costs `USC` accuracy.
+    nonmutual_weight : float in (0, 1]
+        Factor on the weight of an edge between two rows when only one of them counts the other among its neighbours, as
+        in `fmtc.FMTC`. 1 is the usual graph. The smaller default of FMTC costs `USC` accuracy.
     n_init : int
         Restarts of k-means.
     random_state : int, RandomState instance or None
@@ -106,21 +106,21 @@ class StSC(Baseline):
         *,
         n_neighbors: int | str = "auto",
         bandwidth_scale: float = 1.0,
-        one_sided: float = 1.0,
+        nonmutual_weight: float = 1.0,
         n_init: int = 10,
         random_state: Any = None,
     ):
         self.n_clusters = n_clusters
         self.n_neighbors = n_neighbors
         self.bandwidth_scale = bandwidth_scale
-        self.one_sided = one_sided
+        self.nonmutual_weight = nonmutual_weight
         self.n_init = n_init
         self.random_state = random_state
 
     def _spectral(self, X: Any, n_neighbors: int | str, seed: int, name: str) -> tuple[SpectralModel, Array]:
         return spectral_clustering(
             X, self.n_clusters, n_neighbors=n_neighbors, bandwidth_scale=self.bandwidth_scale,
-            one_sided=self.one_sided, n_init=self.n_init, seed=seed, name=name,
+            nonmutual_weight=self.nonmutual_weight, n_init=self.n_init, seed=seed, name=name,
         )  # fmt: skip
 
     def _fit(self, data: Data, seed: int) -> tuple[Mapping[str, SpectralModel], Mapping[str, Array]]:
@@ -135,11 +135,11 @@ class USC(StSC):
 
     Parameters
     ----------
-    n_clusters, bandwidth_scale, one_sided, n_init, random_state
+    n_clusters, bandwidth_scale, nonmutual_weight, n_init, random_state
         As in `StSC`.
     n_neighbors : int or "auto"
-        As in `StSC`, but "auto" goes on as sqrt(n)/2 beyond 30: on the union of 20News the limit, which spares large
-        clients time, would cost it 20 points of accuracy.
+        As in `StSC`, but "auto" is sqrt(n)/2 also beyond 30. The limit saves large clients time; on the union of 20News
+        it would cost 20 points of accuracy.
 
     Examples
     --------
@@ -179,10 +179,10 @@ class Voters:
 class SklearnSpectral(Baseline):
     """scikit-learn's `SpectralClustering` of each client by itself: what most people would reach for first.
 
-    ``min Tr(FᵀLF)`` over FᵀF = I as in `StSC`, but for four things: neighbours count 1, or 1/2 where only one of two
-    counts the other, whatever their distance; a row is its own neighbour; eigenvectors are divided by the root of the
-    degree; and rows are not normalised. It cannot predict, so new rows take the vote of their five nearest training
-    rows.
+    ``min Tr(FᵀLF)`` over FᵀF = I as in `StSC`, with four differences: neighbours have weight 1, or 1/2 where only one
+    of two counts the other, at any distance; a row is its own neighbour; eigenvectors are divided by the root of the
+    degree; and rows are not normalised. It has no `predict`, so new rows take the majority vote of their five nearest
+    training rows.
 
     Provenance: scikit-learn itself (Pedregosa et al. 2011); the vote is ours.
 

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import FileError
 from ..datasets import SOURCES
 from ..datasets.base import find
+from ..errors import FileError
 from ..estimator import FMTC
+from ..settings import Solver
 from . import paper
 from .grid import Cell, cells
 from .methods import METHODS
@@ -23,7 +24,7 @@ Row = Mapping[str, Any]
 PARTS = ("tables", "figures", "ablations")
 DATASETS = (*paper.DATASETS, *(name for name in SOURCES if name not in (*paper.DATASETS, "core50_sample")))
 TEN = tuple(name for name, method in METHODS.items() if method.group != "control")
-RIVALS = (*TEN, "kmeans")  # whoever has a claim to be better than FMTC
+COMPARED = (*TEN, "kmeans")  # FMTC and every method that might be better
 TRIED = ("webkb4", "bbcnews", "reuters", "yale", "digits", "utd_mhad")  # where ablations are run
 CONVERGENCE = ("webkb4", "20newsgroups", "reuters")
 SENSITIVITY = ("webkb4", "20newsgroups")
@@ -32,14 +33,13 @@ ROUNDS = (1, 2, 3, 5, 8, 12, 20, 30, 50)
 ALPHAS, BETAS = (0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.05, 0.15, 0.4, 0.8)
 
 SETTINGS: dict[str, tuple[Any, ...]] = {  # one by one, all else as in the default
-    "align": ("none", "init", "loop"),
+    "align": (False, True),
     "coupling": ("tensor", "subspace", "average"),
     "schatten_p": (1.0, 0.8, 0.5, 0.3),
-    "beta": (0, 0.05, 0.15, 0.4, "auto"),
+    "beta": (0, 0.05, 0.15, 0.4),
     "labels_from": ("projection", "embedding"),
-    "centers": ("own", "common", "auto"),
-    "one_sided": (1.0, 0.5, 0.25, 0.1),
-    "reweigh": (0, 10),
+    "shared_centers": (False, True, "auto"),
+    "nonmutual_weight": (1.0, 0.5, 0.25, 0.1),
     "n_neighbors": (5, 10, 20, 40),
     "max_iter": (5, 10, 15, 25, 50),
     "accelerate": (True, False),
@@ -65,12 +65,17 @@ def fmtc_with(**setting: Any) -> str:
     Examples
     --------
     >>> from fmtc.bench.evidence import fmtc_with
-    >>> fmtc_with(align="none"), fmtc_with(align="loop")
-    ('fmtc/align=none', 'fmtc')
+    >>> fmtc_with(align=False), fmtc_with(align=True)
+    ('fmtc/align=False', 'fmtc')
     """
-    default = FMTC().get_params()
+    default = _defaults()
     other = {name: value for name, value in setting.items() if default[name] != value}
     return "/".join(["fmtc", *([",".join(f"{name}={value}" for name, value in other.items())] if other else [])])
+
+
+def _defaults() -> dict[str, Any]:
+    """Settings of FMTC and of its solver, by name."""
+    return FMTC().get_params() | Solver().get_params()
 
 
 def at_round(r: int) -> str:
@@ -80,7 +85,7 @@ def at_round(r: int) -> str:
 
 def ablations(dataset: str) -> Iterator[tuple[str, str, str, str]]:
     """What is varied, its value, the data set and the method of each ablation on a data set; the default among them."""
-    default = FMTC().get_params()
+    default = _defaults()
     for what, values in SETTINGS.items():
         for value in dict.fromkeys((*values, default[what])):
             yield what, str(value), dataset, fmtc_with(**{what: value})
@@ -175,7 +180,7 @@ def read_compact(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
-            raise FileError(f"{path} has other columns than the rows of `fmtc bench paper`; make it anew")
+            raise FileError(f"{path} has other columns than rows of results; write it again from the stored cells")
         return [_opened(line) for line in reader]
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from ..artifacts.files import COUNT, FileError, check_form, jsonable
+from ..artifacts.files import COUNT, check_form, jsonable
 from ..artifacts.runs import versions
+from ..errors import FileError
 from . import protocol
 from .methods import TRIALS, method_of
 
@@ -107,7 +108,7 @@ class Store:
                 row = json.loads(line if line.endswith(b"\n") else b"")
             except (ValueError, RecursionError):
                 if number < len(lines):
-                    raise FileError(f"{place} is no stored cell; mend or remove the file") from None
+                    raise FileError(f"{place} is not a stored cell; repair or remove the file") from None
                 return  # cut off in the middle: the next one takes its place
             check_form(place, row, STORED)
             if row["status"] == "ok":

@@ -29,9 +29,10 @@ from ..baselines import (
     StSC,
 )
 from ..baselines.base import Array, Baseline, Data
-from ..estimator import FMTC
 from ..client import stream
-from ..tables.reading import nearest_names
+from ..errors import InputError, nearest_names
+from ..estimator import FMTC
+from ..settings import Solver, split_solver
 
 TRIALS = 12  # settings that every method may try where labels pick the best
 
@@ -83,6 +84,11 @@ class OneCluster(RandomLabels):
         return dict.fromkeys(data, _Guess(1, 0)), {cid: np.zeros(X.shape[0], dtype=int) for cid, X in data.items()}
 
 
+def _fmtc(n_clusters: int, **settings: Any) -> FMTC:
+    """FMTC with these settings, the solver's among them."""
+    return FMTC(n_clusters, **split_solver(settings))
+
+
 _GRAPHS = _grid(n_neighbors=[5, 10, 15, 20], bandwidth_scale=[0.5, 1.0, 2.0])
 _TASK_WEIGHTS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0]
 _RESTARTS = _grid(trial=list(range(TRIALS)))  # nothing to tune: as many seeds instead
@@ -92,7 +98,7 @@ _FMTC = _grid(beta=[0.05, 0.15, 0.4], ridge=[0.01, 0.03], n_neighbors=["auto", 1
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("fmtc", "FMTC", FMTC, "ours", "d × k", _FMTC),
+        Method("fmtc", "FMTC", _fmtc, "ours", "d × k", _FMTC),
         Method("stsc", "stSC", StSC, "paper", "nothing", _GRAPHS),
         Method("usc", "uSC", USC, "paper", "rows", _GRAPHS),
         Method("mbc", "MBC", MBC, "paper", "k centres",
@@ -114,13 +120,13 @@ METHODS: dict[str, Method] = {
         Method("sec", "SEC alone", SEC, "control", "nothing",
                _grid(alpha=[0.01, 0.1, 1.0, 10.0], gamma=[0.01, 0.1, 1.0])),
         Method("fed-mtsc", "MTSC, federated", FedMTSC, "control", "d numbers", _MTSC),
-        Method("fmtc-alone", "FMTC alone", lambda k, **s: FMTC(k, beta=0, centers="own", **s), "control", "nothing",
-               _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
+        Method("fmtc-alone", "FMTC alone", lambda k, **s: _fmtc(k, beta=0, shared_centers=False, **s), "control",
+               "nothing", _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
         Method("fmtc-published", "FMTC as published", FMTC.as_published, "control", "d × k",
                _grid(alpha=[0.1, 1.0, 10.0], beta=[0.01, 0.1, 1.0, 10.0])),
-        Method("fmtc-average", "FMTC, averaging", lambda k, **s: FMTC(k, coupling="average", **s), "control", "d × k",
+        Method("fmtc-average", "FMTC, averaging", lambda k, **s: _fmtc(k, coupling="average", **s), "control", "d × k",
                _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
-        Method("fmtc-subspace", "FMTC, subspace", lambda k, **s: FMTC(k, coupling="subspace", **s), "control",
+        Method("fmtc-subspace", "FMTC, subspace", lambda k, **s: _fmtc(k, coupling="subspace", **s), "control",
                "d × k", _FMTC),
         Method("one-cluster", "one cluster", OneCluster, "control", "nothing", _RESTARTS),
         Method("random", "random labels", RandomLabels, "control", "nothing", _RESTARTS),
@@ -129,7 +135,7 @@ METHODS: dict[str, Method] = {
 
 
 def method_of(name: str) -> Method:
-    """A method of `METHODS`, or one of them with other settings: ``"fmtc/align=none,beta=0.4"``.
+    """A method of `METHODS`, or one of them with other settings: ``"fmtc/align=False,beta=0.4"``.
 
     Values are read as Python writes them; a word without quotes is a string. The oracle's trials are those of the
     method, with these settings on top.
@@ -145,24 +151,24 @@ def method_of(name: str) -> Method:
     Examples
     --------
     >>> from fmtc.bench.methods import method_of
-    >>> model = method_of("fmtc/align=none,beta=0.4").build(3)
-    >>> model.align, model.beta
-    ('none', 0.4)
+    >>> model = method_of("fmtc/align=False,beta=0.4").build(3)
+    >>> model.solver.align, model.beta
+    (False, 0.4)
     """
     base, slash, text = name.partition("/")
     if base not in METHODS:
-        raise ValueError(f"there is no method {base!r}; {nearest_names(base, METHODS)}")
+        raise InputError(f"there is no method {base!r}; {nearest_names(base, METHODS)}")
     if not slash:
         return METHODS[base]
     method, setting = METHODS[base], settings_of(text, name)
-    known = set(method.build(2).get_params()) - {"n_clusters", "random_state"}
+    known = _settings_known(method.build(2))
     for key in setting:
         if key not in known:
-            raise ValueError(f"{name!r}: {base} has no setting {key!r}; {nearest_names(key, sorted(known))}")
+            raise InputError(f"{name!r}: {base} has no setting {key!r}; {nearest_names(key, sorted(known))}")
     try:
         method.build(2, **setting)
     except TypeError:
-        raise ValueError(f"{name!r}: this setting is what makes {base}; take another method") from None
+        raise InputError(f"{name!r}: this setting is what makes {base}; take another method") from None
     return replace(
         method,
         name=name,
@@ -172,30 +178,36 @@ def method_of(name: str) -> Method:
     )
 
 
+def _settings_known(model: Any) -> set[str]:
+    """Names of the settings of a method, those of FMTC's solver among them."""
+    known = set(model.get_params(deep=False)) - {"n_clusters", "random_state"}
+    return known - {"solver"} | set(Solver().get_params()) if "solver" in known else known
+
+
 def _build(build: Callable[..., Any], setting: Mapping[str, Any], n_clusters: int, **others: Any) -> Any:
     return build(n_clusters, **{**others, **setting})
 
 
 def settings_of(text: str, whole: str) -> dict[str, Any]:
-    """The settings in ``"align=none,beta=0.4"``; `whole` is the name they are part of, for errors.
+    """The settings in ``"align=False,beta=0.4"``; `whole` is the name they are part of, for errors.
 
     Examples
     --------
     >>> from fmtc.bench.methods import settings_of
-    >>> settings_of("align=none,beta=0.4,n_samples=[50,60]", "")
-    {'align': 'none', 'beta': 0.4, 'n_samples': [50, 60]}
+    >>> settings_of("align=False,beta=0.4,n_samples=[50,60]", "")
+    {'align': False, 'beta': 0.4, 'n_samples': [50, 60]}
     """
     found: dict[str, Any] = {}
     for part in re.split(r",(?=\w+=)", text):
         key, equals, value = part.partition("=")
         if not (key.isidentifier() and equals and value):
-            raise ValueError(f"{whole!r}: {part!r} is no setting; write name=value, with commas between")
+            raise InputError(f"{whole!r}: {part!r} is not a setting; write name=value, separated by commas")
         if key in found:
-            raise ValueError(f"{whole!r} sets {key} twice")
+            raise InputError(f"{whole!r} sets {key} twice")
         try:
             found[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             if not value.replace("-", "_").isidentifier():
-                raise ValueError(f"{whole!r}: {value!r} is neither a number, a list nor a word") from None
+                raise InputError(f"{whole!r}: {value!r} is neither a number, a list nor a word") from None
             found[key] = value
     return found

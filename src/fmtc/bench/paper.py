@@ -200,9 +200,9 @@ def findings() -> dict[str, Any]:
     >>> found["baselines"]["multiples"], found["baselines"]["cells"], found["fmtc"]["multiples"]
     (134, 144, 2)
     """
-    rivals = tuple(name for name in METHODS if name != "fmtc")
+    others = tuple(name for name in METHODS if name != "fmtc")
     return {
-        "baselines": multiples(rivals),
+        "baselines": multiples(others),
         "fmtc": multiples(("fmtc",)),
         "table_2_repeats_table_1": all(IN_SAMPLE[cell] == value for cell, value in AGAIN.items()),
         "higher_out_of_sample": [c for c, value in OUT_OF_SAMPLE.items() if value > AGAIN[c]],

@@ -1,4 +1,4 @@
-"""Rows as figures. Needs matplotlib; colours can be told apart by everyone, and shapes or words say the same."""
+"""Rows as figures. Needs matplotlib; colours suit every kind of colour vision; shapes or words say the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..artifacts.files import write_file
 from ..datasets import FederatedDataset
-from .evidence import ALPHAS, BETAS, DATASETS, RIVALS, ROUNDS, Row, at_round, fmtc_with
+from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, fmtc_with
 from .methods import METHODS
 from .summary import PARTS, summarise
 from .tables import ablation_entries, of_tables
@@ -30,8 +30,7 @@ TITLES = {
 }  # fmt: skip
 WHAT = {
     "align": "alignment", "coupling": "coupling", "schatten_p": "Schatten p", "beta": "beta",
-    "labels_from": "labels from", "centers": "centres", "one_sided": "one-sided edges",
-    "reweigh": "columns weighed after",
+    "labels_from": "labels from", "shared_centers": "shared centres", "nonmutual_weight": "weight of non-mutual edges",
     "n_neighbors": "neighbours", "max_iter": "rounds at most", "accelerate": "fewer rounds",
     "order": "order of clients, drawn", "n_clients": "number of clients", "rows": "rows per client",
 }  # fmt: skip
@@ -293,10 +292,10 @@ def inside_outside(rows: Sequence[Row], score: str = "acc") -> Any:
     entries = {
         (e["dataset"], e["method"]): e
         for e in summarise(of_tables(rows), score=score)
-        if e["mode"] == "default" and e["method"] in RIVALS
+        if e["mode"] == "default" and e["method"] in COMPARED
     }
     sets = [name for name in DATASETS if any(name == data for data, _ in entries)]
-    shown = [name for name in RIVALS if any(name == method for _, method in entries)]
+    shown = [name for name in COMPARED if any(name == method for _, method in entries)]
     columns = min(5, max(1, len(sets)))
     lines = -(-len(sets) // columns)
     with style():

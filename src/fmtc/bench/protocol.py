@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from ..baselines.single_task import Voters
+from ..client import stream
 from ..datasets import SOURCES, FederatedDataset, load, locate, synthetic
 from ..datasets.simulated import KINDS
+from ..errors import InputError, nearest_names
 from ..metrics import clustering_accuracy, match_classes, score_clients
-from ..client import stream
-from ..tables.reading import nearest_names
 from .methods import method_of, settings_of
 
 Array = np.ndarray
@@ -34,7 +34,7 @@ def dataset(name: str) -> FederatedDataset:
 
     Options follow a question mark, ``"digits?n_clients=4,rows=50"``: those of the data set, and two for all.
     ``rows`` takes at most so many rows of each client, drawn once and for all: fewer are among the more. ``order``
-    deals the clients' names out anew, by this seed, such that they stand in another order.
+    permutes the clients' names by this seed, so that the clients have another order.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def dataset(name: str) -> FederatedDataset:
         else:
             data = load(base, **options)
     except TypeError as error:
-        raise ValueError(f"{name!r}: {error}") from error
+        raise InputError(f"{name!r}: {error}") from error
     if rows is not None:
         data = data.take(_first_rows(data, rows))
     return data if order is None else _renamed(data, order)
@@ -76,14 +76,14 @@ def check_dataset(name: str) -> None:
     base, options, *_ = _parsed(name)
     known = [*SOURCES, *(SYNTHETIC + kind for kind in KINDS)]
     if base not in known:
-        raise ValueError(f"there is no data set {base!r}; {nearest_names(base, known)}")
+        raise InputError(f"there is no data set {base!r}; {nearest_names(base, known)}")
     if base.startswith(SYNTHETIC):
         dataset(name)
     else:
         try:
             locate(base, options)
         except TypeError as error:
-            raise ValueError(f"{name!r}: {error}") from error
+            raise InputError(f"{name!r}: {error}") from error
 
 
 def _parsed(name: str) -> tuple[str, dict[str, Any], int | None, int | None]:
@@ -98,7 +98,7 @@ def _count(name: str, options: dict[str, Any], key: str, least: int) -> int | No
     """Take a whole number out of the options."""
     value = options.pop(key, None)
     if value is not None and (type(value) is not int or value < least):
-        raise ValueError(f"{name!r}: {key} must be a whole number of {least} or more, got {value!r}")
+        raise InputError(f"{name!r}: {key} must be a whole number of {least} or more, got {value!r}")
     return value
 
 
@@ -112,7 +112,7 @@ def _renamed(data: FederatedDataset, seed: int) -> FederatedDataset:
     names = np.array(data.client_ids)
     rng = np.random.default_rng(seed)
     if len(names) < 2:
-        raise ValueError(f"{data.name} has one client, which cannot stand in another order")
+        raise InputError(f"{data.name} has one client, which cannot stand in another order")
     ring = _pairs(np.arange(len(names)))
     while True:
         new = rng.permutation(len(names))
@@ -178,7 +178,7 @@ def evaluate(
         "history": [
             [r.round_no, *(float(f"{v:.5g}") for v in (r.objective, r.primal_residual, r.dual_residual))]
             for r in records
-            if hasattr(r, "primal_residual")
+            if np.isfinite(getattr(r, "primal_residual", np.nan))
         ],
         "notes": sorted({str(warning.message) for warning in caught}),
     }

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import paper
-from .evidence import DATASETS, RIVALS, TEN, TRIED, Row, ablations
+from .evidence import COMPARED, DATASETS, TEN, TRIED, Row, ablations
 from .methods import METHODS
 from .statistics import friedman_nemenyi, wilcoxon_holm
 from .summary import PARTS, best_of, mean_ranks, score_of, summarise
@@ -137,11 +137,11 @@ def statistics(rows: Sequence[Row]) -> list[dict[str, Any]]:
     found = []
     for score in ("acc", "nmi"):
         for part in ("in", "out"):
-            means = score_table(rows, RIVALS, score, part, by_split=False)
+            means = score_table(rows, COMPARED, score, part, by_split=False)
             ten = {name: line for name, line in means.items() if name in TEN}
             if len(ten) < 3 or len(ten.get("fmtc", ())) < 2:
                 continue
-            pairs = score_table(rows, RIVALS, score, part, by_split=True)
+            pairs = score_table(rows, COMPARED, score, part, by_split=True)
             found.append(
                 {
                     "score": score,

@@ -14,9 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ..report import needs_jinja, write_page
-from ..report.page import PAGE, lasted
-from .program import Group, Option, free_path, main_group
+from .options import free_path
+from .program import Group, Option, main_group
 from .words import Words, new_table, plural, print_json
 
 if TYPE_CHECKING:
@@ -27,14 +26,14 @@ SMOKE = ("digits", "synthetic-subspace", "webkb4", "yale")
 
 @main_group.group(cls=Group, short_help="Compare methods on data sets with known classes.")
 def bench() -> None:
-    """Compare FMTC with its rivals on data sets with known classes: who wins, and at what cost.
+    """Compare FMTC with baselines on data sets with known classes: who wins, and at what cost.
 
     Labels are used for scores only, but for the column that says oracle.
     """
 
 
 def _options(out: str) -> Callable[[Any], Any]:
-    """Options of all commands that run cells; `out` is where they are kept unless told."""
+    """Options of all commands that run cells; `out` is where they are kept by default."""
     options = (
         click.option("--out", type=click.Path(path_type=Path), default=Path(out), show_default=True, cls=Option,
                      help="Folder that keeps every cell; what is there is not run again."),
@@ -43,7 +42,7 @@ def _options(out: str) -> Callable[[Any], Any]:
         click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option,
                      help="Cells at a time, each in a process of its own with one thread."),
         click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
-                     cls=Option, metavar="SECONDS", help="Give a cell up after so long; its row says so."),
+                     cls=Option, metavar="SECONDS", help="Stop a cell after this time; its row says so."),
         click.option("--retry", is_flag=True, cls=Option, help="Run cells again that failed."),
         click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the table stays."),
     )  # fmt: skip
@@ -75,7 +74,7 @@ def smoke(**settings: Any) -> None:
     Yale: one split, one seed.
 
     Cells are kept in --out and not run again: a second call prints the table at once. Data sets that are not on this
-    machine are left out, and said so.
+    machine are omitted, with a note.
     """
     from ..bench.methods import METHODS
     from ..datasets import SOURCES
@@ -84,7 +83,7 @@ def smoke(**settings: Any) -> None:
     words = Words(settings["quiet"])
     here = [name for name in SMOKE if name not in SOURCES or find(SOURCES[name]) is not None]
     for name in sorted(set(SMOKE) - set(here)):
-        words.note(f"{name} is not on this machine and left out; `fmtc data fetch {name}` gets it")
+        words.note(f"{name} is not on this machine and is omitted; `fmtc data fetch {name}` gets it")
     _compare(words, here, list(METHODS), splits=1, seeds=1, trials=0, **settings)
 
 
@@ -96,7 +95,7 @@ Examples:
   fmtc bench run --dataset webkb4 --dataset yale --splits 5
   fmtc bench run --dataset digits --method fmtc --method kmeans --seeds 3
   fmtc bench run --dataset digits --trials 12        (an oracle column: settings picked by labels)
-  fmtc bench run --dataset 'digits?n_clients=4,rows=100' --method fmtc --method fmtc/align=none,beta=0.4""",
+  fmtc bench run --dataset 'digits?n_clients=4,rows=100' --method fmtc --method fmtc/align=False,beta=0.4""",
 )
 @click.option("--dataset", "datasets", multiple=True, required=True, metavar="NAME", cls=Option,
               help="A data set of `fmtc data list`, or synthetic-KIND; may be given many times.")  # fmt: skip
@@ -116,7 +115,7 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -
     """
     from ..bench.methods import METHODS, method_of
     from ..bench.protocol import check_dataset
-    from ..datasets import DatasetError
+    from ..errors import DatasetError, InputError
 
     for names, check in ((methods, method_of), (datasets, check_dataset)):
         for name in names:
@@ -124,7 +123,7 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -
                 check(name)
             except DatasetError:  # known, and not on this machine
                 raise
-            except ValueError as error:
+            except InputError as error:
                 raise click.UsageError(str(error)) from None
     _compare(Words(settings["quiet"]), list(datasets), list(methods or METHODS), **settings)
 
@@ -153,7 +152,7 @@ def paper_(
     """Run what the paper's two tables and four figures and our ablations need, on the data sets that are here, and
     write rows, tables, statistics and figures to --out.
 
-    Interrupted, it goes on where it stopped. Data sets that are not on this machine are left out, and said so.
+    After an interrupt, the same command resumes. Data sets that are not on this machine are omitted, with a note.
     """
     from ..bench import evidence
     from ..bench.results import about, draw_results, write_results
@@ -227,6 +226,9 @@ def report_(results: Path, out: Path | None, force: bool, open_it: bool, as_json
     Nothing is run. The page has a table of all methods and data sets to sort and filter, mean ranks, ablations, the
     figures of the folder, and all cells to save. With --json, everything the page says is printed too.
     """
+    from ..report import needs_jinja, write_page
+    from ..report.page import PAGE
+
     needs_jinja()
     from ..report.bench import render_results, summarise_results
 
@@ -273,7 +275,7 @@ def _run(
             words.note(f"{row['dataset']} / {row['method']}: {row['error']}")
     old = sum(row["code"] != code_digest() for row in rows)
     if old:
-        words.note(f"{plural(old, 'cell')} of other code than this; remove {store.path} to run all anew")
+        words.note(f"{plural(old, 'cell')} made by another version of the code; remove {store.path} to run all again")
     return rows, store
 
 
@@ -329,6 +331,8 @@ class _Bar:
         if self.live:
             self.progress.update(self.task, advance=row is not None, description=f"{cell.dataset} / {cell.method}")
         elif row is not None:
+            from ..report.page import lasted
+
             self.done += 1
             left = (time.monotonic() - self.started) / self.done * (self.total - self.done)
             place = f"{self.done} of {self.total}, about {lasted(left)} left"

@@ -15,7 +15,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from .program import Option, main_group, quiet_option
+from .options import quiet_option
+from .program import Option, main_group
 from .words import Words, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def data() -> None:
 
 
 def _source(name: str) -> Source:
-    from ..datasets import DatasetError, source_of
+    from ..datasets import source_of
+    from ..errors import DatasetError
 
     try:
         return source_of(name)
@@ -219,7 +221,7 @@ def _counts(loaded: FederatedDataset) -> Table:
 
 def _address(_: click.Context, __: click.Parameter, url: str | None) -> str | None:
     if url is not None and not re.match(r"https?://[^/]", url):
-        raise click.BadParameter(f"{url!r} is no address that begins with https:// or http://")
+        raise click.BadParameter(f"{url!r} is not an address that begins with https:// or http://")
     return url
 
 
@@ -251,14 +253,15 @@ def fetch_sets(
 ) -> None:
     """Download data sets from their home pages, check them and keep them in a compact form.
 
-    The terms of use are shown first. An interrupted download goes on where it stopped. What nobody has published a
+    The terms of use are shown first. An interrupted download is resumed. What nobody has published a
     checksum of is trusted the first time, and compared with that from then on.
     """
-    from ..datasets.download import DownloadError, fetch_archives
+    from ..datasets.download import fetch_archives
+    from ..errors import DownloadError
 
     words = Words(quiet)
     done = []
-    ctx.meta["fmtc.interrupted"] = "; the same command goes on with what has arrived"
+    ctx.meta["fmtc.interrupted"] = "; the same command resumes the download"
     for source in [_source(name) for name in names]:
         seen: list[str] = []
         with words.warnings_as_notes(), Transfer(words, source.name) as transfer:

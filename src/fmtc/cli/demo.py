@@ -11,10 +11,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from ..artifacts.files import new_folder, write_file, write_json
-from ..artifacts.runs import EXTRAS, versions
-from ..estimator import FMTC
-from .program import Option, free_path, main_group
+from .options import free_path
+from .program import Option, main_group
 from .words import Rounds, Words, new_table, print_json
 
 
@@ -33,10 +31,13 @@ Examples:
 def demo(out: Path, random_state: int, force: bool, as_json: bool) -> None:
     """Handwritten digits in silos that differ, clustered alone and together.
 
-    Compares k-means and spectral clustering in each silo by itself with FMTC over all, on the rows it learnt from and
+    Compares k-means and spectral clustering in each silo alone with FMTC over all, on the rows it learnt from and
     on rows held out. Nothing is downloaded. Writes demo.json and demo.png to --out.
     """
+    from ..artifacts.files import new_folder, write_json
+    from ..artifacts.runs import versions
     from ..demo import draw_demo, run_demo
+    from ..estimator import FMTC
 
     words = Words()
     out = free_path(out, force, lambda folder: (folder / "demo.json").is_file())
@@ -106,8 +107,9 @@ def example(out: Path, force: bool, as_json: bool) -> None:
     """Write files to try the other commands on: images of handwritten digits, one per row.
 
     north.csv, south.csv and west.csv are silos of 300 rows; `image` names a row and `digit` is what it shows, so both
-    are no features. new.csv has 100 more rows, without `digit`. Nothing is downloaded.
+    are not features. new.csv has 100 more rows, without `digit`. Nothing is downloaded.
     """
+    from ..artifacts.files import write_file
     from ..demo import example_tables
 
     words = Words()
@@ -132,6 +134,8 @@ Examples:
 )
 def version(as_json: bool) -> None:
     """Say which versions are at work, and which extras are installed."""
+    from ..artifacts.runs import EXTRAS, versions
+
     here = versions()
     if as_json:
         print_json(here)

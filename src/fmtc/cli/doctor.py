@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.padding import Padding
 from rich.text import Text
 
-from ..artifacts.runs import EXTRAS
-from ..runtime.flare.doctor import Check, examine
-from .program import Option, data_options, main_group, text_option
-from .words import Words, plural, print_json, show
+from .options import data_options, text_option
+from .program import Option, main_group
+from .words import Words, in_flags, plural, print_json, show
+
+if TYPE_CHECKING:
+    from ..runtime.flare.doctor import Check
 
 
 @main_group.command(
@@ -52,13 +54,16 @@ def doctor(
     Versions, certificates, permissions, policy, proxies, the way to the coordinator, clock, disk and data. Changes
     nothing and sends nothing of your rows.
     """
+    from ..artifacts.runs import EXTRAS
+    from ..runtime.flare.doctor import examine
+
     words = Words()
     if client_column is not None:
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     checks = []
     for check in examine(kit_path, data=data, columns=columns, out=out, extras=EXTRAS):
-        checks.append(check)
-        _show(words, check)
+        checks.append(replace(check, found=in_flags(check.found), advice=in_flags(check.advice)))
+        _show(words, checks[-1])
     failed = sum(not check.ok for check in checks)
     warnings = sum(check.ok and check.advice != "" for check in checks)
     ending, style = "all is well", "green"

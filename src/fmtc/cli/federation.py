@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import sys
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,30 +22,29 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from ..artifacts import runs
-from ..artifacts.files import FileError, new_folder, read_json, write_json
-from ..estimator import FMTC
-from ..runtime.driver import ClientError, FederationError, RoundRecord
-from ..tables.reading import DataError, Silo, read_silos
-from ..tables.survey import Finding
-from ..tables.text import TextRecipe
-from .preflight import show_findings
-from .program import (
-    Option,
-    build_model,
+from ..artifacts.files import new_folder, read_json, write_json
+from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
+from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
+from ..protocol.base import plain
+from .options import (
     data_options,
     free_path,
-    main_group,
-    model_options,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
     text_option,
 )
-from .words import Words, new_table, note_constants, plural, print_json, show_run, size_of
+from .preflight import show_findings
+from .program import Option, main_group
+from .settings import build_model, model_options
+from .words import Words, new_table, note_constants, plural, print_json, show, show_run, size_of
 
 if TYPE_CHECKING:
-    from ..runtime.flare.adapter import Site, SiteResult
+    from ..estimator import FMTC
+    from ..runtime.driver import Result, RoundRecord
+    from ..runtime.kitclient import ClientSource, KeptResult
+    from ..tables import Silo, TextRecipe
 
 SHOWN_ROUNDS = 8
 
@@ -59,7 +59,7 @@ def federation() -> None:
     """Set up a federation of several machines: one kit for each party."""
 
 
-# ------------------------------------------------------------------------------------------------- what is going on
+# --------------------------------------------------------------------------------------------------- events of a run
 
 
 class View:
@@ -98,14 +98,14 @@ class View:
             "submitted": f"starting with {silos}",
             "started": "silos read their rows and build their graphs",
             "done": "finding clusters",
-            "over": "the run is over; looking for silos that do not know it yet",
+            "over": "the run is over; informing silos that do not know it yet",
         }
         notes = {
             "away": f"{self.site(event)} was lost",
-            "silo back": f"{silos} is back; going on from the last round",
-            "job gone": f"{event.get('why')}; trying again from the last round",
-            "server lost": "the server process was lost; starting it again and going on from the last round",
-            "lost": f"{event.get('why')}; trying again from the last round",
+            "silo back": f"{silos} is back; resuming from the last round",
+            "job gone": f"{event.get('why')}; resuming from the last round",
+            "server lost": "the server process was lost; starting it again and resuming from the last round",
+            "lost": f"{event.get('why')}; resuming from the last round",
             "refused": f"a message of {self.site(event)} was refused: {event.get('why')}",
             "second party": f"somebody else tried to join as {event.get('silo')!r}, with a copy of its kit, and was "
             "refused: ask that silo whether it knows of it",
@@ -117,8 +117,12 @@ class View:
         elif kind in notes:
             self.words.note(notes[kind])
         elif kind == "surveyed" and event["findings"]:
+            from ..tables import Finding
+
             show_findings(self.words, event["silos"], [Finding(**finding) for finding in event["findings"]])
         elif kind == "round":
+            from ..runtime.driver import RoundRecord
+
             record = RoundRecord.from_dict(event["record"])
             self.records.append(record)
             self.seconds.append(record.seconds)
@@ -167,7 +171,7 @@ Examples:
 @n_clusters_option
 @out_option
 @random_state_option
-@click.option("--min-clients", type=int, cls=Option, help="Go on while this many silos answer; left out, all.")
+@click.option("--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default.")
 @click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds a silo has for one answer.")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
@@ -197,8 +201,9 @@ def federate_local(
     TLS on the loopback interface, runs, and stops them all. The result is that of `fmtc fit`, to the last bit, in the
     same folder.
     """
-    from ..runtime.flare.adapter import Site
-    from ..runtime.flare.federation import LocalFederation
+    from ..runtime.flare.local import LocalFederation
+    from ..runtime.kitclient import ClientSource
+    from ..tables import TextRecipe, read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -219,35 +224,32 @@ def federate_local(
             note_constants(words, silos)
         places = {path.stem: path.resolve() for path in files}
         salt = None if recipe is None else recipe.salt
-        sites = [
-            Site(
+        sources = [
+            ClientSource(
                 silo.name, str(places[silo.name]), drop, id_column, label_column, text_column, silo.feature_names, salt
             )
             for silo in silos
-        ]  # fmt: skip
+        ]
         names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
         with (
             View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
-            LocalFederation(sites) as fed,
+            LocalFederation(sources) as fed,
         ):
             outcome = fed.run(
-                model._hyper(), weights=model._weights(), min_clients=min_clients, deadline=deadline, listen=view
+                model.settings(), weights=model._weights(), min_clients=min_clients, deadline=deadline, listen=view
             )
-        for cid in outcome.about["missing"]:
+        missing = outcome.result.missing
+        for cid in missing:
             words.note(f"silo {cid!r} was lost and has no model")
-        if outcome.about["trials"]:
-            words.note(outcome.about["trials"])
-        silos = [silo for silo in silos if silo.name in outcome.silos]
-        for result in outcome.silos.values():
-            for note in result.notes:
-                words.note(note)
+        silos = [silo for silo in silos if silo.name in outcome.kept]
         for silo in silos:
-            outcome.silos[silo.name].check(silo, str(places[silo.name]))
-        fitted(model, outcome.silos, outcome.about, silos, recipe)
+            outcome.kept[silo.name].check(silo, str(places[silo.name]))
+        adopt(words, model, outcome.result, outcome.kept, silos, recipe)
+        model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
-    report |= {"missing": outcome.about["missing"]}
+    report |= {"missing": missing}
     runs.write_run(out, force, model, results, report)
     show_run(words, report, out)
     if as_json:
@@ -259,24 +261,21 @@ def _check_count(flag: str, value: int | None, most: int) -> None:
         raise click.UsageError(f"{flag} must lie between 1 and the {most} silos there are, got {value}")
 
 
-def fitted(
+def adopt(
+    words: Words,
     model: FMTC,
-    results: Mapping[str, SiteResult],
-    about: Mapping[str, Any],
+    result: Result,
+    kept: Mapping[str, KeptResult],
     silos: Sequence[Silo],
     recipe: TextRecipe | None,
+    n_iter: int | None = None,
 ) -> None:
-    """Make an estimator of what the silos came to, as if it had been fitted here."""
-    model._models = {cid: result.model for cid, result in results.items()}
-    model.client_ids_ = sorted(results)
-    model.labels_ = np.concatenate([results[silo.name].labels for silo in silos])
-    model.n_features_in_ = silos[0].X.shape[1]
-    model.history_ = [RoundRecord.from_dict(line) for line in about.get("history", ())]
-    model.beta_ = about.get("chosen_beta") if isinstance(model.beta, str) else model.beta
-    model.trials_ = None
-    model.n_iter_ = about["n_iter"]
-    model.converged_ = about["converged"]
-    model.stopped_because_ = about["stopped_because"]
+    """Make an estimator of what the silos kept, as if it had been fitted here, and repeat their notes."""
+    for silo in silos:
+        for note in kept[silo.name].notes:
+            words.note(note)
+    clients = {silo.name: kept[silo.name].client for silo in silos}
+    model._adopt(result, clients, n_features=silos[0].X.shape[1], n_iter=n_iter)
     if recipe is not None:
         model.text_recipe_ = recipe
 
@@ -312,7 +311,8 @@ def federation_init(plan: Path, out: Path, as_json: bool) -> None:
     The policy lets a silo run fmtc's own classes only, no code that travels with a job, and no shell. PLAN is a TOML
     file, see below.
     """
-    from ..runtime.flare.federation import provision, read_plan
+    from ..runtime.flare.kits import provision
+    from ..runtime.flare.plan import read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -339,7 +339,8 @@ def federation_renew(plan: Path, authority: Path, out: Path, as_json: bool) -> N
 
     Kits made before stay valid until their certificates expire. PLAN may name other silos than before.
     """
-    from ..runtime.flare.federation import provision, read_plan
+    from ..runtime.flare.kits import provision
+    from ..runtime.flare.plan import read_plan
 
     words = Words()
     out = free_path(out, False, lambda folder: False)
@@ -387,14 +388,14 @@ Examples:
 @n_clusters_option
 @out_option
 @random_state_option
-@click.option("--min-clients", type=int, cls=Option, help="Go on while this many silos answer; left out, all.")
+@click.option("--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default.")
 @click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds a silo has for one answer.")  # fmt: skip
 @click.option("--wait", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds to wait for silos that are not there.")  # fmt: skip
 @click.option("--no-preflight", is_flag=True, cls=Option, help="Do not compare the silos' columns first.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
-@click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
+@click.option("--resume", is_flag=True, cls=Option, help="Resume an interrupted run of the same command.")
 @quiet_option
 @model_options
 @click.pass_context
@@ -416,12 +417,14 @@ def coordinate(
 ) -> None:
     """Lead a federation: start the server, wait for the silos, run, survive what happens on the way.
 
-    A silo that is lost, or a process that dies, does not end the run: when enough silos are back it goes on from the
-    last round. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
+    A silo that is lost, or a process that dies, does not end the run: it resumes from the last round when enough
+    silos are back. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
     """
     from ..artifacts.locks import held
-    from ..runtime.flare.adapter import RESULT, finished
-    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
+    from ..runtime.conductor import RESULT, finished
+    from ..runtime.flare.jobs import Order
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.supervise import Coordinator, supervise
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -438,16 +441,16 @@ def coordinate(
     with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
         run_id = _run_to_resume(folder, resume, force)
         order = Order(
-            model._hyper(), folder, run_id or secrets.token_hex(8), min_clients, model._weights(), deadline, wait,
+            model.settings(), folder, run_id or secrets.token_hex(8), min_clients, model._weights(), deadline, wait,
             preflight="no" if no_preflight else "first", random_state=model.random_state,
         )  # fmt: skip
-        ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+        ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
         try:
             with View(words, model.max_iter, names, before) as view:
                 coordinator.open()
                 if run_id is None:  # not before the server is up: until then nothing of an earlier run is touched
                     if resume:
-                        words.note("there is no interrupted run to resume; starting afresh")
+                        words.note("there is no interrupted run to resume; starting a new one")
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir(parents=True, mode=0o700)
                     write_json(folder / ORDER, {"run": order.run_id})
@@ -456,12 +459,12 @@ def coordinate(
             shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
             raise
         except (ClientError, FederationError) as error:
-            if finished(folder, order.run_id, order.hyper) is None:
+            if finished(order.spec) is None:
                 raise
             words.note(f"the run is over, but a silo may not know it: {error}")
-        about = finished(folder, order.run_id, order.hyper)
+        about = finished(order.spec)
         assert about is not None
-        report = _write_consensus(words, out, force, model, as_published, plan.name, about, folder / RESULT, started)
+        report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started)
         shutil.rmtree(folder, ignore_errors=True)
     words.say(
         f"{'converged' if about['converged'] else 'stopped'}: {about['stopped_because']}, {report['seconds']:.1f} s",
@@ -476,16 +479,16 @@ ORDER = "order.json"  # in the coordinator's folder of a run: its name
 
 
 def _run_to_resume(folder: Path, resume: bool, force: bool) -> str | None:
-    """Name of the interrupted run to go on with; None to start afresh, which takes --force where there is one."""
+    """Name of the interrupted run to resume; None to start a new one, which needs --force if there is an old one."""
     if folder.exists() and not (resume or force):
         raise click.UsageError(
-            f"{folder} holds an interrupted run; go on with it with --resume, or start afresh with --force"
+            f"{folder} holds an interrupted run; resume it with --resume, or start again with --force"
         )
     if not resume or not (folder / ORDER).exists():
         return None
     document = read_json(folder / ORDER)
     if not isinstance(document, dict) or not isinstance(document.get("run"), str):
-        raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start afresh with --force")
+        raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start again with --force")
     return str(document["run"])
 
 
@@ -496,27 +499,29 @@ def _write_consensus(
     model: FMTC,
     as_published: bool,
     federation: str,
-    about: Mapping[str, Any],
-    result: Path,
+    file: Path,
     started: float,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
-    for silo in about["missing"]:
+    from ..protocol.graph import METHOD
+    from ..runtime.conductor import read_result
+
+    result, about = read_result(file)
+    for silo in result.missing:
         words.note(f"silo {silo!r} was lost and has no model of this run")
-    if about["trials"]:
-        words.note(about["trials"])
     report = {
         "kind": "fmtc consensus report",
         "schema": runs.REPORT_FORMAT,
         "versions": runs.versions(),
         "federation": federation,
-        "settings": model.get_params() | {"as_published": as_published},
+        "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
+        "sent": METHOD.sent(result.received),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
-        shutil.copyfile(result, part / "consensus.safetensors")
+        shutil.copyfile(file, part / "consensus.safetensors")
         write_json(part / "history.json", about["history"])
         write_json(part / "report.json", report)
     return report
@@ -532,6 +537,7 @@ def _is_consensus(folder: Path) -> bool:
 Examples:
   fmtc join --kit north --data ours.parquet --id-column patient --out ours
   fmtc join --kit north --data ours.parquet --out ours --max-k 10 --min-rows 20
+  fmtc join --kit north --data ours.parquet --out ours --hold
   fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2""",
 )
 @kit_option
@@ -542,11 +548,13 @@ Examples:
 @click.option("--discard", is_flag=True, cls=Option,
               help="Give up labels of an earlier run that could not be written.")  # fmt: skip
 @click.option("--max-k", type=click.IntRange(1), cls=Option, section="Limits",
-              help="Most clusters a run may ask for; left out, any number.")  # fmt: skip
+              help="Most clusters a run may ask for; any number by default.")  # fmt: skip
 @click.option("--min-rows", type=click.IntRange(1), default=5, show_default=True, cls=Option, section="Limits",
               help="Fewest rows for each cluster a run may ask for, on average.")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
               help="Most runs within 24 hours, comparisons of columns included.")  # fmt: skip
+@click.option("--hold", is_flag=True, cls=Option, section="Limits",
+              help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
 @quiet_option
 @data_options
 @text_option
@@ -560,6 +568,7 @@ def join(
     max_k: int | None,
     min_rows: int,
     max_runs: int,
+    hold: bool,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -571,31 +580,34 @@ def join(
     """Take part in a federation with your rows, which stay here.
 
     Dials the coordinator, waits for a run, and shows what it asks for before it answers. When the run has ended, writes
-    to --out what `fmtc fit` would: your labels, your model, a report. Ends then, unless told to --stay.
+    to --out what `fmtc fit` would: your labels, your model, a report. Then ends, unless --stay is given.
 
     Labels go to the rows they were computed from and to no others: where --data has changed since the run began,
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
     """
-    from ..runtime.flare.adapter import ChangedError, Site
-    from ..runtime.flare.federation import Kit, Membership
-
     words = Words(quiet)
     if client_column is not None:
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
+    if hold and not sys.stdin.isatty():
+        raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.membership import Membership
+    from ..runtime.kitclient import ClientSource
+
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
-    site = Site(
+    source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
-        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True,
+        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold,
     )  # fmt: skip
     with words.warnings_as_notes():
-        size = _look(words, site, kit.path)
+        size = _look(words, source, kit.path)
     plan = kit.plan
     words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
     written: list[dict[str, Any]] = []
-    with words.console.status("") as status, Membership(kit, site) as member:
+    with words.console.status("") as status, Membership(kit, source) as member:
         if discard:
             member.discard()
         for event in member.watch():
@@ -604,7 +616,7 @@ def join(
                 words.say("connected; waiting for the coordinator to start a run")
                 status.update("waiting")
             elif kind == "trouble":
-                words.note((event["why"] or "the coordinator does not take us in yet") + "; trying on")
+                words.note((event["why"] or "the coordinator does not accept us yet") + "; trying again")
             elif kind == "refused":
                 raise DataError(event["why"])
             elif kind == "second party":
@@ -615,20 +627,24 @@ def join(
             elif kind == "restarted":
                 words.note(f"our process ended and is started again; {event['log']} may say why")
             elif kind == "asked":
-                words.say(_in_words(event["settings"], event["preflight"]))
+                words.say(_in_words(event))
+            elif kind == "held":
+                status.stop()
+                answer_held(words, event, member.decide)
+                status.start()
             elif kind == "error":
                 words.note(f"we could not answer: {event['why']}")
             elif kind == "preflight":
                 for sentence in (*event["error"], *event["note"]):
                     words.note(f"compared with the other silos, ours {sentence}")
                 if not (event["error"] or event["note"]):
-                    words.say("our columns go with those of the other silos", "green")
+                    words.say("our columns match those of the other silos", "green")
             elif kind == "round":
                 status.update(f"round {event['round']}")
             elif kind == "ended":
                 try:
                     with words.warnings_as_notes():
-                        report = _write_silo(words, site, kit.path, event, out, force or stay)
+                        report = _write_silo(words, source, kit.path, event, out, force or stay)
                 except ChangedError as error:
                     why = f"{error} The labels stay in the kit until the next run"
                     if not stay:
@@ -646,49 +662,97 @@ def join(
         print_json({"out": str(out), **written[-1]})
 
 
-def _in_words(settings: Mapping[str, Any], preflight: str) -> str:
+def _in_words(event: Mapping[str, Any]) -> str:
     """What a coordinator asks for, in a sentence."""
-    if preflight == "only":
+    if event["preflight"] == "only":
         return "the coordinator compares the silos' columns, and asks for nothing else"
-    first = "" if preflight == "no" else " after a comparison of columns"
-    units = "" if settings["rho"] is None else ", in the paper's absolute units"
+    settings, first = event["settings"], "" if event["preflight"] == "no" else " after a comparison of columns"
+    asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
+    if event.get("method", "fmtc") != "fmtc":
+        return f"{asked} by the method {event['method']}{first}"
+    solver = settings["solver"]
+    centers = {True: "shared", False: "each silo's own"}.get(solver["shared_centers"], "shared where they suit")
+    units = "" if solver["rho"] is None else ", in the paper's absolute units"
     return (
-        f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')} in at most "
-        f"{plural(settings['max_iter'], 'round')}{first}: coupling {settings['coupling']}, centres "
-        f"{settings['centers']}, scale {settings['scale']}{units}"
+        f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: coupling {settings['coupling']}, centres "
+        f"{centers}, scale {settings['scale']}{units}"
     )
 
 
-def _look(words: Words, site: Site, kit: Path) -> str:
-    """The size of the silo; rows that no run can use are told, but do not keep it from being compared with others."""
-    columns = site.columns()
+def answer_held(
+    words: Words,
+    event: Mapping[str, Any],
+    decide: Callable[[str, str, bool], None],
+    ask: Callable[[str], bool] | None = None,
+) -> None:
+    """Show an answer that waits for the person at a silo, ask whether it may leave, and pass on what the person says.
+
+    Parameters
+    ----------
+    words : Words
+    event : mapping
+        With the run, the phase and the fields of the answer: name, shape, bytes, what each is and what it can tell.
+    decide : callable
+        Gets the run, the phase and whether the answer may leave: `Membership.decide`.
+    ask : callable, optional
+        Asks the person: a question in, yes or no out. By default a question at the terminal.
+    """
+    table = new_table()
+    for title in ("field", "shape", "bytes", "what it is", "what it can tell"):
+        table.add_column(title, justify="right" if title == "bytes" else "left")
+    for field in event["fields"]:
+        shape = " × ".join(map(str, field["shape"])) or "a value"
+        told = (Text(plain(field[name])) for name in ("what", "tells"))
+        table.add_row(field["field"], shape, f"{field['bytes']:,}", *told)
+    show(words.console, Text(f"the first answer of the phase {event['phase']} wants to leave:"))
+    show(words.console, table)
+    allowed = (ask or _confirm)("Send it, and later answers of this phase in this run?")
+    decide(event["run"], event["phase"], allowed)
+    if not allowed:
+        words.note(f"the answer to {event['phase']} stays here; the coordinator learns only that it was withheld")
+
+
+def _confirm(question: str) -> bool:
+    """Yes or no from the terminal; what was typed before the question does not count."""
+    import termios  # of POSIX, as federations are
+
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    return click.confirm(question, err=True)
+
+
+def _look(words: Words, source: ClientSource, kit: Path) -> str:
+    """The size of the silo; rows that no run can use are noted, but do not keep it from a comparison of columns."""
+    columns = source.columns()
     try:
-        silo = site.rows(kit)
+        silo = source.rows(kit)
     except DataError as error:
-        words.note(f"{error} Until that is put right no run can use these rows; joining for a preflight.")
+        words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
-    if site.text_column is None:
+    if source.text_column is None:
         note_constants(words, [silo])
     return size_of([silo]).partition(", ")[2]
 
 
 def _write_silo(
-    words: Words, site: Site, kit: Path, event: Mapping[str, Any], out: Path, force: bool
+    words: Words, source: ClientSource, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
-    result: SiteResult = event["result"]
-    silo = replace(site.rows(kit), name=site.client_id)
-    result.check(silo, site.data)
-    model = FMTC(**result.settings)
-    rounds = plural(result.round_no, "round")
+    from ..estimator import read_settings
+    from ..runtime.driver import Received, Result
+
+    kept: KeptResult = event["result"]
+    silo = replace(source.rows(kit), name=source.client_id)
+    kept.check(silo, source.data)
+    model = read_settings(kit, kept.settings)
+    rounds = plural(kept.round_no, "round")
     why = f"residuals below tol={model.tol:g} after {rounds}" if event["converged"] else f"{rounds} done"
-    about = {"n_iter": result.round_no, "converged": event["converged"], "stopped_because": why}
-    fitted(model, {silo.name: result}, about, [silo], site.recipe(kit))
-    for note in result.notes:
-        words.note(note)
+    own = totals(line for line in read_lines(kit / LEDGER) if line["run"] == kept.run)
+    received = tuple(Received(total.phase, total.field, total.shape, total.times, total.bytes) for total in own)
+    result = Result(None, (), event["converged"], why, received=received)
+    adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), kept.round_no)
     results = runs.results(model, [silo])
     report = runs.report(
-        model, results, files=[Path(site.data)], as_published=False, seconds=result.seconds, notes=words.notes
+        model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes
     )
     runs.write_run(out, force, model, results, report)
     return report

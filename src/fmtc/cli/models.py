@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
@@ -18,26 +18,33 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
-from ..estimator import FMTC
-from ..report import needs_jinja, study, summarise, write_page
-from ..report.page import PAGE
-from ..report.rows import POINTS
-from ..tables.reading import DataError, read_silos
-from ..tables.text import TextRecipe
-from .program import (
-    Option,
-    build_model,
+from ..errors import DataError
+from .options import (
     data_options,
     free_path,
-    main_group,
-    model_options,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
     text_option,
 )
-from .words import Rounds, Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+from .program import Option, main_group
+from .settings import build_model, model_options
+from .words import (
+    Rounds,
+    Words,
+    new_table,
+    note_constants,
+    plural,
+    print_json,
+    show,
+    show_indented,
+    show_run,
+    size_of,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -51,7 +58,7 @@ Examples:
   fmtc fit north.csv south.csv -k 5 --text-column notes --id-column id --out run
   fmtc fit *.csv -k 4 --out run --report        (and a page to look at: run/report.html)
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
-  fmtc fit *.csv -k 4 --out run --resume        (go on after an interrupt)
+  fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
   fmtc fit --config study.toml                  (with a table [fit])""",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -59,13 +66,13 @@ Examples:
 @out_option
 @random_state_option
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
-@click.option("--resume", is_flag=True, cls=Option, help="Go on where an interrupted run of the same command stopped.")
+@click.option("--resume", is_flag=True, cls=Option, help="Resume an interrupted run of the same command.")
 @click.option(
     "--report",
     "with_page",
     is_flag=True,
     cls=Option,
-    help="Also a page to look at, report.html; fits again on parts of the rows to tell what is gained.",
+    help="Also write a page for the browser, report.html; fits again on parts of the rows to measure the gain.",
 )
 @quiet_option
 @data_options
@@ -93,9 +100,15 @@ def fit(
     """Cluster silos: one file each, or one file with --client-column.
 
     FILES are tables with a header (.csv, .tsv, .parquet) or matrices (.npy, .npz, dense or SciPy sparse). A silo is
-    named after its file. With --text-column, rows are texts, and their words are weighed by --scale tfidf unless told
-    otherwise. Writes to --out: labels/SILO.csv, model/, history.json and report.json; with --report also report.html.
+    named after its file. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless you
+    give another scale. Writes to --out: labels/SILO.csv, model/, outbox/, history.json and report.json; with --report
+    also report.html.
     """
+    from ..report import needs_jinja, study, summarise, write_page
+    from ..report.page import PAGE
+    from ..report.rows import POINTS
+    from ..tables import TextRecipe, read_silos
+
     started = time.perf_counter()
     words = Words(quiet)
     if with_page:
@@ -120,13 +133,11 @@ def fit(
                 if recipe is not None:
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
-            if model.trials_ is not None:
-                words.note(str(model.trials_))
         seconds = time.perf_counter() - started
         report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
         details = {}
         if with_page:
-            looking = words.console.status("looking at silos alone, and at rows held out")
+            looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
                 details["details"] = study(model, results, reading=reading)
         runs.write_run(out, force, model, results, report | details)
@@ -134,7 +145,7 @@ def fit(
             write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:
         if checkpoint.exists():
-            ctx.meta["fmtc.interrupted"] = "; the same command with --resume goes on from the last round"
+            ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
         raise
     shutil.rmtree(checkpoint, ignore_errors=True)
 
@@ -146,13 +157,13 @@ def fit(
 
 
 def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> None:
-    """An interrupted run is gone on with or, only when told so, thrown away."""
+    """An interrupted run is resumed or, only with --force, discarded."""
     if resume and not checkpoint.exists():
-        words.note("there is no interrupted run to resume; starting afresh")
+        words.note("there is no interrupted run to resume; starting a new one")
     if checkpoint.exists() and not resume:
         if not force:
             raise click.UsageError(
-                f"{checkpoint} holds an interrupted run; go on with it with --resume, or start afresh with --force"
+                f"{checkpoint} holds an interrupted run; resume it with --resume, or start again with --force"
             )
         shutil.rmtree(checkpoint)
 
@@ -193,15 +204,18 @@ def predict(
     """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. The columns must be those of the model; their order is
-    free. --label-column only says that a column is no feature. A model of texts knows the name of their column;
+    free. --label-column only marks a column that is not a feature. A model of texts knows the name of their column;
     --text-column gives another.
     """
+    from ..estimator import load
+    from ..tables import read_silos
+
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
     words = Words()
     if out is not None:
         out = free_path(out, force)
-    model, _ = runs.load_run(run)
+    model = load(runs.model_folder(run))
     name = None if client_column is not None else _one_client(model, client)
     known = getattr(model, "feature_names_in_", None)
     recipe = getattr(model, "text_recipe_", None)
@@ -217,7 +231,7 @@ def predict(
         if width != model.n_features_in_:
             raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
         if named != (known is not None):
-            words.note(f"{'the model' if named else file.name} has no column names; columns are taken in their order")
+            words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
         if known is not None:
             del model.feature_names_in_  # names have been compared
         labels, P = [], []
@@ -249,24 +263,35 @@ def _one_client(model: FMTC, client: str | None) -> str:
 
 @main_group.command(
     "inspect",
-    short_help="Tell what a model is.",
+    short_help="Show what a model is, or what may leave a silo.",
     epilog="""\b
 Examples:
   fmtc inspect run
   fmtc inspect run --top 8
-  fmtc inspect run --json | python -m json.tool""",
+  fmtc inspect run --json | python -m json.tool
+  fmtc inspect --wire                           (every field that a silo may send or receive)""",
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
               help="Features to show for each cluster.")  # fmt: skip
-def inspect_run(run: Path, top: int, as_json: bool) -> None:
-    """Tell what a model is: silos, features, clusters, how its rounds ended, file sizes.
+@click.option("--wire", is_flag=True, cls=Option,
+              help="Show the declarations of all messages instead: fields, shapes, what each can tell.")  # fmt: skip
+def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
+    """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
     (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
-    of the feature as --scale left it.
+    of the feature after --scale.
     """
-    model, folder = runs.load_run(run)
+    if wire == (run is not None):
+        raise click.UsageError("give either the folder of a run or a model, or --wire")
+    if run is None:
+        _show_wire(as_json)
+        return
+    from ..estimator import load
+
+    folder = runs.model_folder(run)
+    model = load(folder)
     recipe = getattr(model, "text_recipe_", None)
     history = model.history_  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
@@ -276,7 +301,7 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
         "text": None if recipe is None else asdict(recipe),
-        "settings": model.get_params(),
+        "settings": model._params(),
         "n_iter": model.n_iter_,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
@@ -289,6 +314,31 @@ def inspect_run(run: Path, top: int, as_json: bool) -> None:
         print_json(about)
     else:
         _show_model(about)
+
+
+def _show_wire(as_json: bool) -> None:
+    """The declarations of all messages of a run."""
+    from ..protocol.base import LETTERS, declared
+    from ..protocol.graph import METHOD
+    from ..protocol.method import COMMON
+
+    phases = declared((*COMMON, *METHOD.phases))
+    if as_json:
+        print_json({"letters": LETTERS, "phases": phases})
+        return
+    console = Console(highlight=False)
+    for phase in phases:
+        show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
+        for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
+            if not fields:
+                show_indented(console, Text(f"{title}: nothing"))
+            for field in fields:
+                when = "" if field["when"] == "always" else f" ({field['when']})"
+                shape = f", {field['shape']}: {field['what']}{when}"
+                show_indented(console, Text.assemble(f"{title}: ", (field["name"], "bold"), shape))
+                show_indented(console, Text(f"can tell: {field['tells']}", "dim"), 10)
+        console.print()
+    show(console, Text("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + "."))
 
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
@@ -334,7 +384,7 @@ def _show_model(about: Mapping[str, Any]) -> None:
         show(console, Text.assemble((f"{name:<11}", "bold"), fact))
     console.print()
     table = new_table()
-    for title in ("silo", "file", "cluster", "features that mark it"):
+    for title in ("silo", "file", "cluster", "most important features"):
         table.add_column(title, justify="right" if title == "cluster" else "left")
     for cid, client in clients.items():
         for j, marks in enumerate(client["top_features"]):
@@ -367,9 +417,11 @@ def export(run: Path, client: str | None, onnx: Path, float64: bool, force: bool
 
     RUN is the --out folder of `fmtc fit`, or a model folder.
     """
+    from ..estimator import load
+
     words = Words()
     onnx = free_path(onnx, force)
-    model, _ = runs.load_run(run)
+    model = load(runs.model_folder(run))
     client = _one_client(model, client)
     onnx.parent.mkdir(parents=True, exist_ok=True)
     model.export_onnx(client, onnx, dtype=np.float64 if float64 else np.float32)

@@ -8,16 +8,19 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.padding import Padding
 from rich.text import Text
 
-from ..steps import Hyper
-from ..tables.survey import ERROR, NOTE, Columns, Finding, compare, explain, read_columns, survey
-from .program import Option, data_options, main_group
-from .words import Words, plural, print_json, show
+from .options import data_options
+from .program import Option, main_group
+from .words import Words, plural, print_json, show, show_indented
+
+if TYPE_CHECKING:
+    from ..tables import Columns, Finding
+
+ERROR, NOTE = "error", "note"  # severities of `fmtc.tables.findings`, which loads Polars
 
 
 @main_group.command(
@@ -56,6 +59,9 @@ def preflight(
     Prints what differs for each silo. Exits with 3 if anything would stop `fmtc fit`, with 0 if not. Silos are compared
     through what they would send in a federation: salted hashes of names, counts, means and variances of columns.
     """
+    from ..tables import compare, read_columns
+    from ..tables.survey import survey
+
     words = Words()
     if bool(files) == (kit_path is not None):
         raise click.UsageError("give the files of the silos, or the coordinator's kit with --kit")
@@ -77,8 +83,13 @@ def preflight(
 
 
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
-    """Ask the silos of a federation for their columns, compare them, and tell each what is odd about its own."""
-    from ..runtime.flare.federation import Coordinator, DifferError, Kit, Order, supervise
+    """Ask the silos of a federation for their columns, compare them, and tell each how its own differ."""
+    from ..errors import DifferError
+    from ..runtime.flare.jobs import Order
+    from ..runtime.flare.kits import Kit
+    from ..runtime.flare.supervise import Coordinator, supervise
+    from ..settings import Settings
+    from ..tables import Finding
     from .federation import View
 
     kit = Kit.read(kit_path, "coordinator")
@@ -93,7 +104,12 @@ def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -
     names = {silo: silo for silo in kit.plan.silos}
     with tempfile.TemporaryDirectory() as folder:
         order = Order(
-            Hyper(n_clusters=n_clusters), Path(folder), secrets.token_hex(8), deadline=60.0, wait=wait, preflight="only"
+            Settings(n_clusters=n_clusters),
+            Path(folder),
+            secrets.token_hex(8),
+            deadline=60.0,
+            wait=wait,
+            preflight="only",
         )
         with (
             View(words, 0, names, f"federation {kit.plan.name!r}: starting the server") as view,
@@ -109,6 +125,8 @@ def show_findings(
     words: Words, silos: Sequence[str], findings: Sequence[Finding], columns: Mapping[str, Columns] | None = None
 ) -> None:
     """What was found about each silo, and a line about all; names and sizes are taken from the columns at hand."""
+    from ..tables import explain
+
     columns = columns or {}
     for silo in silos:
         errors, notes = (explain(findings, silo, columns, severity) for severity in (ERROR, NOTE))
@@ -121,16 +139,9 @@ def show_findings(
         show(words.console, Text.assemble((silo, "bold"), size, ": ", *states))
         for mark, style, sentences in (("error: ", "red", errors), ("note: ", "yellow", notes)):
             for sentence in sentences:
-                _show_indented(words, Text.assemble((mark, style), sentence))
+                show_indented(words.console, Text.assemble((mark, style), sentence))
     show(words.console, Text())
     show(words.console, _summary(silos, findings))
-
-
-def _show_indented(words: Words, line: Text) -> None:
-    if words.console.is_terminal:
-        words.console.print(Padding.indent(line, 2))
-    else:
-        show(words.console, Text.assemble("  ", line))
 
 
 def _summary(silos: Sequence[str], findings: Sequence[Finding]) -> Text:
@@ -149,6 +160,8 @@ def as_document(
     silos: Sequence[str], findings: Sequence[Finding], columns: Mapping[str, Columns] | None = None
 ) -> dict[str, Any]:
     """The same for machines."""
+    from ..tables import explain
+
     columns = columns or {}
     return {
         "agree": exit_code(findings) == 0,

@@ -1,38 +1,24 @@
-"""The program: its commands' classes, settings from files, exit codes, and parameters that commands share."""
+"""The program: lazy commands, the classes they share, settings from files, exit codes."""
 
 from __future__ import annotations
 
-import inspect
 import os
-import tempfile
-import tomllib
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-from rich.console import Console
-from rich.text import Text
 
 from .. import __version__
-from ..artifacts.locks import InUseError
-from ..estimator import FMTC
-from ..kernels.consensus import COUPLINGS
-from ..linalg.arrays import check_device
-from ..runtime.driver import ClientError, FederationError
-from ..steps import ALIGNMENTS, CENTERS, LABEL_SOURCES, SCALES, Hyper
-from ..tables.reading import nearest_names
-from .words import show
+from ..errors import FmtcError, nearest_names
 
 EXIT_CODES = """\b
 Exit codes:
   0    done
-  1    something failed that should not (FMTC_DEBUG=1 or -v shows where)
+  1    a failure: a bug in fmtc (FMTC_DEBUG=1 or -v shows where), or something outside
   2    the command was not understood, or would overwrite or disturb something
-  3    data refused: a file or a value that cannot be used
+  3    data rejected: a file or a value that cannot be used
   5    a client is missing
   130  interrupted"""
 
@@ -96,9 +82,16 @@ def _be_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     ctx.meta["fmtc.verbose"] = ctx.meta.get("fmtc.verbose", False) or value
 
 
+def commands_of(group: click.Group) -> dict[str, click.Command]:
+    """All commands of a group by name; imports those of the program."""
+    ctx = click.Context(group)
+    found = {name: group.get_command(ctx, name) for name in group.list_commands(ctx)}
+    return {name: command for name, command in found.items() if command is not None}
+
+
 def leaves(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """All commands of a group and of the groups inside it, each with the words that call it."""
-    for name, command in group.commands.items():
+    for name, command in commands_of(group).items():
         if isinstance(command, click.Group):
             yield from leaves(command, (*above, name))
         else:
@@ -121,6 +114,8 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
     """Values of a TOML file as defaults of this command's parameters; every name in the file must be known."""
     if path is None:
         return
+    import tomllib
+
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -147,14 +142,15 @@ def _tables(
     path: Path, group: click.Group, document: Mapping[str, Any], above: str = ""
 ) -> Iterator[tuple[str, click.Command, Mapping[str, Any]]]:
     """Name, command and content of each table of a config file; those of commands in a group are nested."""
+    commands = commands_of(group)
     for name, table in document.items():
         where = above + name
         if not isinstance(table, dict):
-            inside = " or ".join(f"[{above}{command}]" for command in group.commands)
+            inside = " or ".join(f"[{above}{command}]" for command in commands)
             raise click.BadParameter(f"{path}: [{above[:-1]}] is a group of commands; put {name!r} under {inside}")
-        if name not in group.commands:
-            raise click.BadParameter(f"{path}: [{where}] is no command; {nearest_names(name, group.commands)}")
-        command = group.commands[name]
+        if name not in commands:
+            raise click.BadParameter(f"{path}: [{where}] is not a command; {nearest_names(name, commands)}")
+        command = commands[name]
         if isinstance(command, click.Group):
             yield from _tables(path, command, table, f"{where}.")
         else:
@@ -162,15 +158,14 @@ def _tables(
 
 
 def config_keys(command: click.Command) -> dict[str, click.Parameter]:
-    """Parameters of a command under their longest flag, with underscores."""
-    keys = {max(p.opts, key=len).lstrip("-").replace("-", "_"): p for p in command.params}
-    return {key: param for key, param in keys.items() if key != "config"}
+    """Parameters of a command under their longest flag, with underscores; without --config and --help-solver."""
+    return {max(p.opts, key=len).lstrip("-").replace("-", "_"): p for p in command.params if not p.is_eager}
 
 
 def _as_typed(param: click.Parameter, value: Any) -> Any:
     """A value of a config file in the words a flag would have been given in, so that both are checked alike."""
     if isinstance(value, bool):
-        return value if getattr(param, "is_flag", False) else ("yes" if value else "no")
+        return value if getattr(param, "is_flag", False) else str(value).lower()
     if param.multiple or param.nargs == -1:
         pairs = [f"{k}={v}" for k, v in value.items()] if isinstance(value, dict) else value
         return [str(v) for v in (pairs if isinstance(pairs, list) else [pairs])]
@@ -182,10 +177,52 @@ def _as_typed(param: click.Parameter, value: Any) -> Any:
 # -------------------------------------------------------------------------------------------------- the program
 
 
+# Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
+COMMANDS = {
+    "bench": "bench",
+    "coordinate": "federation",
+    "data": "data",
+    "demo": "demo",
+    "doctor": "doctor",
+    "example": "demo",
+    "export": "models",
+    "federate": "federation",
+    "federation": "federation",
+    "fit": "models",
+    "inspect": "models",
+    "join": "federation",
+    "outbox": "outbox",
+    "predict": "models",
+    "preflight": "preflight",
+    "report": "report",
+    "version": "demo",
+}
+
+
 class Program(Group):
-    """The group of all commands; turns exceptions into one sentence and an exit code."""
+    """The group of all commands; turns exceptions into one sentence and an exit code.
+
+    Parameters
+    ----------
+    modules : mapping of str to str, optional
+        Commands that are not imported yet, and the modules beside this one that add them to the program.
+    """
 
     group_class = Group
+
+    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.modules = modules or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, imported or not."""
+        return sorted({*self.commands, *self.modules})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name, imported if it was not."""
+        if cmd_name not in self.commands and cmd_name in self.modules:
+            import_module(f".{self.modules[cmd_name]}", __package__)
+        return super().get_command(ctx, cmd_name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command and exit with the code that belongs to how it ended."""
@@ -198,6 +235,8 @@ class Program(Group):
             ctx.exit(130)
         except Exception as error:
             if ctx.meta.get("fmtc.verbose") or os.environ.get("FMTC_DEBUG", "0") not in ("", "0"):
+                import traceback
+
                 traceback.print_exc()
             code, sentence = judge(error)
             _complain("Error: ", sentence)
@@ -205,27 +244,37 @@ class Program(Group):
 
 
 def judge(error: Exception) -> tuple[int, str]:
-    """Exit code and sentence for an exception."""
-    if isinstance(error, ClientError):
-        return 5, str(error)
-    if isinstance(error, InUseError):
-        return 2, str(error)
-    if isinstance(error, ValueError) and not isinstance(error, np.linalg.LinAlgError):
-        return 3, str(error)
+    """Exit code and sentence for an exception.
+
+    Errors of our own classes know their exit code. Any other exception is a bug in fmtc, unless a package, memory or
+    something of the system is missing.
+    """
+    from .words import in_flags
+
+    if isinstance(error, FmtcError):
+        return error.exit_code, in_flags(str(error))
     if isinstance(error, MemoryError):
-        return 3, f"there is not enough memory: {error or 'it ran out'}; leave out rows or columns"
-    if isinstance(error, ImportError | FederationError):
+        return 3, f"there is not enough memory: {error or 'it ran out'}; omit rows or columns"
+    if isinstance(error, ImportError):
         return 1, str(error)
     if isinstance(error, OSError) and error.strerror:
         return 1, f"{error.strerror}: {error.filename}" if error.filename else error.strerror
-    return 1, f"{type(error).__name__}: {error} (this should not happen; FMTC_DEBUG=1 shows where it did)"
+    return 1, (
+        f"internal error: {type(error).__name__}: {error}. This is a bug in fmtc, not in your data; please report it "
+        "with what FMTC_DEBUG=1 prints"
+    )
 
 
 def _complain(prefix: str, sentence: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from .words import show
+
     show(Console(stderr=True, highlight=False), Text.assemble((prefix, "bold red"), sentence))
 
 
-@click.group(cls=Program, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Program, modules=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="fmtc %(version)s")
 def main_group() -> None:
     """Federated multi-task clustering: one model per silo, learnt together.
@@ -237,170 +286,3 @@ def main_group() -> None:
 def main() -> None:
     """Entry point of the `fmtc` program."""
     main_group(prog_name="fmtc")
-
-
-# --------------------------------------------------------------------------------------------- shared parameters
-
-
-def data_options(command: Any) -> Any:
-    """Which columns of the files are no features."""
-    for option in (
-        click.option("--drop", multiple=True, metavar="NAME", cls=Option, section="Data",
-                     help="A column to leave out; may be given many times."),
-        click.option("--id-column", metavar="NAME", cls=Option, section="Data",
-                     help="Column that names each row; it is copied to the output."),
-        click.option("--label-column", metavar="NAME", cls=Option, section="Data",
-                     help="Column of known classes, used for scoring only."),
-        click.option("--client-column", metavar="NAME", cls=Option, section="Data",
-                     help="Column that names the silo of each row, where all silos are in one file."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-text_option = click.option(
-    "--text-column", metavar="NAME", cls=Option, section="Data",
-    help="Column of texts to cluster by their words; every other column must be named or dropped.",
-)  # fmt: skip
-
-
-class _OrAuto(click.ParamType):
-    """A number of this kind, or the word auto."""
-
-    def __init__(self, kind: Callable[[str], float], words: str):
-        self.kind, self.words, self.name = kind, words, f"{kind.__name__}|auto"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return value if value == "auto" else self.kind(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither {self.words} nor 'auto'", param, ctx)
-
-
-# Every parameter of FMTC that is a plain value, with its type on the command line and a line of help; the flag has
-# its name. A flag that is not given leaves the choice to FMTC or FMTC.as_published.
-MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
-    "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
-    "beta": (
-        _OrAuto(float, "a number"),
-        "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing; auto tries four.",
-    ),
-    "ridge": (float, "Weight of the consensus in a silo's regression."),
-    "schatten_p": (float, "Exponent of the Schatten norm, above 0 and at most 1."),
-    "coupling": (
-        click.Choice(COUPLINGS),
-        "What is made low-rank: the tensor of projections, or all side by side; average makes them one.",
-    ),
-    "align": (click.Choice(ALIGNMENTS), "Turn the silos to a common frame: each round, once, or never."),
-    "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
-    "bandwidth": (float, "Width of the Gaussian edge weights; left out, the mean distance to the neighbours."),
-    "one_sided": (float, "Weight of an edge where only one of two rows counts the other as a neighbour; 1: the paper."),
-    "n_inner": (int, "Steps on the embedding for each new projection."),
-    "accelerate": (click.Choice(["yes", "no"]), "Fewer rounds for the same end; no: the plain loop of the paper."),
-    "max_iter": (int, "Largest number of rounds."),
-    "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
-    "scale": (
-        click.Choice(SCALES),
-        "Standardise columns in each silo (client) or over all (global); tfidf weighs counts of words.",
-    ),
-    "max_features": (int, "Columns that tfidf keeps, those in most rows."),
-    "center": (click.Choice(["auto", "yes", "no"]), "Subtract each silo's column means; auto: unless sparse."),
-    "reweigh": (int, "Weigh the columns by their use after so many rounds, and go on; 0: never."),
-    "labels_from": (click.Choice(LABEL_SOURCES), "Cluster the projected rows, or the embedding (the paper)."),
-    "centers": (click.Choice(CENTERS), "Centres of each silo: its own, common ones of all, or the better of the two."),
-    "n_init": (int, "Restarts of k-means."),
-    "rho": (float, "Switches to the paper's absolute units of alpha, beta and rho."),
-    "step_size": (float, "The paper's eta; left out, as long as the objective cannot rise."),
-    "message_dtype": (click.Choice(["float32"]), "Round what is sent in each round: half the bytes."),
-    "n_jobs": (int, "Silos worked on at the same time; -1 for all cores."),
-    "device": (str, "Where silos compute: cpu, or a device of PyTorch such as cuda (pip install 'fmtc[gpu]')."),
-}
-
-
-def model_options(command: Any) -> Any:
-    """The settings of the model, for `build_model`: as_published, client_weights and those of MODEL_OPTIONS."""
-    for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
-        default = inspect.signature(FMTC).parameters[name].default
-        text = text if default is None else f"{text}  [default: {default}]"
-        flag = "--" + name.replace("_", "-")
-        command = click.option(flag, name, type=kind, default=None, cls=Option, section="Model", help=text)(command)
-    for option in (
-        click.option("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER", cls=Option,
-                     section="Model",
-                     help="How much a silo's own data count against the consensus; once for every silo."),
-        click.option("--as-published", is_flag=True, cls=Option, section="Model",
-                     help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-n_clusters_option = click.option(
-    "-k", "--n-clusters", type=int, required=True, cls=Option, help="Clusters in every silo."
-)
-out_option = click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
-random_state_option = click.option(
-    "--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
-    help="The same number gives the same labels, to the last bit.  [default: 0]",
-)  # fmt: skip
-quiet_option = click.option(
-    "-q", "--quiet", is_flag=True, cls=Option, help="No progress and no table; notes and errors stay."
-)
-
-
-def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
-    """The estimator of the flags that were given, its values checked before any file is read.
-
-    Parameters
-    ----------
-    settings : mapping
-        Parameters of `FMTC` as `model_options` reads them: None or an empty tuple where no flag was given, "auto",
-        "yes" or "no" for center and accelerate, SILO=NUMBER for each of client_weights.
-    as_published : bool
-        Whether what was not given comes from `FMTC.as_published`.
-
-    Returns
-    -------
-    FMTC
-        Not fitted.
-    """
-    given = {name: value for name, value in settings.items() if value not in (None, ())}
-    for name in {"center", "accelerate"} & set(given):
-        given[name] = {"auto": "auto", "yes": True, "no": False}[given[name]]
-    if "client_weights" in given:
-        given["client_weights"] = dict(map(_weight, given["client_weights"]))
-    model = FMTC.as_published(**given) if as_published else FMTC(**given)
-    try:
-        Hyper(**{f.name: getattr(model, f.name) for f in fields(Hyper) if f.name != "seed"})
-        check_device(model.device)
-    except (TypeError, ValueError, ImportError) as error:
-        raise click.UsageError(str(error)) from None
-    return model
-
-
-def _weight(text: str) -> tuple[str, float]:
-    name, equals, value = text.rpartition("=")
-    try:
-        return name, float(value) if equals and name else float("no")
-    except ValueError:
-        raise click.UsageError(f"--client-weight {text!r} is not of the form SILO=NUMBER, such as north=2") from None
-
-
-def free_path(path: Path, force: bool, ours: Callable[[Path], bool] | None = None) -> Path:
-    """Refuse to overwrite without --force, to replace a folder that is not ours, and what cannot be written at all."""
-    if path.name in ("", ".."):
-        path = path.resolve()
-    if path.exists() and not force:
-        raise click.UsageError(f"{path} exists; choose another name, or replace it with --force")
-    if ours is None and path.is_dir():
-        raise click.UsageError(f"{path} is a folder; give the name of a file")
-    if ours is not None and path.exists() and not (path.is_dir() and (ours(path) or not any(path.iterdir()))):
-        raise click.UsageError(
-            f"{path} was not written by this command, so --force does not replace it; choose another name"
-        )
-    parent = next(folder for folder in path.resolve().parents if folder.exists())
-    try:
-        tempfile.TemporaryDirectory(dir=parent, prefix=".fmtc-").cleanup()
-    except OSError as error:
-        raise click.UsageError(f"{path} cannot be written ({error.strerror}: {parent}); choose another place") from None
-    return path

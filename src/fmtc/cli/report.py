@@ -8,10 +8,8 @@ from pathlib import Path
 import click
 from rich.filesize import decimal
 
-from ..report import needs_jinja, write_page
-from ..report.page import PAGE
-from ..report.summary import summarise
-from .program import Option, free_path, main_group
+from .options import free_path
+from .program import Option, main_group
 from .words import Words, print_json
 
 
@@ -35,6 +33,9 @@ def report(run: Path, out: Path | None, force: bool, open_it: bool, as_json: boo
     (silhouettes, what is gained against staying alone) is there where `fmtc fit` was given --report. With --json,
     everything the page says is printed too.
     """
+    from ..report import needs_jinja, summarise, write_page
+    from ..report.page import PAGE
+
     words = Words()
     needs_jinja()
     summary = summarise(run)

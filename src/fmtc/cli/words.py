@@ -3,27 +3,54 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from ..artifacts.files import jsonable
-from ..runtime.driver import RoundRecord
-from ..tables.reading import Silo, constant_columns
+from ..artifacts.runs import OUTBOX
+
+if TYPE_CHECKING:
+    from ..runtime.driver import RoundRecord
+    from ..tables import Silo
+
+# Arguments of the library that are flags here; its messages put them in backticks.
+_ARGUMENT = re.compile("`(client_column|label_column|id_column|text_column|drop|max_k|min_rows|max_runs)`")
+
+
+def in_flags(sentence: str) -> str:
+    """A message of the library with its arguments written as flags.
+
+    Examples
+    --------
+    >>> from fmtc.cli.words import in_flags
+    >>> in_flags("omit such columns (`drop`), or name them as `id_column`")
+    'omit such columns (--drop), or name them as --id-column'
+    """
+    return _ARGUMENT.sub(lambda found: "--" + found[1].replace("_", "-"), sentence)
 
 
 def show(console: Console, what: Text | Table) -> None:
     """A line is broken between words on a terminal and nowhere else."""
     console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
+
+
+def show_indented(console: Console, line: Text, by: int = 2) -> None:
+    """A line with space before it; on a terminal, before every line that it is broken into."""
+    if console.is_terminal:
+        console.print(Padding.indent(line, by))
+    else:
+        show(console, Text.assemble(by * " ", line))
 
 
 class Words:
@@ -41,6 +68,7 @@ class Words:
 
     def note(self, text: str) -> None:
         """One line about something worth knowing, kept for the JSON output as well; the same note only once."""
+        text = in_flags(text)
         if text not in self.notes:
             self.notes.append(text)
             show(self.console, Text.assemble(("note: ", "yellow"), text))
@@ -95,6 +123,8 @@ class Rounds:
 
 def print_json(document: Any) -> None:
     """One JSON document on standard output."""
+    from ..artifacts.files import jsonable
+
     click.echo(json.dumps(jsonable(document), indent=1))
 
 
@@ -119,6 +149,8 @@ def size_of(silos: Sequence[Silo]) -> str:
 
 def note_constants(words: Words, silos: Sequence[Silo]) -> None:
     """A note on columns that say nothing in a silo."""
+    from ..tables import constant_columns
+
     constant = constant_columns(silos)
     if constant:
         shown = [
@@ -140,7 +172,8 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",
     )
-    words.say(f"wrote {out}: labels/, model/, history.json, report.json")
+    outbox = "outbox/, " if (out / OUTBOX).is_dir() else ""
+    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json")
 
 
 def _run_table(report: Mapping[str, Any]) -> Table:

@@ -1,4 +1,4 @@
-"""The paper's data sets and some more as federations, and synthetic ones with known answers.
+"""Data sets as federations: those of the paper, some more, and synthetic ones with known answers.
 
 >>> from fmtc.datasets import load, synthetic
 >>> load("digits")
@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..tables.reading import nearest_names
+from ..errors import DatasetError, nearest_names
 from . import images, text
-from .base import DatasetError, FederatedDataset, Source, data_homes, find, label_skew
+from .base import FederatedDataset, Source, data_homes, find, label_skew
 from .download import fetch_archives, import_archives
 from .simulated import synthetic
 
@@ -21,7 +21,7 @@ SOURCES: dict[str, Source] = {source.name: source for source in (*text.SOURCES, 
 
 
 def source_of(name: str) -> Source:
-    """What is known of a data set before it is read."""
+    """Facts about a data set that are known without reading it."""
     try:
         return SOURCES[name]
     except KeyError:
@@ -29,7 +29,7 @@ def source_of(name: str) -> Source:
 
 
 def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> FederatedDataset:
-    """Read a data set from the files on this machine; nothing is downloaded.
+    """Read a data set from files on this machine; nothing is downloaded.
 
     Parameters
     ----------
@@ -37,9 +37,9 @@ def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> F
         One of `SOURCES`: webkb4, 20newsgroups, reuters, bbcnews, yale, core50, keck; bbcsport, orl, yaleb, utd_mhad;
         digits, which comes with scikit-learn.
     data_home : path, optional
-        Folder that holds the data sets. Left out, the one that the variable FMTC_DATA names, then the user's cache.
+        Folder of data sets. By default the one that the environment variable FMTC_DATA names, then the user's cache.
     **options
-        What the data set lets one choose; ``SOURCES[name].options`` tells.
+        Options of the data set, see ``SOURCES[name].options``.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> F
 
 
 def locate(name: str, options: Iterable[str] = (), *, data_home: str | Path | None = None) -> tuple[Source, Path]:
-    """What `load` would read and the folder it is in, with the errors of `load`; nothing is read yet."""
+    """The source that `load` would read and its folder, with the errors of `load`; nothing is read yet."""
     source = source_of(name)
     unknown = sorted(set(options) - set(source.options))
     if unknown:
@@ -65,27 +65,23 @@ def locate(name: str, options: Iterable[str] = (), *, data_home: str | Path | No
     folder = find(source, data_home)
     if folder is None:
         looked = " and ".join(str(home / source.folder) for home in data_homes(data_home))
-        how = (
-            f"Get it with `fmtc data fetch {name}`."
-            if source.archives
-            else f"There is nothing to fetch: {source.title}."
-        )
-        raise DatasetError(f"{name} is not on this machine: looked in {looked}. {how}")
+        how = f"Get it with `fmtc data fetch {name}`." if source.archives else f"It cannot be fetched: {source.title}."
+        raise DatasetError(f"{name} is not on this machine: fmtc looked in {looked}. {how}")
     return source, folder
 
 
 def fetch(name: str, *, data_home: str | Path | None = None, force: bool = False, **how: Any) -> Path:
-    """Download a data set from its home page, check it and keep it in the compact form that `load` reads.
+    """Download a data set from its home page, check it and store it in the compact form that `load` reads.
 
     Parameters
     ----------
     name : str
     data_home : path, optional
-        Where to keep it. Left out, the user's cache.
+        Where to store it. By default the user's cache.
     force : bool
-        Fetch again what is there already.
+        Fetch it even if it is already there.
     **how
-        Passed on to `fmtc.datasets.download.fetch_archives`: a callback for progress, another base address.
+        Passed to `fmtc.datasets.download.fetch_archives`: a callback for progress, another base address.
 
     Returns
     -------
@@ -96,13 +92,13 @@ def fetch(name: str, *, data_home: str | Path | None = None, force: bool = False
 
 
 def import_archive(name: str, *paths: str | Path, data_home: str | Path | None = None, force: bool = False) -> Path:
-    """Keep an archive that you downloaded yourself in the compact form that `load` reads.
+    """Store an archive that you downloaded yourself in the compact form that `load` reads.
 
     Parameters
     ----------
     name : str
     *paths : path
-        The official archive, or all of them where the home page offers several.
+        The official archive, or all of them if there are several.
     data_home, force
         As for `fetch`.
 
@@ -116,7 +112,6 @@ def import_archive(name: str, *paths: str | Path, data_home: str | Path | None =
 
 __all__ = [
     "SOURCES",
-    "DatasetError",
     "FederatedDataset",
     "Source",
     "fetch",

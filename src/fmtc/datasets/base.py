@@ -1,4 +1,4 @@
-"""A data set as a federation, the split inside each client, and where its files live."""
+"""A data set as a federation, its split into training and test rows of each client, and the folders of its files."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
-from ..kernels.scaling import Scaling, document_counts, moments, standardize, tfidf
+from ..errors import DatasetError, InputError
+
+if TYPE_CHECKING:
+    from ..kernels.scaling import Scaling
 
 Array = np.ndarray
 
@@ -19,38 +21,33 @@ RECIPES = ("none", "standardize", "tfidf")
 N_WORDS = 2000
 
 
-class DatasetError(ValueError):
-    """A data set that is not there or cannot be read; the message says where it was looked for and what to do."""
-
-
 # -------------------------------------------------------------------------------------------------- the data set
 
 
 @dataclass(frozen=True, eq=False)
 class FederatedDataset:
-    """Rows with the client and the known class of each, and what one has to know before using them.
+    """Rows with the client and the known class of each, and what you need to know before using them.
 
-    Labels are for scoring: nothing in `fmtc` fits on them. Rows come as they are in the source; what has to be learnt
-    from rows before they can be compared (which words to keep and how much each weighs, the units of pixels) is
-    learnt by `split` from the training rows alone.
+    Labels are for scoring: nothing in `fmtc` is fitted on them. Rows are as they are in the source. `split` learns what
+    is needed to compare rows (which words to keep and their weights, the scale of pixels) from the training rows only.
 
     Parameters
     ----------
     name : str
-        What it is, with the seed where clients were dealt out at random: ``"bbcnews-skew5-seed0"``.
+        Name, with the seed if rows were assigned to clients at random: ``"bbcnews-skew5-seed0"``.
     X : csr_array or ndarray of shape (n, d)
         Words are sparse: 1 + ln(count) for each word of a text.
     y : ndarray of int of shape (n,)
-        Class of each row, a place in `class_names`.
+        Class of each row, an index into `class_names`.
     clients : ndarray of str of shape (n,)
         Client of each row.
     feature_names : tuple of str
         One for each column.
     class_names : tuple of str
     recipe : {"none", "standardize", "tfidf"}
-        What `split` does to the columns: nothing; mean 0 and standard deviation 1; the weight of rare words.
+        What `split` does to the columns: nothing; mean 0 and standard deviation 1; tf-idf weights.
     provenance, licence, citation : str
-        Where the rows are from and what was decided on the way; terms of use; what to cite.
+        Where the rows come from and what was decided about them; terms of use; what to cite.
 
     Examples
     --------
@@ -80,11 +77,11 @@ class FederatedDataset:
         n, d = self.X.shape
         if not len(self.y) == len(self.clients) == n or len(self.feature_names) != d:
             raise DatasetError(
-                f"{self.name}: {n} x {d} entries do not go with {len(self.y)} classes, {len(self.clients)} clients and "
-                f"{len(self.feature_names)} names of columns"
+                f"{self.name}: {n} x {d} entries do not match {len(self.y)} classes, {len(self.clients)} clients and "
+                f"{len(self.feature_names)} column names"
             )
         if n and not (int(self.y.min()) >= 0 and int(self.y.max()) < len(self.class_names)):
-            raise DatasetError(f"{self.name}: a class number lies outside the {len(self.class_names)} classes")
+            raise DatasetError(f"{self.name}: a class number is outside the {len(self.class_names)} classes")
         if self.recipe not in RECIPES:
             raise DatasetError(f"{self.name}: recipe must be one of {', '.join(RECIPES)}, got {self.recipe!r}")
 
@@ -104,7 +101,7 @@ class FederatedDataset:
         return len(self.class_names)
 
     def take(self, rows: Array) -> FederatedDataset:
-        """The rows of these numbers."""
+        """The rows with these indices."""
         return replace(self, X=self.X[rows], y=self.y[rows], clients=self.clients[rows])
 
     def by_client(self) -> dict[str, FederatedDataset]:
@@ -112,38 +109,40 @@ class FederatedDataset:
         return {cid: self.take(np.flatnonzero(self.clients == cid)) for cid in self.client_ids}
 
     def class_counts(self) -> dict[str, dict[str, int]]:
-        """How many rows of each class each client has."""
+        """Number of rows of each class for each client."""
         counts = {cid: np.bincount(part.y, minlength=self.n_clusters) for cid, part in self.by_client().items()}
         return {cid: dict(zip(self.class_names, row.tolist(), strict=True)) for cid, row in counts.items()}
 
     def split(self, test_size: float = 0.2, seed: int = 0) -> tuple[FederatedDataset, FederatedDataset]:
-        """Training and test rows of every client, columns prepared by what the training rows say.
+        """Training and test rows of every client, with columns prepared from the training rows.
 
-        Drawn class by class where a client has rows enough for each class to be on both sides.
+        Stratified by class if a client has enough rows for each class to be in both parts.
 
         Parameters
         ----------
         test_size : float
-            Share of each client's rows, above 0 and below 1.
+            Fraction of each client's rows, above 0 and below 1.
         seed : int
 
         Returns
         -------
         train, test : FederatedDataset
-            Both with the same columns, and nothing left to prepare (``recipe="none"``).
+            With the same columns, ready to use (``recipe="none"``).
         """
         if not 0 < test_size < 1:
-            raise ValueError(f"test_size must lie between 0 and 1, got {test_size}")
+            raise InputError(f"test_size must be between 0 and 1, got {test_size}")
         halves = [_halves(self.y, np.flatnonzero(self.clients == cid), test_size, seed) for cid in self.client_ids]
         train, test = (self.take(np.concatenate(part)) for part in zip(*halves, strict=True))
         scaling = self._scaling(train)
         return _prepared(train, scaling), _prepared(test, scaling)
 
     def prepared(self) -> FederatedDataset:
-        """All rows, columns prepared by what all rows say; for looking at data, not for scores on new rows."""
+        """All rows, with columns prepared from all rows; to look at the data, not for scores on new rows."""
         return _prepared(self, self._scaling(self))
 
     def _scaling(self, rows: FederatedDataset) -> Scaling | None:
+        from ..kernels.scaling import document_counts, moments, standardize, tfidf
+
         if self.recipe == "tfidf":
             return tfidf(rows.X.shape[0], document_counts(rows.X), N_WORDS)
         return standardize(moments(rows.X)) if self.recipe == "standardize" else None
@@ -151,6 +150,8 @@ class FederatedDataset:
 
 def _halves(y: Array, rows: Array, test_size: float, seed: int) -> tuple[Array, Array]:
     """Training and test rows of one client."""
+    from sklearn.model_selection import train_test_split
+
     if len(rows) < 2:
         raise DatasetError("a client with one row cannot be split")
     n_test = min(int(np.ceil(test_size * len(rows))), len(rows) - 1)
@@ -168,7 +169,7 @@ def _prepared(data: FederatedDataset, scaling: Scaling | None) -> FederatedDatas
 
 
 def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: int) -> Array:
-    """Deal the rows of each class to clients in Dirichlet shares, at least three rows of each class to everyone.
+    """Assign the rows of each class to clients in Dirichlet proportions, at least three rows of a class to each client.
 
     Parameters
     ----------
@@ -176,7 +177,7 @@ def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: 
         Classes.
     n_clients : int
     concentration : float
-        Large: equal shares. Small: some clients hardly know a class.
+        Large: equal proportions. Small: some clients have few rows of a class.
     random_state : int
 
     Returns
@@ -193,7 +194,7 @@ def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: 
     array([18, 22])
     """
     if n_clients < 1 or not concentration > 0:
-        raise ValueError(
+        raise InputError(
             f"n_clients must be at least 1 and concentration above 0, got n_clients={n_clients} and "
             f"concentration={concentration}"
         )
@@ -203,9 +204,9 @@ def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: 
         rows = rng.permutation(np.flatnonzero(y == label))
         spare = len(rows) - 3 * n_clients
         if spare < 0:
-            raise ValueError(
+            raise InputError(
                 f"class {label} has {len(rows)} rows, too few for three in each of {n_clients} clients. "
-                "Ask for fewer clients."
+                "Choose fewer clients."
             )
         share = 3 + np.floor(rng.dirichlet([concentration] * n_clients) * spare).astype(int)
         share[share.argmax()] += len(rows) - share.sum()
@@ -219,31 +220,31 @@ def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: 
 
 @dataclass(frozen=True)
 class Archive:
-    """A file as its home page offers it."""
+    """A file as its home page provides it."""
 
     url: str
-    size: int | None = None  # bytes, where known
-    sha256: str | None = None  # where known; else the digest of the first download is kept and compared from then on
+    size: int | None = None  # bytes, if known
+    sha256: str | None = None  # if known; otherwise later downloads must have the digest of the first
 
     @property
     def file_name(self) -> str:
-        """What the file is called here."""
+        """Name of the file on this machine."""
         return self.url.rstrip("/").rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set comes from and how it is read; `fmtc.datasets` has one for each name that `load` knows.
+    """Where a data set comes from and how to read it; `fmtc.datasets` has one for each name that `load` accepts.
 
-    Files are read in one compact form only (gzipped JSON lines, or .npz without pickles): `convert` makes it of the
+    Files are read in one compact form only (gzipped JSON lines, or .npz without pickles): `convert` makes it from the
     official archive, once, and `read` reads it.
     """
 
     name: str
     title: str
     folder: str  # in the data home
-    files: tuple[str, ...]  # of the compact form, all needed; () where scikit-learn brings the data
-    modality: str  # "text", "pictures", "movements", "synthetic"
+    files: tuple[str, ...]  # of the compact form, all needed; () if the data come with scikit-learn
+    modality: str  # "text", "images", "movements"
     clients: str  # what a client is, in a few words
     classes: str
     homepage: str
@@ -252,12 +253,12 @@ class Source:
     provenance: str
     read: Callable[..., FederatedDataset]  # (source, folder, **options)
     convert: Callable[[tuple[Path, ...], Path], None] | None = None  # (archives, new folder) -> compact files in it
-    archives: tuple[Archive, ...] = ()  # () where they cannot be downloaded by a program
-    options: Mapping[str, str] = field(default_factory=dict)  # of `read`, each with a line of explanation
+    archives: tuple[Archive, ...] = ()  # () if a program cannot download them
+    options: Mapping[str, str] = field(default_factory=dict)  # of `read`, each with an explanation
 
 
 def data_homes(data_home: str | Path | None = None) -> Iterator[Path]:
-    """Folders to look in, in order: the one given, else the one FMTC_DATA names and the user's cache."""
+    """Folders to search, in order: the one given, or the one FMTC_DATA names and the user's cache."""
     if data_home is not None:
         yield Path(data_home)
         return
@@ -267,7 +268,7 @@ def data_homes(data_home: str | Path | None = None) -> Iterator[Path]:
 
 
 def cache_home() -> Path:
-    """The user's own folder for what was fetched."""
+    """The user's folder for downloaded data sets."""
     from platformdirs import user_cache_path
 
     return user_cache_path("fmtc", appauthor=False) / "datasets"

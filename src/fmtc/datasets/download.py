@@ -1,4 +1,4 @@
-"""Archives: unpacked without trust, downloaded with resume and checks, and turned into the form that `load` reads."""
+"""Archives: unpacked without trust, downloaded with resume and checks, and converted to the form that `load` reads."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from urllib.request import (
 )
 
 from ..artifacts.files import new_folder, write_file, write_json
-from .base import Archive, DatasetError, Source, cache_home, find
+from ..errors import DatasetError, DownloadError
+from .base import Archive, Source, cache_home, find
 
 CHUNK = 2**15
-BOMB_RATIO, BOMB_BYTES = 200, 100 * 10**6  # 200 times its archive is a bomb, once beyond 100 MB
-LARGEST = 10 * 2**30  # of a file whose size is not known before
-PAUSE = 0.5  # seconds before the second attempt, doubled for each one after it
-ORIGIN = "origin.json"  # in every folder made here: of which archives, and when
+BOMB_RATIO, BOMB_BYTES = 200, 100 * 10**6  # above 100 MB, content of 200 times the archive's size is a bomb
+LARGEST = 10 * 2**30  # bytes of a file whose size is not known in advance
+PAUSE = 0.5  # seconds before the second attempt, doubled for each further one
+ORIGIN = "origin.json"  # in every folder made here: from which archives, and when
 
 Progress = Callable[[int, int | None], None]
 
@@ -49,16 +50,16 @@ Progress = Callable[[int, int | None], None]
 def members(
     path: Path, *, wanted: Callable[[str], bool] | None = None, limit: int = 2 * 2**30
 ) -> Iterator[tuple[str, bytes]]:
-    """Files of an archive, one after the other, without writing any to disk.
+    """Files of an archive, one after the other, without writing to disk.
 
     Parameters
     ----------
     path : path
-        A .zip, .tar or .tar.gz file, told apart by content.
+        A .zip, .tar or .tar.gz file, recognised by its content.
     wanted : callable, optional
-        Which names to read; left out, all.
+        Which names to read; by default all.
     limit : int
-        Most bytes to unpack in total, as counted while reading.
+        Largest number of bytes to unpack in total, counted while reading.
 
     Yields
     ------
@@ -68,7 +69,7 @@ def members(
     ------
     DatasetError
         Names that lead out of a folder, links and devices, encrypted files, more than `limit` bytes or a bomb, and
-        whatever is no archive or only a part of one.
+        files that are not archives, or incomplete.
 
     Examples
     --------
@@ -90,11 +91,11 @@ def members(
             file.seek(0)
             yield from (_zipped if magic in (b"PK\x03\x04", b"PK\x05\x06") else _tarred)(file, gauge, wanted)
     except (zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError) as error:
-        raise DatasetError(f"{path} is cut short, damaged or no .zip, .tar or .tar.gz archive: {error}") from None
+        raise DatasetError(f"{path} is truncated, damaged or not a .zip, .tar or .tar.gz archive: {error}") from None
 
 
 class _Gauge:
-    """Counts what was unpacked and stops when it is too much."""
+    """Counts the unpacked bytes and stops when there are too many."""
 
     def __init__(self, path: Path, limit: int):
         self.path, self.limit, self.count = path, limit, 0
@@ -103,7 +104,7 @@ class _Gauge:
     def add(self, content: bytes) -> bytes:
         self.count += len(content)
         if self.count > self.limit:
-            raise DatasetError(f"{self.path} unpacks to more than the {self.limit:,} bytes it may have")
+            raise DatasetError(f"{self.path} unpacks to more than {self.limit:,} bytes, the limit")
         if self.count > max(BOMB_BYTES, BOMB_RATIO * self.size):
             raise DatasetError(
                 f"{self.path} unpacks to more than {BOMB_RATIO} times its {self.size:,} bytes; it may be a bomb"
@@ -111,12 +112,12 @@ class _Gauge:
         return content
 
     def refuse(self, name: str, why: str) -> DatasetError:
-        return DatasetError(f"{self.path} holds {name!r}, {why}; nothing of it is used")
+        return DatasetError(f"{self.path} holds {name!r}, {why}; the archive is not used")
 
     def check(self, name: str) -> None:
         parts = re.split(r"[/\\]", name)
         if parts[0] == "" or re.match(r"[A-Za-z]:", name) or ".." in parts:
-            raise self.refuse(name, "a name that leads out of the folder")
+            raise self.refuse(name, "a path that leads out of the folder")
 
 
 def _zipped(file: IO[bytes], gauge: _Gauge, wanted: Callable[[str], bool] | None) -> Iterator[tuple[str, bytes]]:
@@ -138,7 +139,7 @@ def _zipped(file: IO[bytes], gauge: _Gauge, wanted: Callable[[str], bool] | None
 
 
 class _Stream:
-    """What lies under a .tar: everything that is read is counted, and the last block is remembered."""
+    """The stream of a .tar file: counts everything that is read, and remembers the last block."""
 
     def __init__(self, raw: Any, gauge: _Gauge):
         self.raw, self.gauge, self.tail = raw, gauge, b""
@@ -165,24 +166,14 @@ def _tarred(file: IO[bytes], gauge: _Gauge, wanted: Callable[[str], bool] | None
     while stream.read(CHUNK):
         pass
     if any(stream.tail):
-        raise EOFError("the mark at its end is missing")
+        raise EOFError("the end marker is missing")
 
 
 # --------------------------------------------------------------------------------------------------- downloading
 
 
-class DownloadError(ConnectionError):
-    """A file that could not be had: no way to its server, or not to its end."""
-
-    def __init__(self, sentence: str):
-        super().__init__(0, sentence)
-
-    def __str__(self) -> str:
-        return str(self.strerror)
-
-
 class _CutOffError(Exception):
-    """An attempt that ended before the file did; the next may do better."""
+    """An attempt that ended before the file was complete; the next may succeed."""
 
 
 def download(
@@ -194,26 +185,26 @@ def download(
     timeout: float = 30.0,
     attempts: int = 5,
 ) -> Path:
-    """Download one file, whole and checked or not at all.
+    """Download one file, complete and checked or not at all.
 
-    What has arrived when a connection breaks, or the program ends, is kept as ``NAME.part``, and the next attempt goes
-    on from there if the server still has the same file.
+    What has arrived when a connection breaks, or the program ends, is kept as ``NAME.part``. The next attempt resumes
+    from there if the server still has the same file.
 
     Parameters
     ----------
     archive : Archive
-        Its size and SHA-256 are compared where known. Where its SHA-256 is not known, the one in ``SHA256SUMS`` of the
-        folder is, which `fetch_archives` writes when it has used a file for the first time: the first is trusted.
+        Size and SHA-256 are checked if known. Otherwise the SHA-256 must be the one in ``SHA256SUMS`` of the folder,
+        which `fetch_archives` writes when it has used a file for the first time: the first download is trusted.
     folder : path
         Where to put it.
     progress : callable, optional
-        Called with the bytes that are here, and how many it will be or None.
+        Called with the number of bytes received, and the total number or None.
     base_url : str, optional
         Address of a folder that has the file, instead of its home page.
     timeout : float
-        Seconds without a byte before the connection is given up.
+        Seconds without a byte before the connection is closed.
     attempts : int
-        How many to make in a row that get no further than those before.
+        Number of consecutive attempts without progress before giving up.
 
     Returns
     -------
@@ -222,15 +213,15 @@ def download(
     Raises
     ------
     DownloadError
-        The network, or the server.
+        The network or the server failed.
     DatasetError
-        A file of another size or content than it should have, or an address that is not http or https.
+        The file has the wrong size or content, or the address is not http or https.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / archive.file_name
     url = archive.url if base_url is None else f"{base_url.rstrip('/')}/{archive.file_name}"
     if urlsplit(url).scheme not in ("http", "https"):
-        raise DatasetError(f"{url} is no address to download from; it has to begin with https:// or http://")
+        raise DatasetError(f"{url} is not an address to download from; it must begin with https:// or http://")
     if path.is_file():
         try:
             _check(archive, path, folder)
@@ -261,7 +252,7 @@ def download(
 
 
 def _receive(url: str, part: Path, archive: Archive, progress: Progress | None, timeout: float) -> None:
-    """One attempt: append to the part, or begin it anew."""
+    """One attempt: append to the part, or start it again."""
     have, version = _begun(part, url)
     headers = {"User-Agent": "fmtc", "Accept-Encoding": "identity"}
     if have:
@@ -272,7 +263,7 @@ def _receive(url: str, part: Path, archive: Archive, progress: Progress | None, 
             span = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", response.headers.get("Content-Range", ""))
             if span is None or int(span[1]) != have or _version(response) != version:
                 _forget(part)
-                raise _CutOffError("the server sent another part than it was asked for")
+                raise _CutOffError("the server sent another part than requested")
             total = int(span[2])
         else:
             have = 0
@@ -281,7 +272,7 @@ def _receive(url: str, part: Path, archive: Archive, progress: Progress | None, 
                 write_file(_tag(part), f"{url}\n{_version(response)}".encode())
         if archive.size is not None and total not in (None, archive.size):
             _forget(part)
-            raise DatasetError(f"{url} has {total:,} bytes, not the {archive.size:,} it should have")
+            raise DatasetError(f"{url} has {total:,} bytes, expected {archive.size:,}")
         most = archive.size or LARGEST
         total = total or archive.size
         with part.open("ab") as file:
@@ -289,7 +280,7 @@ def _receive(url: str, part: Path, archive: Archive, progress: Progress | None, 
                 have += len(piece)
                 if max(have, total or 0) > most:
                     _forget(part)
-                    raise DatasetError(f"{url} has more than {most:,} bytes, the most it should have")
+                    raise DatasetError(f"{url} has more than {most:,} bytes, the limit")
                 file.write(piece)
                 if progress is not None:
                     progress(have, total)
@@ -297,11 +288,11 @@ def _receive(url: str, part: Path, archive: Archive, progress: Progress | None, 
         raise _CutOffError(f"cut off after {have:,} of {total:,} bytes")
     if part.stat().st_size != have:
         _forget(part)
-        raise _CutOffError(f"{part} was written to by another program")
+        raise _CutOffError(f"another program wrote to {part}")
 
 
 def _open(request: Request, timeout: float, part: Path) -> HTTPResponse:
-    """The answer, if it is one with content."""
+    """The response, if it has content."""
     opener = OpenerDirector()
     for handler in (
         ProxyHandler(), HTTPHandler(), HTTPSHandler(), HTTPErrorProcessor(), _Redirects(), HTTPDefaultErrorHandler()
@@ -314,7 +305,7 @@ def _open(request: Request, timeout: float, part: Path) -> HTTPResponse:
         if error.code == 416:  # the part is longer than the file is now
             _forget(part)
         elif error.code // 100 == 3:
-            raise DatasetError(f"{request.full_url} is not followed to where it leads: {error.reason}") from None
+            raise DatasetError(f"{request.full_url}: the redirection is not followed: {error.reason}") from None
         if error.code < 500 and error.code not in (408, 416, 429):
             raise DownloadError(f"{request.full_url}: the server answers {error.code} {error.reason}") from None
         raise _CutOffError(f"the server answers {error.code} {error.reason}") from None
@@ -333,7 +324,7 @@ class _Redirects(HTTPRedirectHandler):
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> Request | None:
-        """Follow to http and https alone, and never from https to http."""
+        """Follow redirections to http and https only, and never from https to http."""
         if urlsplit(newurl).scheme not in {"https", req.type}:
             raise HTTPError(newurl, code, f"{msg} - Redirection to url '{newurl}' is not allowed", headers, fp)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
@@ -351,7 +342,7 @@ def _words(error: object) -> str:
 
 
 def _version(response: HTTPResponse) -> str:
-    """By what a server knows this version of a file, as If-Range wants it; "" if it does not tell."""
+    """The server's identifier of this version of a file, as If-Range needs it; "" if there is none."""
     etag = response.headers.get("ETag", "")
     return etag if etag.startswith('"') else response.headers.get("Last-Modified", "")
 
@@ -361,7 +352,7 @@ def _tag(part: Path) -> Path:
 
 
 def _begun(part: Path, url: str) -> tuple[int, str]:
-    """How much of which version is here."""
+    """Number of bytes that are here, and of which version."""
     if not (part.is_file() and _tag(part).is_file()):
         return 0, ""
     of, _, version = _tag(part).read_text(encoding="utf-8").partition("\n")
@@ -374,18 +365,18 @@ def _forget(part: Path) -> None:
 
 
 def _check(archive: Archive, path: Path, folder: Path) -> None:
-    """Refuse a file that is not what it should be."""
+    """Raise `DatasetError` for a file with the wrong size or content."""
     size = path.stat().st_size
     if archive.size is not None and size != archive.size:
-        raise DatasetError(f"{archive.file_name} has {size:,} bytes, not the {archive.size:,} it should have")
+        raise DatasetError(f"{archive.file_name} has {size:,} bytes, expected {archive.size:,}")
     remembered = _remembered(folder).get(archive.file_name)
     expected = archive.sha256 or remembered
     if expected is None or (got := sha256(path)) == expected:
         return
-    hint = "the file was damaged on the way or replaced at its source"
+    hint = "the file was damaged during the transfer or replaced at its source"
     if archive.sha256 is None:
-        hint = f"it is not the file of the first download; if it may be another, take it out of {folder / 'SHA256SUMS'}"
-    raise DatasetError(f"{archive.file_name} has the SHA-256 {got}, not {expected}: {hint}")
+        hint = f"it is not the file of the first download; to accept it, remove its line from {folder / 'SHA256SUMS'}"
+    raise DatasetError(f"{archive.file_name} has SHA-256 {got}, expected {expected}: {hint}")
 
 
 def sha256(path: Path) -> str:
@@ -395,7 +386,7 @@ def sha256(path: Path) -> str:
 
 
 def _remembered(folder: Path) -> dict[str, str]:
-    """SHA-256 of each file that was used before, by name."""
+    """SHA-256 of each file that was used before, by its name."""
     sums = folder / "SHA256SUMS"
     lines = sums.read_text(encoding="utf-8").splitlines() if sums.is_file() else []
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
@@ -415,16 +406,16 @@ def fetch_archives(
 ) -> Path:
     """Download the archives of a data set and convert them to the form that `load` reads.
 
-    Where nobody has told the SHA-256 of an archive, that of the first one that could be used is kept, in
-    ``downloads/SHA256SUMS`` of the data home, and later ones have to be the same.
+    If the SHA-256 of an archive is not known, that of the first usable download is kept in ``downloads/SHA256SUMS`` of
+    the data home, and later downloads must have the same.
 
     Parameters
     ----------
     source : Source
     data_home : path, optional
-        Where to keep it; left out, the user's cache.
+        Where to store it; by default the user's cache.
     force : bool
-        Fetch again what is there already.
+        Fetch it even if it is already there.
     progress, base_url
         As for `download`.
     notice : callable, optional
@@ -440,7 +431,7 @@ def fetch_archives(
         return there
     if not source.archives:
         raise DatasetError(
-            f"{source.name} cannot be downloaded by a program: get it at {source.homepage}, then "
+            f"{source.name} cannot be downloaded by a program: get it at {source.homepage} and import it with "
             f"`fmtc data import {source.name} FILE`"
         )
     home = cache_home() if data_home is None else Path(data_home)
@@ -453,7 +444,7 @@ def fetch_archives(
         folder = _convert(source, paths, home)
     except DatasetError:
         for archive, path in zip(source.archives, paths, strict=True):
-            if archive.sha256 is None:  # never used with success, so not to be trusted
+            if archive.sha256 is None:  # never used successfully, so it is not trusted
                 path.unlink()
         raise
     sums = _remembered(downloads)
@@ -469,7 +460,7 @@ def fetch_archives(
 def import_archives(
     source: Source, paths: Sequence[Path], data_home: str | Path | None = None, *, force: bool = False
 ) -> Path:
-    """Convert archives that are on this machine already to the form that `load` reads.
+    """Convert archives that are already on this machine to the form that `load` reads.
 
     Parameters
     ----------
@@ -485,12 +476,14 @@ def import_archives(
         Folder of the data set.
     """
     if source.convert is None:
-        raise DatasetError(f"{source.name} is not made of archives: {source.provenance}")
+        raise DatasetError(f"{source.name} has no archives: {source.provenance}")
     if not paths:
         raise DatasetError(f"no archive of {source.name} was given; get it at {source.homepage}")
     for path in paths:
         if not path.is_file():
-            raise DatasetError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; give the archive itself")
+            raise DatasetError(
+                f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give the archive itself"
+            )
     there = find(source, data_home)
     if there is not None and not force:
         return there
@@ -500,22 +493,22 @@ def import_archives(
 
 
 def _replaceable(source: Source, home: Path) -> None:
-    """Refuse to replace a folder that holds what was not made here."""
+    """Raise `DatasetError` if the folder to replace holds files that were not made here."""
     folder = home / source.folder
     others = sorted({path.name for path in folder.iterdir()} - set(source.files)) if folder.is_dir() else []
     if others and ORIGIN not in others:
-        raise DatasetError(f"{folder} is not replaced: it holds {others[0]!r}, which is not part of {source.name}")
+        raise DatasetError(f"{folder} is not replaced: it contains {others[0]!r}, which is not part of {source.name}")
 
 
 def _convert(source: Source, paths: Sequence[Path], home: Path) -> Path:
     if source.convert is None:
-        raise DatasetError(f"{source.name} cannot be made of archives")
+        raise DatasetError(f"{source.name} cannot be made from archives")
     folder = home / source.folder
     origin = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
     with new_folder(folder, overwrite=True) as new:
         source.convert(tuple(paths), new)
         missing = [name for name in source.files if not (new / name).is_file()]
         if missing:
-            raise DatasetError(f"{', '.join(origin)} did not give {', '.join(missing)} of {source.name}")
+            raise DatasetError(f"{', '.join(origin)} did not yield {', '.join(missing)} of {source.name}")
         write_json(new / ORIGIN, {"made": datetime.now(UTC).isoformat(timespec="seconds"), "archives": origin})
     return folder

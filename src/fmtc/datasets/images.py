@@ -1,4 +1,4 @@
-"""Pictures and movements as federations: digits, faces, things in the hand, gestures, skeletons."""
+"""Images and movements as federations: digits, faces, hand-held objects, gestures, skeletons."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
 
-from .base import Archive, DatasetError, FederatedDataset, Source, label_skew
+from ..errors import DatasetError
+from .base import Archive, FederatedDataset, Source, label_skew
 from .download import members
 
 Array = np.ndarray
 
-CONDITIONS = {  # of the Yale pictures, in their order in the official file; the client of each is our grouping
+CONDITIONS = {  # of the Yale images, in the order of the official file; the client of each is our grouping
     "centerlight": "lighting",
     "glasses": "neutral",
     "happy": "expression",
@@ -53,7 +53,7 @@ JOINTS = (
 HIP = JOINTS.index("hip")
 N_GESTURES = 14
 
-STRIDE = 20  # every 20th frame of CORe50: one a second
+STRIDE = 20  # every 20th frame of CORe50: one per second
 MOMENTS = 16  # of a movement
 CELLS, CELL = 8, 8  # a frame of a video is 8 x 8 cells of 8 x 8 grey pixels
 VIDEO_BYTES = 64 * 2**30
@@ -67,11 +67,11 @@ MAT_BYTES = 2**28  # of one array
 
 
 def _arrays(source: Source, folder: Path, *names: str) -> list[Array]:
-    """The arrays of that name, rows X and classes y first."""
+    """Arrays of the compact form: rows X, classes y, and those named."""
     path = folder / source.files[0]
     again = f"Get {' and '.join(a.file_name for a in source.archives) or 'the file'} again."
     try:
-        with zipfile.ZipFile(path):  # np.load would take other files too
+        with zipfile.ZipFile(path):  # np.load also accepts other files
             pass
         with np.load(path) as data:
             arrays = [data[name] for name in ("X", "y", *names)]
@@ -83,7 +83,7 @@ def _arrays(source: Source, folder: Path, *names: str) -> list[Array]:
     if X.ndim != 2 or X.dtype.kind not in "uif" or y.ndim != 1 or y.dtype.kind not in "ui":
         raise DatasetError(
             f"{path} is damaged: rows X of shape {X.shape} and type {X.dtype}, classes y of shape {y.shape} and type "
-            f"{y.dtype}, where numbers in two dimensions and whole numbers in one belong. {again}"
+            f"{y.dtype}, expected numbers in two dimensions and integers in one. {again}"
         )
     return arrays
 
@@ -95,8 +95,8 @@ def _dataset(source: Source, X: Array, y: Array, clients: Array, **more: Any) ->
     )
 
 
-def _dealt(source: Source, X: Array, y: Array, deal: tuple[int, float, int], **more: Any) -> FederatedDataset:
-    """Rows that know no client, dealt out class by class."""
+def _assigned(source: Source, X: Array, y: Array, deal: tuple[int, float, int], **more: Any) -> FederatedDataset:
+    """Rows without a client, assigned to clients class by class."""
     n_clients, concentration, seed = deal
     clients = label_skew(y, n_clients, concentration=concentration, random_state=seed)
     return _dataset(source, X, y, clients, name=f"{source.name}-skew{concentration:g}-seed{seed}", **more)
@@ -107,21 +107,23 @@ def _numbered(word: str, n: int) -> tuple[str, ...]:
 
 
 def _pixels(side: int, channels: Iterable[str] = ("",)) -> tuple[str, ...]:
-    """Names of the columns of a square picture, row by row."""
+    """Column names of a square image, row by row."""
     return tuple(f"pixel {i},{j}{c}" for i in range(side) for j in range(side) for c in channels)
 
 
 def _read_digits(
     source: Source, folder: Path, *, n_clients: int = 8, concentration: float = 10.0, seed: int = 0
 ) -> FederatedDataset:
+    from sklearn.datasets import load_digits
+
     X, y = load_digits(return_X_y=True)
     names = {"feature_names": _pixels(8), "class_names": tuple("0123456789")}
-    return _dealt(source, X / 16, y, (n_clients, concentration, seed), **names)
+    return _assigned(source, X / 16, y, (n_clients, concentration, seed), **names)
 
 
 def _read_yale(source: Source, folder: Path, *, size: int = 32) -> FederatedDataset:
     if size not in (32, 64):
-        raise DatasetError(f"yale has pictures of size 32 and 64, got size={size!r}")
+        raise DatasetError(f"yale has images of size 32 and 64, got size={size!r}")
     X, y, clients = _arrays(source, folder, "client")
     name = source.name
     if size == 64:
@@ -145,7 +147,7 @@ def _read_yaleb(
 def _read_faces(source: Source, folder: Path, n_persons: int, deal: tuple[int, float, int]) -> FederatedDataset:
     X, y = _arrays(source, folder)
     more = {"feature_names": _pixels(32), "class_names": _numbered("person", n_persons), "recipe": "standardize"}
-    return _dealt(source, X / 255, y, deal, **more)
+    return _assigned(source, X / 255, y, deal, **more)
 
 
 def _read_core50(source: Source, folder: Path) -> FederatedDataset:
@@ -190,20 +192,20 @@ def _expect(name: str, found: int, expected: int, things: str) -> None:
 
 
 def _matlab(content: bytes, name: str, *variables: str) -> list[Array]:
-    """Arrays of numbers from a Matlab file of version 5 to 7.2; SciPy's reader takes Python down on damaged ones."""
+    """Numeric arrays of a Matlab file of version 5 to 7.2; SciPy's reader crashes Python on damaged files."""
     try:
         if content[124:128] != b"\x00\x01IM":
-            raise ValueError("the mark at byte 124 is missing")
+            raise ValueError("the marker at byte 124 is missing")
         found = dict(_matlab_arrays(memoryview(content)[128:]))
     except (ValueError, KeyError, IndexError, TypeError, struct.error, zlib.error) as error:
-        raise DatasetError(f"{name} is no Matlab file of version 5 to 7.2, or a damaged one: {error}") from None
+        raise DatasetError(f"{name} is not a Matlab file of version 5 to 7.2, or damaged: {error}") from None
     if not set(variables) <= set(found):
-        raise DatasetError(f"{name} lacks the arrays of numbers {' and '.join(variables)}")
+        raise DatasetError(f"{name} lacks the numeric arrays {' and '.join(variables)}")
     return [found[variable] for variable in variables]
 
 
 def _matlab_arrays(data: memoryview) -> Iterator[tuple[str, Array]]:
-    """Name and numbers of each full real array; other things are passed over."""
+    """Name and numbers of each dense real array; everything else is skipped."""
     for kind, body in _matlab_elements(data):
         if kind == MAT_COMPRESSED:
             unpacked = zlib.decompressobj().decompress(body, MAT_BYTES)
@@ -211,13 +213,13 @@ def _matlab_arrays(data: memoryview) -> Iterator[tuple[str, Array]]:
         if kind == MAT_ARRAY:
             (_, flags), (_, shape), (_, name), *parts = _matlab_elements(body)
             sort = struct.unpack_from("<I", flags)[0]
-            if 6 <= sort & 0xFF <= 15 and not sort & 0x800:  # a number type, not complex
+            if 6 <= sort & 0xFF <= 15 and not sort & 0x800:  # a real numeric type
                 numbers = np.frombuffer(parts[0][1], f"<{MAT_TYPES[parts[0][0]]}")
                 yield bytes(name).decode("latin-1"), numbers.reshape(np.frombuffer(shape, "<i4"), order="F")
 
 
 def _matlab_elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Type and content of the elements that follow one another; up to four bytes sit in the head of an element."""
+    """Type and content of consecutive elements; up to four bytes are stored in the header of an element."""
     at = 0
     while at < len(data):
         kind, size = struct.unpack_from("<II", data, at)
@@ -225,13 +227,13 @@ def _matlab_elements(data: memoryview) -> Iterator[tuple[int, memoryview]]:
         begin, size, kind = (at + 4, short, kind & 0xFFFF) if short else (at + 8, size, kind)
         end = begin + size
         if end > len(data):
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         yield kind, data[begin:end]
         at = end if kind == MAT_COMPRESSED else at + 8 if short else end + -size % 8
 
 
 def _faces(path: Path) -> tuple[Array, Array]:
-    """Upright pictures in row order and persons from 0; the file has columns one after the other and counts from 1."""
+    """Upright images in row order and persons from 0; the file is in column order and counts from 1."""
     fea, gnd = _matlab(path.read_bytes(), path.name, "fea", "gnd")
     y = gnd.ravel()
     side = {(1024,): 32, (4096,): 64}.get(fea.shape[1:])
@@ -239,12 +241,12 @@ def _faces(path: Path) -> tuple[Array, Array]:
     persons = np.unique(y)
     if side is None or pixels is None or np.any(pixels != fea):
         raise DatasetError(
-            f"{path.name} has {' x '.join(map(str, fea.shape))} numbers, expected grey pictures of 1024 or 4096 whole "
-            "numbers from 0 to 255 each"
+            f"{path.name} has {' x '.join(map(str, fea.shape))} numbers, expected grey images of 1024 or 4096 integers "
+            "from 0 to 255 each"
         )
     if len(y) != len(fea) or not np.array_equal(persons, np.arange(len(persons)) + 1):
         raise DatasetError(
-            f"{path.name} has {len(y)} persons for {len(fea)} pictures, expected one of 1, 2, ... for each"
+            f"{path.name} has {len(y)} persons for {len(fea)} images, expected one of 1, 2, ... for each"
         )
     by_person = np.argsort(y, kind="stable")
     upright = pixels.reshape(-1, side, side).swapaxes(1, 2).reshape(pixels.shape)
@@ -261,9 +263,7 @@ def _convert_yale(archives: tuple[Path, ...], folder: Path) -> None:
     X, y = faces[1024]
     n = y.max() + 1
     if any(not np.array_equal(persons, np.repeat(np.arange(n), len(CONDITIONS))) for _, persons in faces.values()):
-        raise DatasetError(
-            f"yale: {len(y)} pictures of {n} persons, expected 11 of each in the same order of conditions"
-        )
+        raise DatasetError(f"yale: {len(y)} images of {n} persons, expected 11 of each in the same order of conditions")
     _expect("yale", n, 15, "persons")
     more: dict[str, Any] = {"X64": faces[4096][0]} if 4096 in faces else {}
     conditions, clients = np.tile(list(CONDITIONS), n), np.tile(list(CONDITIONS.values()), n)
@@ -273,19 +273,19 @@ def _convert_yale(archives: tuple[Path, ...], folder: Path) -> None:
 def _convert_orl(archives: tuple[Path, ...], folder: Path) -> None:
     """ORL_32x32.mat."""
     X, y = _faces(_only(archives, "ORL_32x32.mat"))
-    _expect("orl", len(X), 400, "pictures")
+    _expect("orl", len(X), 400, "images")
     np.savez_compressed(folder / "orl.npz", X=X, y=y, shot=np.arange(len(y)) - np.searchsorted(y, y))
 
 
 def _convert_yaleb(archives: tuple[Path, ...], folder: Path) -> None:
     """YaleB_32x32.mat."""
     X, y = _faces(_only(archives, "YaleB_32x32.mat"))
-    _expect("yaleb", len(X), 2414, "pictures")
+    _expect("yaleb", len(X), 2414, "images")
     np.savez_compressed(folder / "yaleb.npz", X=X, y=y)
 
 
 def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
-    """core50_128x128.zip: every 20th frame, shrunk to 32 x 32 by the mean of 4 x 4 pixels, one after the other."""
+    """core50_128x128.zip: every 20th frame, reduced to 32 x 32 by means of 4 x 4 pixels, one after the other."""
     path = _only(archives, "core50_128x128.zip")
     image = _extra("PIL.Image")
     frame = re.compile(r"(?:^|/)s(\d+)/o(\d+)/C_\d+_\d+_(\d+)\.png$")
@@ -301,7 +301,7 @@ def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
             raise DatasetError(f"{path.name} holds {name}, expected sessions s1 to s11 and objects o1 to o50")
         rows.append((session, thing, number, _thumbnail(image, content, f"{name} in {path.name}")))
     if not rows:
-        raise DatasetError(f"{path.name} holds no picture like core50_128x128/s1/o1/C_01_01_000.png, as CORe50 does")
+        raise DatasetError(f"{path.name} holds no image like core50_128x128/s1/o1/C_01_01_000.png, so it is not CORe50")
     rows.sort(key=lambda row: row[:3])
     sessions, things, frames = np.array([row[:3] for row in rows]).T
     _expect("core50", len(np.unique(sessions)), 11, "sessions")
@@ -318,7 +318,7 @@ def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
 
 
 def _thumbnail(image: Any, content: bytes, name: str) -> Array:
-    """A picture of 128 x 128 as 32 x 32 x 3 numbers in a row."""
+    """An image of 128 x 128 pixels as a row of 32 x 32 x 3 numbers."""
     try:
         with image.open(io.BytesIO(content), formats=("PNG",)) as picture:
             size = picture.size
@@ -331,7 +331,7 @@ def _thumbnail(image: Any, content: bytes, name: str) -> Array:
 
 
 def _even(series: Array, n: int = MOMENTS) -> Array:
-    """A series at n even moments from its first entry to its last; (T, ...) -> (n, ...)."""
+    """A series at n equidistant times from its first entry to its last; (T, ...) -> (n, ...)."""
     at = np.linspace(0, len(series) - 1, n)
     before = at.astype(int)
     after = np.minimum(before + 1, len(series) - 1)
@@ -351,7 +351,7 @@ def _convert_utd_mhad(archives: tuple[Path, ...], folder: Path) -> None:
             raise DatasetError(f"{path.name} holds {name}, expected actions a1 to a{len(ACTIONS)}")
         rows[action, person, repeat] = _movement(skeleton, f"{name} in {path.name}")
     if not rows:
-        raise DatasetError(f"{path.name} holds no file like Skeleton/a1_s1_t1_skeleton.mat, as UTD-MHAD does")
+        raise DatasetError(f"{path.name} holds no file like Skeleton/a1_s1_t1_skeleton.mat, so it is not UTD-MHAD")
     _expect("utd_mhad", len(rows), 861, "movements")
     keys = sorted(rows)
     np.savez_compressed(
@@ -365,9 +365,9 @@ def _convert_utd_mhad(archives: tuple[Path, ...], folder: Path) -> None:
 
 
 def _movement(skeleton: Array, name: str) -> Array:
-    """Joints about the hip, in units of the body, at even moments; (20, 3, T) -> (960,).
+    """Joints relative to the hip, in units of body size, at equidistant times; (20, 3, T) -> (960,).
 
-    The unit is the distance from the hip of the joint farthest from it, usually a foot: its median over the frames.
+    The unit is the largest distance of a joint from the hip, usually of a foot: its median over the frames.
     """
     if skeleton.ndim != 3 or skeleton.shape[:2] != (len(JOINTS), 3) or not skeleton.shape[2]:
         raise DatasetError(f"{name} has d_skel of shape {skeleton.shape}, expected 20 joints x 3 coordinates x frames")
@@ -379,16 +379,16 @@ def _movement(skeleton: Array, name: str) -> Array:
 
 
 def _convert_keck(archives: tuple[Path, ...], folder: Path) -> None:
-    """Keck_Dataset.zip, with or without sequences.txt, which names the frames of each repetition of the gesture.
+    """Keck_Dataset.zip, with or without sequences.txt, which lists the frames of each repetition of the gesture.
 
-    Layout as public code that reads the archive has it, since we have no copy: ``Keck Dataset/training files`` and
-    ``Keck Dataset/testingfiles`` hold videos called ``person1_gesture1_...``, and the list has lines such as
+    The layout is taken from public code that reads the archive, since we have no copy: ``Keck Dataset/training files``
+    and ``Keck Dataset/testingfiles`` hold videos called ``person1_gesture1_...``, and the list has lines such as
     ``person 1_gesture1_... frames 12-70, 84-130`` below ``Training set:`` and ``Testing set:``. Any archive of videos
-    with the person and the gesture (1 to 14) in their names so will do; a path with "test" in it is of the second
-    part. With the list each repetition is a row, else each video is one.
+    with person and gesture (1 to 14) in their names works; a path with "test" in it belongs to the second part. With
+    the list each repetition is a row, without it each video.
     """
     lists = [path for path in archives if path.suffix == ".txt"]
-    path = _only(tuple(p for p in archives if p not in lists), "Keck_Dataset.zip, beside sequences.txt")
+    path = _only(tuple(p for p in archives if p not in lists), "Keck_Dataset.zip, besides sequences.txt")
     frames = _sequences(lists[0]) if lists else None
     video = re.compile(r"person ?(\d+)_gesture ?(\d+)[^/]*\.(?:avi|mp4|mpg|mpeg|mov|wmv)$", re.IGNORECASE)
     rows, n_videos = {}, 0
@@ -404,7 +404,7 @@ def _convert_keck(archives: tuple[Path, ...], folder: Path) -> None:
         for k, (first, last) in enumerate([(0, len(film))] if frames is None else frames[part, person, gesture]):
             rows[person, gesture, part, k + 1] = _motion_and_shape(film[first : last + 1], f"{name} in {path.name}")
     if not rows:
-        raise DatasetError(f"{path.name} holds no video like training files/person1_gesture1_1.avi, as Keck does")
+        raise DatasetError(f"{path.name} holds no video like training files/person1_gesture1_1.avi, so it is not Keck")
     _expect("keck", n_videos, 98, "videos")
     keys = sorted(rows)
     np.savez_compressed(
@@ -433,7 +433,7 @@ def _sequences(path: Path) -> dict[tuple[str, int, int], list[tuple[int, int]]]:
 
 
 def _film(content: bytes, name: str) -> Array:
-    """Frames of a video as small grey pictures; (T, 64, 64)."""
+    """Frames of a video as small grey images; (T, 64, 64)."""
     av = _extra("av")
     side = CELLS * CELL
     try:
@@ -442,17 +442,17 @@ def _film(content: bytes, name: str) -> Array:
                 frame.reformat(side, side, "gray", interpolation="AREA").to_ndarray() for frame in video.decode(video=0)
             ]
     except (av.FFmpegError, IndexError) as error:
-        raise DatasetError(f"{name} is damaged or no video: {error}") from None
+        raise DatasetError(f"{name} is damaged or not a video: {error}") from None
     return np.array(frames, dtype=np.uint8).reshape(-1, side, side)
 
 
 def _motion_and_shape(film: Array, name: str) -> Array:
-    """What changes from frame to frame, and what differs from the usual frame; (T, 64, 64) -> (2048,).
+    """Change between consecutive frames, and difference from the median frame; (T, 64, 64) -> (2048,).
 
-    Both as means over 8 x 8 cells of a frame and over 16 even stretches of time, each with unit length.
+    Both as means over 8 x 8 cells of a frame and over 16 equal intervals of time, each with unit norm.
     """
     if len(film) < 2:
-        raise DatasetError(f"{name} has {len(film)} frames where the gesture should be, expected 2 or more")
+        raise DatasetError(f"{name} has {len(film)} frames of the gesture, expected at least 2")
     film = film.astype(np.float32)
     halves = []
     for change in (np.abs(np.diff(film, axis=0)), np.abs(film - np.median(film, axis=0))):
@@ -466,21 +466,23 @@ def _motion_and_shape(film: Array, name: str) -> Array:
 # -------------------------------------------------------------------------------------------------------- the sources
 
 _CAI = "http://www.cad.zju.edu.cn/home/dengcai/Data"
-_DEALT = "The pictures know no client: each person's are dealt out in Dirichlet shares, with the seed in the name."
-_DEAL = {
-    "n_clients": "number of clients that the rows are dealt to",
-    "concentration": "of the Dirichlet shares: large is even, small is skewed",
-    "seed": "of the deal",
+_ASSIGNED = (
+    "Images have no client: those of each person are assigned in Dirichlet proportions, with the seed in the name."
+)
+_ASSIGNMENT = {
+    "n_clients": "number of clients that the rows are assigned to",
+    "concentration": "of the Dirichlet proportions: large is even, small is skewed",
+    "seed": "of the assignment",
 }
-_FACES_LICENCE = "Free for research; name the source."
+_FACES_LICENCE = "Free for research; cite the source."
 _CORE50 = Source(
     name="core50",
     title="CORe50, every 20th frame",
     folder="core50",
     files=("core50.npz",),
-    modality="pictures",
+    modality="images",
     clients="recording session: place and light",
-    classes="10 kinds of things held in the hand",
+    classes="10 kinds of hand-held objects",
     homepage="https://vlomonaco.github.io/core50/",
     licence="Creative Commons Attribution 4.0 (CC BY 4.0).",
     citation=(
@@ -488,10 +490,10 @@ _CORE50 = Source(
         "Proceedings of the 1st Annual Conference on Robot Learning, PMLR 78:17-26, 2017."
     ),
     provenance=(
-        "Every 20th frame (number 0, 20, ...) of each video of 50 objects in 11 sessions, shrunk from 128 x 128 to "
-        "32 x 32 colour pixels by means and divided by 255: about 8,250 of 164,866 pictures. The download has about "
-        "6 GB. The archive was not at hand: the converter is tested on its layout alone, and no result of ours rests "
-        "on it."
+        "Every 20th frame (number 0, 20, ...) of each video of 50 objects in 11 sessions, reduced from 128 x 128 to "
+        "32 x 32 colour pixels by means and divided by 255: about 8,250 of 164,866 images. The download has about "
+        "6 GB. The archive was not available: the converter is tested on its layout only, and none of our results "
+        "uses it."
     ),
     read=_read_core50,
     convert=_convert_core50,
@@ -504,8 +506,8 @@ SOURCES: tuple[Source, ...] = (
         title="Yale faces",
         folder="yale",
         files=("yale.npz",),
-        modality="pictures",
-        clients="lighting, expression or neutral picture (our grouping of the 11 conditions)",
+        modality="images",
+        clients="lighting, expression or neutral image (our grouping of the 11 conditions)",
         classes="15 persons",
         homepage="http://www.cad.zju.edu.cn/home/dengcai/Data/FaceData.html",
         licence=_FACES_LICENCE,
@@ -515,26 +517,26 @@ SOURCES: tuple[Source, ...] = (
             "1997."
         ),
         provenance=(
-            "Grey pictures of 15 persons in 11 conditions, in the aligned crops of Deng Cai, divided by 255. The paper "
-            "names no clients; ours group the conditions: lighting (3 pictures of each person), expression (5), "
+            "Grey images of 15 persons in 11 conditions, in the aligned crops of Deng Cai, divided by 255. The paper "
+            "names no clients; ours group the conditions: lighting (3 images of each person), expression (5), "
             "neutral (3)."
         ),
         read=_read_yale,
         convert=_convert_yale,
         archives=(Archive(f"{_CAI}/Yale/Yale_32x32.mat"), Archive(f"{_CAI}/Yale/Yale_64x64.mat")),
-        options={"size": "32 or 64, the side of the pictures"},
+        options={"size": "32 or 64, the width of the images in pixels"},
     ),
     _CORE50,
     replace(
         _CORE50,
         name="core50_sample",
-        title="CORe50, a sample of 100 pictures: too small for results",
+        title="CORe50, a sample of 100 images: too small for results",
         folder="core50_sample",
         files=("core50_sample.npz",),
         provenance=(
-            "A sample of 100 pictures out of CORe50's 164,866, to see the format by: about ten from each of ten "
-            "sessions, shrunk to 32 x 32 colour pixels and divided by 255. Far too small for results; no result of "
-            "ours rests on it."
+            "A sample of 100 of the 164,866 images of CORe50, to show the format: about ten from each of ten sessions, "
+            "reduced to 32 x 32 colour pixels and divided by 255. Far too small for results; none of our results uses "
+            "it."
         ),
         convert=None,
         archives=(),
@@ -548,17 +550,17 @@ SOURCES: tuple[Source, ...] = (
         clients="person",
         classes="14 military hand signals",
         homepage="http://www.zhuolin.umiacs.io/Keckgesturedataset.html",
-        licence="No licence text is known to us; look at the home page before any use.",
+        licence="No licence text is known to us; see the home page before any use.",
         citation=(
             "Z. Jiang, Z. Lin and L. S. Davis. Recognizing human actions by learning and matching shape-motion "
             "prototype trees. IEEE Transactions on Pattern Analysis and Machine Intelligence 34(3):533-547, 2012."
         ),
         provenance=(
-            "42 training videos (3 persons, still camera) and 56 test videos (4 persons, moving camera), both used; "
-            "one row for each repetition of a gesture that sequences.txt lists. Features are ours: change from frame "
-            "to frame and difference from the median frame, in 8 x 8 cells of the picture and 16 stretches of time. "
-            "The archive was not at hand: its layout is taken from public code that reads it, and no result of ours "
-            "rests on it."
+            "42 training videos (3 persons, static camera) and 56 test videos (4 persons, moving camera), both used; "
+            "one row for each repetition of a gesture that sequences.txt lists. Features are ours: change between "
+            "consecutive frames and difference from the median frame, in 8 x 8 cells of the image and 16 intervals of "
+            "time. The archive was not available: its layout is taken from public code that reads it, and none of our "
+            "results uses it."
         ),
         read=_read_keck,
         convert=_convert_keck,
@@ -572,8 +574,8 @@ SOURCES: tuple[Source, ...] = (
         title="ORL faces",
         folder="orl",
         files=("orl.npz",),
-        modality="pictures",
-        clients="dealt out at random (label skew)",
+        modality="images",
+        clients="assigned at random (label skew)",
         classes="40 persons",
         homepage="https://cam-orl.co.uk/facedatabase.html",
         licence=_FACES_LICENCE,
@@ -582,20 +584,20 @@ SOURCES: tuple[Source, ...] = (
             "Proceedings of the 2nd IEEE Workshop on Applications of Computer Vision, 138-142, 1994."
         ),
         provenance=(
-            f"Ten grey pictures of each of 40 persons, in the 32 x 32 crops of Deng Cai, divided by 255. {_DEALT}"
+            f"Ten grey images of each of 40 persons, in the 32 x 32 crops of Deng Cai, divided by 255. {_ASSIGNED}"
         ),
         read=_read_orl,
         convert=_convert_orl,
         archives=(Archive(f"{_CAI}/ORL/ORL_32x32.mat"),),
-        options=_DEAL,
+        options=_ASSIGNMENT,
     ),
     Source(
         name="yaleb",
         title="Extended Yale B faces",
         folder="yaleb",
         files=("yaleb.npz",),
-        modality="pictures",
-        clients="dealt out at random (label skew)",
+        modality="images",
+        clients="assigned at random (label skew)",
         classes="38 persons",
         homepage="http://vision.ucsd.edu/~leekc/ExtYaleDatabase/ExtYaleB.html",
         licence=_FACES_LICENCE,
@@ -604,13 +606,13 @@ SOURCES: tuple[Source, ...] = (
             "lighting. IEEE Transactions on Pattern Analysis and Machine Intelligence 27(5):684-698, 2005."
         ),
         provenance=(
-            "59 to 64 frontal grey pictures of each of 38 persons under different lights, in the 32 x 32 crops of Deng "
-            f"Cai, divided by 255. {_DEALT}"
+            "59 to 64 frontal grey images of each of 38 persons in different light, in the 32 x 32 crops of Deng Cai, "
+            f"divided by 255. {_ASSIGNED}"
         ),
         read=_read_yaleb,
         convert=_convert_yaleb,
         archives=(Archive(f"{_CAI}/YaleB/YaleB_32x32.mat"),),
-        options=_DEAL,
+        options=_ASSIGNMENT,
     ),
     Source(
         name="utd_mhad",
@@ -621,7 +623,7 @@ SOURCES: tuple[Source, ...] = (
         clients="person",
         classes="27 actions",
         homepage="https://personal.utdallas.edu/~kehtar/UTD-MHAD.html",
-        licence="Free for research; name the source.",
+        licence=_FACES_LICENCE,
         citation=(
             "C. Chen, R. Jafari and N. Kehtarnavaz. UTD-MHAD: a multimodal dataset for human action recognition "
             "utilizing a depth camera and a wearable inertial sensor. IEEE International Conference on Image "
@@ -629,8 +631,8 @@ SOURCES: tuple[Source, ...] = (
         ),
         provenance=(
             "Kinect skeletons of 8 persons who did each action four times (three in three cases): 20 joints x 3 "
-            "coordinates about the hip, in units of the median distance of the joint farthest from it, at 16 even "
-            "moments. Nearest in kind to the Keck gestures, and not them."
+            "coordinates relative to the hip, in units of the median distance of the joint farthest from it, at 16 "
+            "equidistant times. Similar in kind to the Keck gestures, but not the same data."
         ),
         read=_read_utd_mhad,
         convert=_convert_utd_mhad,
@@ -641,8 +643,8 @@ SOURCES: tuple[Source, ...] = (
         title="Handwritten digits of scikit-learn",
         folder="digits",
         files=(),
-        modality="pictures",
-        clients="dealt out at random (label skew)",
+        modality="images",
+        clients="assigned at random (label skew)",
         classes="10 digits",
         homepage="https://archive.ics.uci.edu/dataset/80/optical+recognition+of+handwritten+digits",
         licence="Creative Commons Attribution 4.0 (CC BY 4.0).",
@@ -651,10 +653,10 @@ SOURCES: tuple[Source, ...] = (
             "1998. doi:10.24432/C50P49."
         ),
         provenance=(
-            "The 1,797 pictures of 8 x 8 pixels that come with scikit-learn, divided by 16. The writer of each is not "
-            "known: each digit's pictures are dealt out in Dirichlet shares, with the seed in the name."
+            "The 1,797 images of 8 x 8 pixels that come with scikit-learn, divided by 16. The writer of each is not "
+            "known: the images of each digit are assigned in Dirichlet proportions, with the seed in the name."
         ),
         read=_read_digits,
-        options=_DEAL,
+        options=_ASSIGNMENT,
     ),
 )

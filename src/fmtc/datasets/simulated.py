@@ -1,4 +1,4 @@
-"""Federations drawn at random, with known answers."""
+"""Synthetic federations with known answers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..tables.reading import nearest_names
+from ..errors import InputError, nearest_names
 from .base import FederatedDataset
 
 Array = np.ndarray
 Rng = np.random.Generator
 
-LEAST = 3  # rows of each class at a client of "skew"
-TRIES = 64  # sets of middles, of which the best spread is taken
+LEAST = 3  # rows of each class in a client of "skew"
+TRIES = 64  # sets of class means, of which the most spread out is used
 
 
 def synthetic(
@@ -29,43 +29,43 @@ def synthetic(
     seed: int = 0,
     **options: Any,
 ) -> FederatedDataset:
-    """A federation whose answer is known, to try a method on.
+    """A federation whose answer is known, to test a method.
 
-    Every row is the middle of its class at its client plus normal noise. What differs from client to client is told by
-    the kind; ``B`` (features x rank) has orthonormal columns and is the same for all clients.
+    Every row is the mean of its class in its client plus normal noise. The kind determines how clients differ; ``B``
+    (features x rank) has orthonormal columns and is the same for all clients.
 
     ``"subspace"``
-        Middles ``C_t Bᵀ``: each client has its own, and all lie in one subspace.
-        Options: rank (that of B; `n_clusters`), separation (3.5).
+        Means ``C_t Bᵀ``: each client has its own, and all are in one subspace.
+        Options: rank (of B; `n_clusters`), separation (3.5).
     ``"rotated"``
-        Middles ``C R_tᵀ Bᵀ``: the same for all but for a rotation ``R_t`` inside the subspace, so that the clusters of
+        Means ``C R_tᵀ Bᵀ``: the same for all except for a rotation ``R_t`` inside the subspace, so that the clusters of
         two clients are copies of each other. Options: rank, separation.
     ``"skew"``
-        Middles ``C Bᵀ``, the same for all; each client has another mix of the classes, drawn from a Dirichlet
+        Means ``C Bᵀ``, the same for all. Each client has other proportions of the classes, drawn from a Dirichlet
         distribution, and at least three rows of each. Options: concentration (0.5; small is uneven), separation.
     ``"offset"``
-        Middles ``C Bᵀ + s_t``, where those of C sum to zero: the same for all but for a shift ``s_t`` of one length
-        and any direction. Options: distance (20; the length), separation.
+        Means ``C Bᵀ + s_t``, where those of C sum to zero: the same for all except for a shift ``s_t`` of fixed length
+        in a random direction. Options: distance (20; the length), separation.
     ``"rings"``
         ``r (cos a, sin a) Bᵀ``, a radius r for each class: rings around zero in a plane, evenly filled. k-means fails;
         spectral clustering works on 2 rings of 100 rows with 10 neighbours, on 3 with 5 neighbours or 300 rows.
-        Option: spacing (20; from ring to ring; the smallest has half of it as its radius).
+        Option: spacing (20; between rings; the radius of the smallest is half of it).
 
     Parameters
     ----------
     kind : {"subspace", "rotated", "skew", "offset", "rings"}
     n_clients : int
-        They are called silo1, silo2, ...; one more leaves the others as they are.
+        They are called silo1, silo2, ...; an additional client does not change the others.
     n_samples : int or sequence of int
-        Rows, the same for all or one number for each client; the same share of each class, except for "skew", and for
-        "rings", where rings have rows by their length.
+        Rows, the same for all or one number for each client. Classes have equal proportions, except in "skew" and in
+        "rings", where they are proportional to the length of a ring.
     n_features, n_clusters : int
     noise : float
-        Standard deviation in each column. 0 gives the middles themselves.
+        Standard deviation in each column. With 0, rows are the means themselves.
     seed : int
         The same seed gives the same rows.
     **options
-        Of the kind. The separation is the distance of the two middles of a client that are nearest to each other.
+        Of the kind. The separation is the distance of the two closest means of a client.
 
     Returns
     -------
@@ -78,7 +78,7 @@ def synthetic(
     <synthetic-offset-seed0: 180 rows x 20 columns, 3 clients, 3 classes>
     """
     if kind not in KINDS:
-        raise ValueError(f"there is no kind {kind!r} of synthetic data; {nearest_names(kind, KINDS)}")
+        raise InputError(f"there is no kind {kind!r} of synthetic data; {nearest_names(kind, KINDS)}")
     draw, formula = KINDS[kind]
     known = list(inspect.signature(draw).parameters)[4:]
     unknown = sorted(set(options) - set(known))
@@ -103,38 +103,38 @@ def synthetic(
 
 def _check(sizes: list[int], n_clients: int, n_features: int, n_clusters: int, noise: float, seed: int) -> None:
     if n_clients < 1 or n_features < 1 or n_clusters < 2 or seed < 0:
-        raise ValueError(
+        raise InputError(
             "synthetic data need at least 1 client, 1 feature, 2 clusters and a seed of 0 or more, got "
             f"n_clients={n_clients}, n_features={n_features}, n_clusters={n_clusters}, seed={seed}"
         )
     if len(sizes) != n_clients:
-        raise ValueError(f"n_samples has {len(sizes)} numbers for {n_clients} clients; give one for each")
+        raise InputError(f"n_samples has {len(sizes)} numbers for {n_clients} clients; give one for each")
     if min(sizes) < n_clusters:
-        raise ValueError(f"n_samples must be at least n_clusters={n_clusters} in each client, got {min(sizes)}")
+        raise InputError(f"n_samples must be at least n_clusters={n_clusters} in each client, got {min(sizes)}")
     _above("noise", noise, or_zero=True)
 
 
 def _above(name: str, value: float, *, or_zero: bool = False) -> None:
     if not (np.isfinite(value) and (value > 0 or (or_zero and value == 0))):
-        raise ValueError(f"{name} must be a number {'of 0 or more' if or_zero else 'above 0'}, got {value}")
+        raise InputError(f"{name} must be a number {'of at least 0' if or_zero else 'above 0'}, got {value}")
 
 
 # --------------------------------------------------------------------------------------------------------- kinds
 
-Clients = list[tuple[Rng, int]]  # stream and number of rows of each
-Parts = Iterator[tuple[Array, Array]]  # classes and middles of the rows of each: (n_t,), (n_t, d)
+Clients = list[tuple[Rng, int]]  # random stream and number of rows of each
+Parts = Iterator[tuple[Array, Array]]  # classes and means of the rows of each: (n_t,), (n_t, d)
 
 
 def _subspace(clients: Clients, shared: Rng, d: int, k: int, rank: int | None = None, separation: float = 3.5) -> Parts:
     B = _basis(shared, d, min(k, d) if rank is None else rank)
     for rng, n in clients:
         y = _even(rng, n, k)
-        yield y, (_middles(rng, k, B.shape[1], separation) @ B.T)[y]
+        yield y, (_means(rng, k, B.shape[1], separation) @ B.T)[y]
 
 
 def _rotated(clients: Clients, shared: Rng, d: int, k: int, rank: int | None = None, separation: float = 3.5) -> Parts:
     B = _basis(shared, d, min(k, d) if rank is None else rank, least=2)
-    C = _middles(shared, k, B.shape[1], separation)
+    C = _means(shared, k, B.shape[1], separation)
     for rng, n in clients:
         y = _even(rng, n, k)
         yield y, (C @ _rotation(rng, B.shape[1]).T @ B.T)[y]
@@ -144,9 +144,9 @@ def _skew(clients: Clients, shared: Rng, d: int, k: int, concentration: float = 
     _above("concentration", concentration)
     fewest = min(n for _, n in clients)
     if fewest < LEAST * k:
-        raise ValueError(f"'skew' needs {LEAST} rows of each of {k} clusters in each client, got {fewest} rows")
+        raise InputError(f"'skew' needs {LEAST} rows of each of {k} clusters in each client, got {fewest} rows")
     B = _basis(shared, d, min(k, d))
-    M = _middles(shared, k, B.shape[1], separation) @ B.T
+    M = _means(shared, k, B.shape[1], separation) @ B.T
     for rng, n in clients:
         counts = LEAST + rng.multinomial(n - LEAST * k, rng.dirichlet([concentration] * k))
         y = rng.permutation(np.repeat(np.arange(k), counts))
@@ -156,7 +156,7 @@ def _skew(clients: Clients, shared: Rng, d: int, k: int, concentration: float = 
 def _offset(clients: Clients, shared: Rng, d: int, k: int, distance: float = 20.0, separation: float = 3.5) -> Parts:
     _above("distance", distance, or_zero=True)
     B = _basis(shared, d, min(k, d))
-    C = _middles(shared, k, B.shape[1], separation)
+    C = _means(shared, k, B.shape[1], separation)
     M = (C - C.mean(axis=0)) @ B.T
     for rng, n in clients:
         y = _even(rng, n, k)
@@ -172,7 +172,7 @@ def _rings(clients: Clients, shared: Rng, d: int, k: int, spacing: float = 20.0)
         counts = 1 + np.floor((n - k) * radius / radius.sum()).astype(int)
         counts[-1] += n - counts.sum()
         y = np.repeat(np.arange(k), counts)
-        place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)  # on the ring, in order
+        place = np.arange(n) - np.repeat(np.cumsum(counts) - counts, counts)  # position on the ring
         angle = 2 * np.pi * (place + rng.uniform(size=n)) / counts[y]
         order = rng.permutation(n)
         yield y[order], (radius[y, None] * np.column_stack([np.cos(angle), np.sin(angle)]) @ B.T)[order]
@@ -191,27 +191,27 @@ KINDS: dict[str, tuple[Callable[..., Parts], str]] = {
 
 
 def _even(rng: Rng, n: int, k: int) -> Array:
-    """Classes of n rows, as many of each as can be, in any order."""
+    """Classes of n rows in equal numbers, as far as possible, in random order."""
     return rng.permutation(np.arange(n) % k)
 
 
 def _basis(rng: Rng, d: int, rank: int, least: int = 1) -> Array:
-    """Orthonormal columns in any direction: (d, rank)."""
+    """Orthonormal columns in random directions: (d, rank)."""
     if not least <= rank <= d:
-        raise ValueError(f"the subspace must have {least} to n_features={d} dimensions, got {rank}")
+        raise InputError(f"the subspace must have {least} to n_features={d} dimensions, got {rank}")
     return np.linalg.qr(rng.normal(size=(d, rank)))[0]
 
 
 def _rotation(rng: Rng, r: int) -> Array:
-    """A rotation without mirroring, all of them equally likely: (r, r)."""
+    """A rotation without reflection, drawn uniformly: (r, r)."""
     Q, R = np.linalg.qr(rng.normal(size=(r, r)))
     Q *= np.sign(np.diag(R))
     Q[:, 0] *= np.sign(np.linalg.det(Q))
     return Q
 
 
-def _middles(rng: Rng, k: int, r: int, separation: float) -> Array:
-    """The best spread of many sets of k points, its nearest two at this distance: (k, r)."""
+def _means(rng: Rng, k: int, r: int, separation: float) -> Array:
+    """The most spread out of many sets of k points, scaled so that the closest two have this distance: (k, r)."""
     _above("separation", separation)
     C = rng.normal(size=(TRIES, k, r))
     pairs = np.triu_indices(k, 1)

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from sklearn.feature_extraction.text import CountVectorizer
 
-from ..tables.text import N_BUCKETS, hashed_counts
-from .base import Archive, Array, DatasetError, FederatedDataset, Source, label_skew
+from ..errors import DatasetError, InputError
+from ..tables import hashed_counts
+from ..tables.text import N_BUCKETS
+from .base import Archive, Array, FederatedDataset, Source, label_skew
 from .download import members
 
 FILE = "docs.jsonl.gz"
 WORD = r"(?u)\b[a-zA-Z]{3,}\b"
 
 Document = dict[str, Any]
-Cell = tuple[str | None, str | None]  # client and class; (None, None): not used
+Cell = tuple[str | None, str | None]  # client and class; (None, None): unused
 
 WEBKB_CLASSES = ("course", "faculty", "project", "student")
 WEBKB_PAGES = {
@@ -87,7 +87,7 @@ BBC_STORIES = {
 
 
 def _documents(folder: Path, *fields: str) -> list[Document]:
-    """The used texts of a data set in its compact form."""
+    """The texts of a data set that are used, from its compact form."""
     path = folder / FILE
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -112,20 +112,23 @@ def _dataset(
     mark: str = "",
     note: str = "",
 ) -> FederatedDataset:
-    """A federation of texts; `mark` goes into its name and `note` into its provenance."""
+    """A federation of texts; `mark` is added to its name and `note` to its provenance."""
     if words == "vocabulary":
+        import scipy.sparse as sp
+        from sklearn.feature_extraction.text import CountVectorizer
+
         vectorizer = CountVectorizer(token_pattern=WORD, stop_words="english", dtype=np.float64)
         X = sp.csr_array(vectorizer.fit_transform(texts))
         X.data = 1 + np.log(X.data)
         names = tuple(vectorizer.get_feature_names_out().tolist())
-        how = "Columns are words of three or more letters in small letters, without scikit-learn's English stop words"
+        how = "Columns are lower-case words of three or more letters, without scikit-learn's English stop words"
     elif words == "hashed":
         X = hashed_counts(texts, n_buckets=n_buckets)
         names = tuple(f"bucket{j}" for j in range(n_buckets))
         mark += "-hashed"
-        how = f"Columns are {n_buckets} buckets of hashed words of two or more letters or digits, stop words among them"
+        how = f"Columns are {n_buckets} buckets of hashed words of two or more letters or digits, with stop words"
     else:
-        raise ValueError(f'words must be "vocabulary" or "hashed", got {words!r}')
+        raise InputError(f'words must be "vocabulary" or "hashed", got {words!r}')
     class_names, y = np.unique(labels, return_inverse=True)
     return FederatedDataset(
         name=source.name + mark,
@@ -171,8 +174,8 @@ def _read_news(
     texts = [d["text"] if headers else d["text"].partition("\n\n")[2] for d in documents]
     if not quotes:
         texts = [QUOTE.sub("", text) for text in texts]
-    told = {"headers": headers, "quoted lines": quotes}
-    note = " and ".join(f"{what} are {'kept' if kept else 'taken off'}" for what, kept in told.items()) + "."
+    parts = {"headers": headers, "quoted lines": quotes}
+    note = " and ".join(f"{what} are {'kept' if kept else 'removed'}" for what, kept in parts.items()) + "."
     mark = "-headers" * headers + "-quotes" * quotes
     labels, clients = ([d[field] for d in documents] for field in ("label", "client"))
     return _dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets, mark=mark, note=note.capitalize())
@@ -211,7 +214,7 @@ def _read_bbc(
 def _matching(
     archives: tuple[Path, ...], pattern: str, name: str, layout: str
 ) -> Iterator[tuple[re.Match[str], bytes]]:
-    """Files of the archives whose names go with a pattern; an error where none does."""
+    """Files of the archives whose names match a pattern; an error if none does."""
     found: dict[str, re.Match[str] | None] = {}
 
     def wanted(member: str) -> bool:
@@ -221,8 +224,8 @@ def _matching(
     for path in archives:
         for member, content in members(path, wanted=wanted):
             match = found[member]
-            assert match is not None
-            yield match, content
+            if match is not None:
+                yield match, content
     if not any(found.values()):
         what = f"{next(iter(found))!r} and {len(found) - 1} more" if found else "no files"
         names = ", ".join(path.name for path in archives)
@@ -230,7 +233,7 @@ def _matching(
 
 
 def _text(content: bytes) -> str:
-    """Latin-1 with the line ends of Unix."""
+    """Latin-1 text with Unix line ends."""
     return content.decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -246,14 +249,14 @@ def _write(documents: Iterable[Document], folder: Path) -> None:
 
 
 def _compare(documents: Iterable[Document], known: Mapping[Cell, int], name: str) -> None:
-    """Warn where an archive has other numbers of texts than the collection is known to have."""
+    """Warn if an archive does not have the known numbers of texts."""
     counts = Counter((d.get("client"), d["label"]) for d in documents)
     differ = [cell for cell in {**known, **counts} if counts[cell] != known.get(cell, 0)]
     if differ:
-        first = "/".join(filter(None, differ[0])) or "those not used"
+        first = "/".join(filter(None, differ[0])) or "unused texts"
         warnings.warn(
-            f"{name}: the archive has {counts.total()} texts where {sum(known.values())} are known; of {len(differ)} "
-            f"numbers that differ the first is {first}, {counts[differ[0]]} instead of {known.get(differ[0], 0)}",
+            f"{name}: the archive has {counts.total()} texts, expected {sum(known.values())}; {len(differ)} counts "
+            f"differ, the first is {first} with {counts[differ[0]]} instead of {known.get(differ[0], 0)}",
             stacklevel=3,
         )
 
@@ -264,7 +267,7 @@ def _cells(counts: Mapping[str, Sequence[int]], classes: Iterable[str]) -> dict[
 
 
 class _Words(HTMLParser):
-    """Text between the marks of a page, without scripts and styles."""
+    """Text between the tags of a page, without scripts and styles."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -282,11 +285,11 @@ class _Words(HTMLParser):
             self.pieces.append(data)
 
 
-COMMENT = re.compile(r"<!--.*?-->|<![^>]*>", re.DOTALL)  # pages of 1996 leave many open: those end at the next >
+COMMENT = re.compile(r"<!--.*?-->|<![^>]*>", re.DOTALL)  # pages of 1996 leave many open: they end at the next >
 
 
 def _page_text(page: str) -> str:
-    """Words of a page as it came over HTTP: header and marks off, entities decoded, white space squeezed."""
+    """Words of a page from its HTTP response: no header, no tags, entities decoded, single blanks."""
     parser = _Words()
     parser.feed(COMMENT.sub(" ", page.partition("\n\n")[2]))
     parser.close()
@@ -345,13 +348,13 @@ SIGNATURE = re.compile(r"\s*\b(?:Reuter|REUTER)$")  # ends nearly every story
 
 
 def _element(story: str, tag: str) -> str | None:
-    """What is between the marks of an SGML element, as it stands."""
+    """Raw content of an SGML element."""
     match = re.search(rf"<{tag}\b[^>]*>(.*?)</{tag}>", story, re.DOTALL)
     return match and match[1]
 
 
 def _plain(sgml: str | None) -> str:
-    """Entities decoded, marks and control characters off."""
+    """Entities decoded, tags and control characters removed."""
     return CONTROL.sub("", html.unescape(re.sub(r"</?[A-Z]+\b[^>]*>", "", sgml or ""))).strip()
 
 
@@ -360,7 +363,7 @@ def _story(attributes: str, story: str) -> Document:
     kind = re.search(r'<TEXT\s+TYPE="(\w+)"', story)
     text_type = kind[1] if kind else "NORM"
     body = _element(story, "BODY")
-    if body is None and text_type == "UNPROC":  # tables and the like: neither title nor body is marked
+    if body is None and text_type == "UNPROC":  # tables and similar: without title and body tags
         body = _element(story, "TEXT")
     lists = {
         tag.lower(): [_plain(item) for item in re.findall(r"<D>(.*?)</D>", _element(story, tag) or "")]
@@ -423,17 +426,17 @@ def _convert_bbcsport(archives: tuple[Path, ...], folder: Path) -> None:
 
 WORDS_OPTIONS = {
     "words": '"vocabulary": columns are words; "hashed": buckets of hashed words, which need no common vocabulary',
-    "n_buckets": f"how many buckets, {N_BUCKETS} unless told; for hashed words",
+    "n_buckets": f"number of buckets for hashed words, {N_BUCKETS} by default",
 }
 SKEW_OPTIONS = {
-    "n_clients": "how many clients to deal the stories out to, 4 unless told",
-    "concentration": "of the Dirichlet shares, 5 unless told; large: all clients alike",
-    "seed": "of the dealing, 0 unless told",
+    "n_clients": "number of clients that the stories are assigned to, 4 by default",
+    "concentration": "of the Dirichlet proportions, 5 by default; large: all clients alike",
+    "seed": "of the assignment, 0 by default",
 }
 BBC_SKEW = (
-    "The only mark of source is the topic, which is also the class: a client for each category, as the paper has it, "
-    "would know a single class and leave nothing to cluster. So the stories of each class are dealt out to clients in "
-    "Dirichlet shares, at least three to everyone."
+    "The only information on the source is the topic, which is also the class: a client for each category, as in the "
+    "paper, would have a single class and nothing to cluster. So the stories of each class are assigned to clients in "
+    "Dirichlet proportions, at least three to each client."
 )
 BBC_LICENCE = "Non-commercial and research use only; all rights in the articles stay with the BBC."
 BBC_CITATION = (
@@ -461,7 +464,7 @@ SOURCES: tuple[Source, ...] = (
             "Pages of computer science departments, collected in January 1997 by the text learning group of Carnegie "
             "Mellon University (World Wide Knowledge Base). Clients are the four universities with a folder of their "
             "own, classes the four kinds of page that papers use: 1041 pages, a few of them (moved or empty) almost "
-            "without text. HTTP headers and HTML marks are taken off."
+            "without text. HTTP headers and HTML tags are removed."
         ),
         read=_read_webkb,
         convert=_convert_webkb,
@@ -483,7 +486,7 @@ SOURCES: tuple[Source, ...] = (
             "Machine Learning (ICML), 1995, pp. 331-339."
         ),
         provenance=(
-            "Usenet posts of 20 groups, the version sorted by date with duplicates taken out, training and test part "
+            "Usenet posts of 20 groups, the version sorted by date without duplicates, training and test part "
             "together. The grouping is ours, as the paper gives none: the class is the hierarchy (comp, rec, sci, "
             "talk), and client task i has the i-th group of each in alphabetical order; 15087 posts of 16 groups."
         ),
@@ -497,8 +500,8 @@ SOURCES: tuple[Source, ...] = (
             ),
         ),
         options={
-            "headers": "keep the header, which names subject and host; off unless told",
-            "quotes": "keep lines quoted from other posts and the lines that introduce them; off unless told",
+            "headers": "keep the header, which names subject and host; by default removed",
+            "quotes": "keep lines quoted from other posts and the lines that introduce them; by default removed",
             **WORDS_OPTIONS,
         },
     ),
@@ -522,8 +525,8 @@ SOURCES: tuple[Source, ...] = (
         provenance=(
             "Reuters newswire of 1987, Reuters-21578, Distribution 1.0. The grouping is ours, as the paper gives none: "
             "stories with exactly one topic, classes made of families of topics (economic indicators, energy, food, "
-            "metal), three clients that share no topic; 2335 of the 21578 stories. Title and text are taken together, "
-            "because briefs have a title alone."
+            "metal), three clients that share no topic; 2335 of the 21578 stories. Title and text are used together, "
+            "because briefs have only a title."
         ),
         read=_read_reuters,
         convert=_convert_reuters,
@@ -542,7 +545,7 @@ SOURCES: tuple[Source, ...] = (
         folder="bbcnews",
         files=(FILE,),
         modality="text",
-        clients="dealt out at random, classes in unequal shares",
+        clients="assigned at random, classes in unequal proportions",
         classes="topic: business, entertainment, politics, sport, tech",
         homepage="http://mlg.ucd.ie/datasets/bbc.html",
         licence=BBC_LICENCE,
@@ -559,7 +562,7 @@ SOURCES: tuple[Source, ...] = (
         folder="bbcsport",
         files=(FILE,),
         modality="text",
-        clients="dealt out at random, classes in unequal shares",
+        clients="assigned at random, classes in unequal proportions",
         classes="sport: athletics, cricket, football, rugby, tennis",
         homepage="http://mlg.ucd.ie/datasets/bbc.html",
         licence=BBC_LICENCE,

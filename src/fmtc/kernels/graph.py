@@ -8,32 +8,32 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 
-from ..linalg.arrays import Array, Steady, Striped, cast, csr, double, is_tensor, namespace, to_numpy
-from ..linalg.neighbors import nearest
+from ..linalg.arrays import Array, cast, double, is_tensor, namespace, to_numpy
+from ..linalg.neighbors import nearest_neighbors
+from ..linalg.sparse import DeterministicCsr, RowBlockMatrix, csr
 
-# A far outlier's Gaussian weights underflow; below this they are raised, so that no vertex loses its last edge.
+# The Gaussian weights of a far outlier underflow. They are raised to this, so that no vertex loses its last edge.
 MIN_WEIGHT = 1e-12
 BLOCK = 65_536  # rows scaled at a time
-ORDER_FROM = 30_000  # rows; with fewer, an embedding is in the cache whatever their order
+REORDER_FROM = 30_000  # rows; with fewer, an embedding fits in the cache in any order
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What the spectral steps need to know of a client's graph."""
+    """What the spectral steps need to know about a client's graph. Its rows may have an order of their own."""
 
     laplacian: Any  # n x n, symmetric normalised, sparse; for `affine`
     degree: Array  # n
     component: Array  # n, number of the connected component of each row, largest component first
-    order: Array | None = None  # n, the client's row that is first, second, ... in all these; None: as they came
+    order: Array | None = None  # n, the client's row that is first, second, ... in the graph; None: the same order
 
-    def arranged(self, A: Array) -> Array:
-        """Rows of the client in the order of the graph; (n, k) -> (n, k)."""
+    def to_graph_order(self, A: Array) -> Array:
+        """Rows in the client's order, rearranged to the order of the graph; (n, k) -> (n, k)."""
         return A if self.order is None else A[self.order]
 
-    def as_they_came(self, A: Array) -> Array:
-        """Rows in the order of the graph in the client's own; (n, k) -> (n, k)."""
+    def to_client_order(self, A: Array) -> Array:
+        """Rows in the order of the graph, rearranged to the client's order; (n, k) -> (n, k)."""
         if self.order is None:
             return A
         back = np.empty_like(A)
@@ -42,12 +42,12 @@ class Graph:
 
     @property
     def component_sizes(self) -> np.ndarray:
-        """Rows of each connected component, largest first."""
+        """Number of rows of each connected component, largest first."""
         return to_numpy(namespace(self.component).bincount(self.component))
 
 
 def resolve_neighbors(n_neighbors: int | str, n: int) -> int:
-    """Number of neighbours for n rows: ``"auto"`` is sqrt(n)/2, between 10 and 30; never more than n - 1."""
+    """Number of neighbours for n rows: ``"auto"`` is sqrt(n)/2, but 10 to 30; never more than n - 1."""
     wanted = min(max(10, ceil(sqrt(n) / 2)), 30) if n_neighbors == "auto" else int(n_neighbors)
     return min(wanted, n - 1)
 
@@ -57,66 +57,66 @@ def knn_affinity(
     n_neighbors: int | str = "auto",
     bandwidth: float | None = None,
     *,
-    stretch: float = 1.0,
-    one_sided: float = 1.0,
+    bandwidth_scale: float = 1.0,
+    nonmutual_weight: float = 1.0,
 ) -> sp.csr_array:
-    """Gaussian weights on the k-nearest-neighbour graph, rows joined when either counts the other (Eq. 1).
+    """Gaussian weights on the k-nearest-neighbour graph; an edge joins two rows if either is a neighbour (Eq. 1).
 
     Parameters
     ----------
     X : array or sparse array of shape (n, d)
         Rows of one client; sparse input stays sparse.
     n_neighbors : int or "auto"
-        Neighbours of each row, the row itself not counted.
+        Neighbours of each row, without the row itself.
     bandwidth : float, optional
-        The kernel's sigma, in the units of X. Left out, it is the mean distance over the neighbour pairs.
-    stretch : float
-        Times which the mean distance is taken.
-    one_sided : float
-        Times which an edge is taken where one of two rows counts the other and not the other way round: 1 in the
-        paper. Less keeps rows that are near to everybody from joining everything.
+        The kernel's sigma, in the units of X. If omitted, the mean distance over the neighbour pairs.
+    bandwidth_scale : float
+        Factor on the mean distance.
+    nonmutual_weight : float
+        Factor on the weight of an edge between two rows when only one of them counts the other among its neighbours.
+        1 is the paper's graph. A smaller factor keeps hubs (rows that are near to many others) from linking everything.
 
     Returns
     -------
     csr_array of shape (n, n)
-        Symmetric, zero diagonal, entries in [1e-12 one_sided, 1].
+        Symmetric, zero diagonal, entries in [1e-12 nonmutual_weight, 1].
     """
-    return knn_weights(X, n_neighbors, bandwidth, stretch, one_sided)[0]
+    return knn_weights(X, n_neighbors, bandwidth, bandwidth_scale, nonmutual_weight)[0]
 
 
 def knn_weights(
     X: Any,
     n_neighbors: int | str = "auto",
     bandwidth: float | None = None,
-    stretch: float = 1.0,
-    one_sided: float = 1.0,
+    bandwidth_scale: float = 1.0,
+    nonmutual_weight: float = 1.0,
 ) -> tuple[sp.csr_array, float]:
-    """`knn_affinity`, and the bandwidth it took."""
+    """`knn_affinity`, and the bandwidth that it used."""
     k = resolve_neighbors(n_neighbors, X.shape[0])
     distance, neighbor = _neighbors(X, k)
     if bandwidth is None:
-        bandwidth = stretch * float(double(distance).mean()) or 1.0  # all rows equal: any width gives weight 1
+        bandwidth = bandwidth_scale * float(double(distance).mean()) or 1.0  # all rows equal: any width gives weight 1
     weight = _gaussian(distance, bandwidth, X)
     del distance
-    return (_joined_on_device if is_tensor(X) else _joined)(weight, neighbor, one_sided), bandwidth
+    return (_symmetrized_on_device if is_tensor(X) else _symmetrized)(weight, neighbor, nonmutual_weight), bandwidth
 
 
-def _joined(weight: np.ndarray, neighbor: np.ndarray, one_sided: float) -> sp.csr_array:
-    """Symmetric graph of directed pairs; those that have one direction only are taken `one_sided` times."""
-    directed = _rows_of(weight, neighbor, len(weight))
-    back = directed.T.tocsr()
-    if one_sided == 1:
-        return sp.csr_array(directed.maximum(back))
-    both = directed.minimum(back)  # nothing where there is one direction only
-    either = directed.maximum(back)
-    del directed, back
-    either.data *= one_sided
-    both.data *= 1 - one_sided
+def _symmetrized(weight: np.ndarray, neighbor: np.ndarray, nonmutual_weight: float) -> sp.csr_array:
+    """Symmetric graph of directed pairs; a pair without the reverse direction is multiplied by `nonmutual_weight`."""
+    directed = _csr_of_neighbors(weight, neighbor, len(weight))
+    reverse = directed.T.tocsr()
+    if nonmutual_weight == 1:
+        return sp.csr_array(directed.maximum(reverse))
+    both = directed.minimum(reverse)  # zero for a pair with one direction only
+    either = directed.maximum(reverse)
+    del directed, reverse
+    either.data *= nonmutual_weight
+    both.data *= 1 - nonmutual_weight
     return sp.csr_array(either + both)
 
 
-def _joined_on_device(weight: Array, neighbor: Array, one_sided: float) -> Any:
-    """The same by sorting pairs; the diagonal is there, with zeros, for the Laplacian to fill."""
+def _symmetrized_on_device(weight: Array, neighbor: Array, nonmutual_weight: float) -> Any:
+    """The same by sorting pairs; stores the diagonal, with zeros, for the Laplacian to fill."""
     xp, (n, k) = namespace(weight), weight.shape
     rows = xp.arange(n, device=weight.device)
     pair = (rows[:, None] * n + neighbor).ravel()
@@ -126,8 +126,8 @@ def _joined_on_device(weight: Array, neighbor: Array, one_sided: float) -> Any:
     mutual = pair[order][place] == back
     weight = weight.ravel()
     twin = weight[order][place]
-    weight = xp.where(mutual, one_sided * xp.maximum(weight, twin) + (1 - one_sided) * xp.minimum(weight, twin),
-                      one_sided * weight)  # fmt: skip
+    both = nonmutual_weight * xp.maximum(weight, twin) + (1 - nonmutual_weight) * xp.minimum(weight, twin)
+    weight = xp.where(mutual, both, nonmutual_weight * weight)
     pair = xp.concatenate([pair, back[~mutual], rows * (n + 1)])
     weight = xp.concatenate([weight, weight[~mutual], xp.zeros(n, dtype=weight.dtype, device=weight.device)])
     pair, order = xp.sort(pair)
@@ -138,7 +138,7 @@ def _joined_on_device(weight: Array, neighbor: Array, one_sided: float) -> Any:
 def cross_affinity(X_new: Any, X: Any, n_neighbors: int | str, bandwidth: float) -> sp.csr_array:
     """Gaussian weights of new rows to their nearest rows among X; (n_new, d), (n, d) -> (n_new, n)."""
     distance, neighbor = _neighbors(X, resolve_neighbors(n_neighbors, X.shape[0]), X_new)
-    return _rows_of(_gaussian(distance, bandwidth, X), neighbor, X.shape[0])
+    return _csr_of_neighbors(_gaussian(distance, bandwidth, X), neighbor, X.shape[0])
 
 
 def _gaussian(distance: Array, bandwidth: float, X: Any) -> Array:
@@ -146,42 +146,45 @@ def _gaussian(distance: Array, bandwidth: float, X: Any) -> Array:
     return cast(namespace(distance).exp(-0.5 * (distance / bandwidth) ** 2).clip(MIN_WEIGHT), X.dtype)
 
 
-def _rows_of(weight: np.ndarray, neighbor: np.ndarray, n: int) -> sp.csr_array:
-    """Weights as rows of a sparse matrix with n columns, in the numbers of the neighbours."""
+def _csr_of_neighbors(weight: np.ndarray, neighbor: np.ndarray, n: int) -> sp.csr_array:
+    """Weights as rows of a sparse matrix with n columns; the neighbours are the column numbers."""
     rows, k = weight.shape
     begins = np.arange(0, rows * k + 1, k, dtype=neighbor.dtype)
     return sp.csr_array((weight.ravel(), neighbor.ravel(), begins), shape=(rows, n))
 
 
 def _neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
-    """Distances of new rows to the k nearest rows and their numbers; of each row to the k nearest others if left out.
+    """Distances and numbers of the k nearest rows, of each new row, or of each row of X to the others.
 
-    A sparse row without entries is nobody's neighbour: it is nearer to all documents than they are to each other, and
-    would join them all (docs/paper.md#graph). It still has neighbours itself.
+    A sparse row without entries is no row's neighbour: it is nearer to all documents than they are to each other, and
+    would link them all (docs/paper.md#graph). It still has neighbours itself.
     """
-    n, asked = X.shape[0], (X if X_new is None else X_new).shape[0]
-    # as few bytes as will do for all entries of the graph
-    index_type = None if is_tensor(X) else sp.get_index_dtype(maxval=(2 * k + 1) * max(n, asked))
+    n, n_new = X.shape[0], (X if X_new is None else X_new).shape[0]
+    # the smallest format that can count all entries of the graph
+    index_type = None if is_tensor(X) else sp.get_index_dtype(maxval=(2 * k + 1) * max(n, n_new))
     if sp.issparse(X):
         empty = np.diff(X.indptr) == 0
         full = np.flatnonzero(~empty).astype(index_type)
         if empty.any() and len(full) > k:
             others = X[full]
             if X_new is not None:
-                distance, neighbor = nearest(others, k, X_new)
+                distance, neighbor = nearest_neighbors(others, k, X_new)
                 return distance, full[neighbor]
             distance, neighbor = np.empty((n, k), dtype=X.dtype), np.empty((n, k), dtype=index_type)
-            for rows, found in ((full, nearest(others, k)), (empty, nearest(others, k, X[np.flatnonzero(empty)]))):
+            for rows, found in (
+                (full, nearest_neighbors(others, k)),
+                (empty, nearest_neighbors(others, k, X[np.flatnonzero(empty)])),
+            ):
                 distance[rows], neighbor[rows] = found[0], full[found[1]]
             return distance, neighbor
-    distance, neighbor = nearest(X, k, X_new)
+    distance, neighbor = nearest_neighbors(X, k, X_new)
     return distance, neighbor if index_type is None else neighbor.astype(index_type, copy=False)
 
 
 def normalized_laplacian(affinity: Any) -> Any:
     """Symmetric normalised Laplacian I - D^-1/2 A D^-1/2, sparse (Eq. 2)."""
     scale = 1 / degrees(affinity) ** 0.5
-    if is_tensor(affinity):  # its diagonal is stored, with zeros
+    if is_tensor(affinity):  # the diagonal is stored, with zeros
         xp, column = namespace(affinity), affinity.col_indices()
         row = _row_numbers(affinity)
         value = xp.where(row == column, 1 - affinity.values(), -affinity.values() * scale[row] * scale[column])
@@ -202,7 +205,7 @@ def degrees(affinity: Any) -> Array:
         return affinity.sum(axis=1)
     values = affinity.values()
     one = namespace(values).ones((affinity.shape[0], 1), dtype=values.dtype, device=values.device)
-    return (Steady(affinity) @ one)[:, 0]
+    return (DeterministicCsr(affinity) @ one)[:, 0]
 
 
 def _row_numbers(matrix: Any) -> Array:
@@ -212,48 +215,53 @@ def _row_numbers(matrix: Any) -> Array:
 
 
 def build_graph(
-    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, one_sided: float = 1.0
+    X: Any, n_neighbors: int | str = "auto", bandwidth: float | None = None, nonmutual_weight: float = 1.0
 ) -> Graph:
     """Affinity, Laplacian and connected components of one client's rows (Eq. 1-2).
 
-    Where they are many, in an order in which neighbours are near each other, so that what a product with the Laplacian
-    needs next is mostly in the cache, and such that the product can take several cores.
+    A large graph is reordered so that neighbours are close to each other: a product with the Laplacian then finds most
+    of what it needs in the cache. It is also cut into blocks of rows, so that a product can use several cores.
     """
-    affinity = knn_affinity(X, n_neighbors, bandwidth, one_sided=one_sided)
+    affinity = knn_affinity(X, n_neighbors, bandwidth, nonmutual_weight=nonmutual_weight)
     if is_tensor(affinity):
         graph = graph_of(affinity)
-        return replace(graph, laplacian=Steady(graph.laplacian))
-    if affinity.shape[0] < ORDER_FROM:
+        return replace(graph, laplacian=DeterministicCsr(graph.laplacian))
+    if affinity.shape[0] < REORDER_FROM:
         return graph_of(affinity)
-    component = _components(affinity)  # in the order of the client's rows, which is the same on every machine
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    component = _components(affinity)  # numbered in the client's order, which is the same on every machine
     order = reverse_cuthill_mckee(affinity, symmetric_mode=True)
-    affinity = affinity[order]  # one after the other: there are never three of them
+    affinity = affinity[order]  # rows, then columns: there are never three copies at a time
     affinity = affinity[:, order]
     affinity.sort_indices()
     graph = graph_of(affinity, component[order])
-    return replace(graph, laplacian=Striped(graph.laplacian), order=order)
+    return replace(graph, laplacian=RowBlockMatrix(graph.laplacian), order=order)
 
 
 def graph_of(affinity: Any, component: Array | None = None) -> Graph:
-    """Laplacian and connected components of a graph given by its weights (Eq. 2), and by its components if known."""
+    """Laplacian and connected components of a graph given by its weights (Eq. 2); `component` if it is known."""
     if component is None:
         component = _components(affinity)
     xp = namespace(component)
-    by_size = xp.argsort(-xp.bincount(component), stable=True)  # ties: the component seen first
+    by_size = xp.argsort(-xp.bincount(component), stable=True)  # ties: the component that comes first
     return Graph(normalized_laplacian(affinity), degrees(affinity), xp.argsort(by_size)[component])
 
 
 def _components(affinity: Any) -> Array:
-    """Number of each row's connected component, in the order in which they are first seen; shape (n,)."""
+    """Number of each row's connected component, in the order of their first rows; shape (n,)."""
     if is_tensor(affinity):
         return _components_on_device(affinity)
+    from scipy.sparse.csgraph import connected_components
+
     return connected_components(affinity, directed=False)[1]
 
 
 def _components_on_device(affinity: Any) -> Array:
     """`_components` of a tensor.
 
-    Every row takes the smallest number among itself and its neighbours, then that row's number, until nothing changes.
+    Every row takes the smallest number of itself and its neighbours, then the number of that row, until nothing
+    changes.
     """
     xp, row, column = namespace(affinity), _row_numbers(affinity), affinity.col_indices().long()
     number = xp.arange(affinity.shape[0], device=column.device)
@@ -268,7 +276,7 @@ def _components_on_device(affinity: Any) -> Array:
 def association(affinity: sp.csr_array, labels: Array, n_clusters: int) -> float:
     """Mean over clusters of the share of a cluster's edge weight that stays inside it; 1 - Ncut/k.
 
-    An empty cluster counts as 0, so that putting all rows in one cluster does not pay.
+    An empty cluster counts as 0, so that one cluster with all rows gets no high score.
     """
     H = sp.csr_array((np.ones(len(labels)), (np.arange(len(labels)), labels)), shape=(len(labels), n_clusters))
     inside = (H.multiply(affinity @ H)).sum(axis=0)

@@ -1,18 +1,20 @@
-"""Value of the problem, term by term, and how far the splitting is from closed (Eq. 4, 6, 8)."""
+"""Value of the problem, term by term, and the residuals of the splitting (Eq. 4, 6, 8)."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from ..linalg.arrays import Array, affine, double, is_tensor, namespace
-from .consensus import blocks, schatten_p
+from ..linalg.arrays import Array, double, is_tensor, namespace
+from ..linalg.sparse import affine
+from ..linalg.stacks import blocks
+from .couplings import Coupling
 
 
 def dot(A: Array, B: Array) -> float:
-    """Sum of products of entries of two arrays of one shape, in double precision."""
+    """Sum of the products of all entries of two arrays of one shape, in double precision."""
     vdot = namespace(A).vdot
-    parts = [slice(None)] if is_tensor(A) else blocks(A)  # a device is waited for once
+    parts = [slice(None)] if is_tensor(A) else blocks(A)  # tensors in one part: the host waits for the device once
     return sum(float(vdot(double(A[b]).reshape(-1), double(B[b]).reshape(-1))) for b in parts)
 
 
@@ -27,30 +29,38 @@ def local_objective(cut: float, misfit: float, alpha: float) -> float:
     return cut + alpha * misfit
 
 
-def global_objective(losses: Array, omega: Array, W: Array, *, beta: float, p: float, coupling: str) -> float:
-    """Weighted local objectives plus the coupling of the client models themselves (Eq. 6)."""
-    return float(omega @ losses) + beta * schatten_p(W, p, coupling)
+def global_objective(losses: Array, omega: Array, W: Array, *, beta: float, p: float, coupling: Coupling) -> float:
+    """Weighted local objectives plus the coupling of the projections themselves (Eq. 6)."""
+    return float(omega @ losses) + beta * coupling.value(W, p)
 
 
 def augmented_lagrangian(
-    losses: Array, omega: Array, W: Array, Z: Array, Y: Array, *, beta: float, rho: float, p: float, coupling: str,
-    norm: float | None = None,
+    losses: Array, omega: Array, W: Array, Z: Array, Y: Array, *,
+    beta: float, rho: float, p: float, coupling: Coupling, value: float | None = None,
 ) -> float:  # fmt: skip
-    """Eq. 8, with the coupling on the consensus copy Z; stacks of shape (d, k, m), losses and omega of shape (m,).
+    """Augmented Lagrangian, with the coupling on the consensus copy Z (Eq. 8).
 
-    ``norm`` is the `schatten_p` of Z where it is known.
+    Parameters
+    ----------
+    losses, omega : arrays of shape (m,)
+        Local objectives and weights of the clients.
+    W, Z, Y : arrays of shape (d, k, m)
+    beta, rho, p : float
+    coupling : Coupling
+    value : float, optional
+        ``coupling.value(Z, p)`` if it is known, as from `Consensus`.
     """
     split = 0.0
     for b in blocks(W):
         gap = W[b] - Z[b]
         split += dot(Y[b], gap) + 0.5 * rho * dot(gap, gap)
-    return float(omega @ losses) + split + beta * (schatten_p(Z, p, coupling) if norm is None else norm)
+    return float(omega @ losses) + split + beta * (coupling.value(Z, p) if value is None else value)
 
 
 def residuals(W: Array, Z: Array, Z_before: Array, Y: Array, rho: float) -> tuple[float, float]:
     """Relative primal residual ||W - Z|| / max(||W||, ||Z||) and dual residual rho ||Z - Z_before|| / ||Y||.
 
-    Where Y = 0 (no coupling) the dual residual is relative to rho max(||W||, ||Z||).
+    If Y = 0 (no coupling), the dual residual is relative to rho max(||W||, ||Z||).
     """
     size = max(_distance(W), _distance(Z), float(namespace(W).finfo(W.dtype).tiny))
     dual_size = _distance(Y) or rho * size

@@ -1,4 +1,4 @@
-"""Columns brought to common units: moments that add up over clients, the scaling they decide, and how to undo it."""
+"""Common units for the columns: moments that add up over clients, the scaling they give, and how to undo it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..errors import DataError
+
 Array = np.ndarray
 
 BLOCK = 4096  # rows scaled at a time
@@ -17,7 +19,7 @@ BLOCK = 4096  # rows scaled at a time
 
 @dataclass(frozen=True)
 class Moments:
-    """What a client's rows come to, column by column; sparse rows have no means, and squares about zero."""
+    """Sums over a client's rows, column by column; sparse rows have no means, and squares about zero."""
 
     n: int
     means: Array | None  # d
@@ -26,34 +28,34 @@ class Moments:
 
 @dataclass(frozen=True)
 class Scaling:
-    """(x - shift)/stretch for each column: what was done to the rows, and what undoes it in a model.
+    """(x - shift)/stretch for each column: how rows are scaled, and how a model takes the scaling in.
 
-    With `keep`, of those columns only, and rows come to unit length then.
+    With `keep`, only those columns stay, and rows are then scaled to unit length.
     """
 
     stretch: Array  # d, above 0
     shift: Array | None = None  # d; None: zeros stay zeros
-    keep: Array | None = None  # d, numbers of the columns that are kept, in order; None: all
+    keep: Array | None = None  # d, numbers of the columns to keep, in order; None: all
 
     def apply(self, X: Any) -> Any:
         """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse."""
         if sp.issparse(X):
             if self.shift is not None:
-                raise ValueError("sparse rows cannot be shifted: their zeros would be gone")
+                raise ValueError("sparse rows cannot be shifted: they would no longer be sparse")
             S = X.copy() if self.keep is None else X[:, self.keep]
             S.data /= self.stretch[S.indices]
             if self.keep is not None:
                 S.data /= np.repeat(_lengths(_squares(S)), np.diff(S.indptr))
             return S
         S = np.empty((X.shape[0], len(self.stretch)), X.dtype)
-        for begin in range(0, len(X), BLOCK):  # in double precision: single may not hold an offset and its deviations
+        for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
             block = kept_columns(X[begin : begin + BLOCK], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
             S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S
 
     def fold(self, W: Array, mean: Array | None) -> tuple[Array, Array | None]:
-        """Projection and mean for rows as they came, from those for scaled rows; (d, k), (d,) -> (d, k), (d,).
+        """Projection and mean for unscaled rows, from those for scaled rows; (d, k), (d,) -> (d, k), (d,).
 
         ``((x - shift)/stretch - mean) W = (x - (shift + stretch mean)) (W/stretch)``.
         """
@@ -65,17 +67,17 @@ class Scaling:
 
 
 def kept_columns(X: Any, keep: Array | None) -> Any:
-    """The columns of that number, or all where there is no list; X may be sparse."""
+    """The columns with these numbers, or all of them for None; X may be sparse."""
     return X if keep is None else X[:, keep]
 
 
 def _squares(X: Any) -> sp.csr_array:
-    """Squared entries of sparse rows in double precision; where they stand is shared with X, not copied."""
+    """Squared entries of sparse rows in double precision; shares the index arrays of X."""
     return sp.csr_array((np.square(X.data, dtype=np.float64), X.indices, X.indptr), shape=X.shape)
 
 
 def _lengths(squares: Any) -> Array:
-    """Norm of each row from its squared entries, 1 for a row of zeros; (n, d) -> (n,)."""
+    """Norm of each row from its squared entries, 1 for a zero row; (n, d) -> (n,)."""
     lengths = np.sqrt(np.ravel(squares.sum(axis=1)))
     lengths[lengths == 0] = 1
     return lengths
@@ -99,14 +101,14 @@ def _deviations(block: Array) -> Moments:
 
 
 def _merged(a: Moments, b: Moments) -> Moments:
-    """Moments of the rows of both (Chan, Golub and LeVeque, 1983): no large squares are subtracted."""
+    """Moments of the rows of both (Chan, Golub and LeVeque, 1983), without differences of large squares."""
     assert a.means is not None and b.means is not None
     n, gap = a.n + b.n, b.means - a.means
     return Moments(n, a.means + gap * (b.n / n), a.squares + b.squares + gap**2 * (a.n * b.n / n))
 
 
 def pool(parts: Iterable[Moments]) -> Moments:
-    """Moments of the rows of all clients together; about zero where the rows of any are sparse."""
+    """Moments of the rows of all clients together; about zero if the rows of any client are sparse."""
     parts = list(parts)
     if any(part.means is None for part in parts):
         about_zero = (p.squares if p.means is None else p.squares + p.n * p.means**2 for p in parts)
@@ -117,8 +119,8 @@ def pool(parts: Iterable[Moments]) -> Moments:
 def standardize(rows: Moments) -> Scaling:
     """Mean 0 and standard deviation 1 for each column; root mean square 1 for sparse rows.
 
-    A column is constant, and divided by 1, where its variance is no more than rounding makes of a constant (the rule
-    of scikit-learn's `StandardScaler`).
+    A column counts as constant, and is divided by 1, if its variance is within the rounding error of a constant (the
+    rule of scikit-learn's `StandardScaler`).
     """
     variance = rows.squares / rows.n
     means, eps = (0.0 if rows.means is None else rows.means), np.finfo(np.float64).eps
@@ -127,7 +129,7 @@ def standardize(rows: Moments) -> Scaling:
 
 
 def document_counts(X: Any) -> Array:
-    """How many rows have something in each column; shape (d,)."""
+    """Number of rows with a nonzero entry in each column; shape (d,)."""
     if sp.issparse(X):
         return np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
     return np.count_nonzero(X, axis=0)
@@ -136,15 +138,15 @@ def document_counts(X: Any) -> Array:
 def tfidf(n: int, counts: Array, max_features: int) -> Scaling:
     """Weights of words by how rare they are, for columns that are neither too rare nor too common.
 
-    A column in `counts` of all n documents is multiplied by ``idf = ln((1 + n)/(1 + counts)) + 1``, as in
-    scikit-learn's `TfidfTransformer`. Kept are the `max_features` columns in most documents, of those in at least two
-    and at most half of them; of columns in equally many, the first.
+    A column that occurs in `counts` of all n documents is multiplied by ``idf = ln((1 + n)/(1 + counts)) + 1``, as in
+    scikit-learn's `TfidfTransformer`. Of the columns in at least two and at most half of the documents, the
+    `max_features` most frequent are kept; of equally frequent ones, the first.
     """
     fit = np.flatnonzero((counts >= 2) & (counts <= n / 2))
     if len(fit) == 0:
-        raise ValueError(
-            f"no word is left: none of the {len(counts)} columns is filled in at least 2 and at most half of the {n} "
-            "documents. Bring more documents, or check how they were read."
+        raise DataError(
+            f"no word is left: none of the {len(counts)} columns occurs in at least 2 and at most half of the {n} "
+            "documents. Add documents, or check how they were read."
         )
     keep = np.sort(fit[np.argsort(-counts[fit], kind="stable")[:max_features]])
     idf = np.log((1 + n) / (1 + counts[keep])) + 1

@@ -1,4 +1,4 @@
-"""The k nearest rows of every row: exact, by scikit-learn or in tiles on a device; by faiss where rows are many."""
+"""The k nearest rows of every row: exact by scikit-learn, exact in tiles on a device, or by faiss for many rows."""
 
 from __future__ import annotations
 
@@ -11,28 +11,27 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn import config_context
-from sklearn.neighbors import KDTree, NearestNeighbors
 
 from .arrays import Array, cast, double, is_tensor, namespace, precision
 
-EXACT_UP_TO = 50_000  # rows; beyond, the graph of a search (HNSW) is cheaper than all distances
-RECALL = 0.99  # share of the nearest rows that the search has to find, measured on rows drawn from the data
-MEASURED_ON = 200  # rows
-BUILD, WORTH, PILOT = 30_000, 300, 8  # a search pays with so many rows, and so many more for each candidate
-LINKS, WIDTH = 16, 40  # of the search's graph: links of each row, candidates while it is built
-JOININGS, BLOCK = 500, 8_192  # parts in which rows join it; rows brought to its precision at a time
-AXES, DRAWN = 8, 256  # by which rows are put in order, and rows that these are the principal axes of
-SPARSE_MEMORY = 8  # MiB of distances at a time: they stay in the cache
-GROUP = 32  # columns of a tile that are looked at through their maximum
-MORE = 32  # candidates than neighbours
-TILE, SMALL_TILE = 2**30, 2**24  # products in a tile, on a GPU and elsewhere
-_one_tree_at_a_time = threading.Lock()  # its search sets Python's warning filters, which all threads share
-HALF_ON = ("cuda",)  # devices that are faster in half precision
+EXACT_UP_TO = 50_000  # rows; beyond, an approximate search (HNSW) can be cheaper than all distances
+MIN_RECALL = 0.99  # share of the nearest rows that the search must find, measured on a sample of the rows
+RECALL_SAMPLE = 200  # rows
+HNSW_ROWS, ROWS_PER_CANDIDATE = 30_000, 300  # the search pays from so many rows, and so many more per candidate
+PILOT = 8  # every eighth row is added first, to see whether the search pays
+HNSW_LINKS, BUILD_WIDTH = 16, 40  # links of each row, and candidates while the graph of the search is built
+ADD_PARTS, BLOCK = 500, 8_192  # parts in which rows are added to it; rows converted to its precision at a time
+ORDER_AXES, ORDER_SAMPLE = 8, 256  # principal axes that rows are sorted by, and rows that these are computed from
+SPARSE_MEMORY = 8  # MiB of distances at a time: they fit in the cache
+GROUP = 32  # rows of a tile that share one maximum
+EXTRA_CANDIDATES = 32  # more than neighbours
+GPU_TILE, CPU_TILE = 2**30, 2**24  # products in a tile
+HALF_PRECISION_ON = ("cuda",)  # devices that are faster in half precision
+_one_tree_at_a_time = threading.Lock()  # the tree search sets Python's warning filters, which all threads share
 
 
-def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
-    """Distances of new rows to the k nearest rows of X, and their numbers; of each row to the others if left out.
+def nearest_neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
+    """Distances and numbers of the k nearest rows of X, of each new row, or of each row of X among the others.
 
     Parameters
     ----------
@@ -44,75 +43,80 @@ def nearest(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     Returns
     -------
     distance, neighbor : arrays of shape (n_new, k)
-        Exact below 50,000 rows, for sparse rows and on a device. Beyond, with faiss, at least 99 of 100 are right,
-        where a search for them is cheaper than all distances.
+        Exact up to 50,000 rows, for sparse rows and on a device. Beyond, with faiss, at least 99 of 100 are correct;
+        faiss is used only if its search is cheaper than all distances.
     """
     if is_tensor(X):
         if X_new is not None:
-            raise TypeError("neighbours of new rows are looked for among NumPy's rows only")
+            raise TypeError("neighbours of new rows are available for NumPy arrays only, not for tensors")
         return _tiled(X, k)
     if X_new is None and not sp.issparse(X) and X.shape[0] > EXACT_UP_TO:
         if importlib.util.find_spec("faiss") is None:
             warnings.warn(
-                f"the nearest neighbours of {X.shape[0]} rows are looked for among all of them, which takes long. "
+                f"the search for the neighbours of {X.shape[0]} rows compares all pairs, which takes long. "
                 "A faster search comes with pip install 'fmtc[knn]'.",
                 UserWarning,
                 stacklevel=2,
             )
         elif (found := _hnsw(X, k)) is not None:
             return found
+    from sklearn import config_context
+    from sklearn.neighbors import NearestNeighbors
+
     by_tree = not sp.issparse(X) and X.shape[1] <= 15 and k < X.shape[0] // 2  # scikit-learn's own rule
     search = NearestNeighbors(n_neighbors=k, algorithm="kd_tree" if by_tree else "brute").fit(X)
-    # the limit is for sparse rows, whose distances take a share of n x n
+    # the limit matters for sparse rows, whose distances take a share of n x n
     with _one_tree_at_a_time if by_tree else config_context(working_memory=SPARSE_MEMORY):
         return search.kneighbors(X_new)
 
 
 def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """By a hierarchical navigable small world graph; built in one thread, so that the same rows give the same answer.
+    """By a hierarchical navigable small world graph, built in one thread: the same rows give the same result.
 
-    None where all distances are cheaper, as in many dimensions without structure, or among very many copies of one row:
-    a graph of every eighth row tells before the others join it. They join, and are looked up, in an order in which near
-    rows follow each other: what is needed next is then mostly in the cache.
+    None if all distances are cheaper, as in many dimensions without structure, or with very many copies of one row. A
+    graph of every eighth row shows this before the others are added. Rows are added, and looked up, in an order in
+    which near rows follow each other, so that most of what is needed is in the cache.
     """
     import faiss
 
     n, d = X.shape
-    limit = (n - BUILD) // WORTH
-    order = _side_by_side(X)
+    limit = (n - HNSW_ROWS) // ROWS_PER_CANDIDATE
+    order = _locality_order(X)
     order = np.concatenate([order[::PILOT], np.delete(order, np.s_[::PILOT])])
     few, mean, rows = -(-n // PILOT), X.mean(axis=0), np.empty((n, d), np.float32)
     for begin in range(0, n, BLOCK):
         rows[begin : begin + BLOCK] = X[order[begin : begin + BLOCK]] - mean
-    index = faiss.IndexHNSWFlat(d, LINKS)
-    index.hnsw.efConstruction = WIDTH
-    _join(index, rows[:few])
-    if not _widened(index, rows[:few], k, limit):
+    index = faiss.IndexHNSWFlat(d, HNSW_LINKS)
+    index.hnsw.efConstruction = BUILD_WIDTH
+    _add_rows(index, rows[:few])
+    if not _widen_search(index, rows[:few], k, limit):
         return None
-    _join(index, rows[few:], parts=JOININGS)
-    if not _widened(index, rows, k, limit):
+    _add_rows(index, rows[few:], parts=ADD_PARTS)
+    if not _widen_search(index, rows, k, limit):
         return None
     found = index.search(rows, k + 1)[1]
     del rows, index
-    if (found < 0).any():  # a part of the graph that is smaller than that
+    if (found < 0).any():  # a part of the graph with fewer rows
         return None
     itself = found == np.arange(n)[:, None]
-    itself[~itself.any(axis=1), -1] = True  # not found, as there are more rows like it: the last one goes
+    itself[~itself.any(axis=1), -1] = True  # a row not found among its copies: drop the last
     neighbor = np.empty((n, k), dtype=np.int64)
     neighbor[order] = order[found[~itself].reshape(n, k)]
     del found, itself
     return _distances(X, neighbor, np.arange(n)), neighbor
 
 
-def _side_by_side(X: np.ndarray) -> np.ndarray:
-    """An order of the rows in which near ones follow each other: that of the leaves of a tree over the first axes."""
-    some = X[:: max(1, X.shape[0] // DRAWN)]
-    axes = np.linalg.svd(some - some.mean(axis=0), full_matrices=False)[2][:AXES]
+def _locality_order(X: np.ndarray) -> np.ndarray:
+    """An order of the rows in which near rows follow each other: that of the leaves of a tree over the first axes."""
+    from sklearn.neighbors import KDTree
+
+    some = X[:: max(1, X.shape[0] // ORDER_SAMPLE)]
+    axes = np.linalg.svd(some - some.mean(axis=0), full_matrices=False)[2][:ORDER_AXES]
     return KDTree(X @ axes.T).get_arrays()[1]
 
 
-def _join(index: Any, rows: np.ndarray, parts: int = 1) -> None:
-    """Rows into the graph of a search, in one thread; within a part in an order that faiss draws."""
+def _add_rows(index: Any, rows: np.ndarray, parts: int = 1) -> None:
+    """Add rows to the graph of a search, in one thread; within a part faiss draws the order."""
     import faiss
 
     threads = faiss.omp_get_max_threads()
@@ -124,17 +128,21 @@ def _join(index: Any, rows: np.ndarray, parts: int = 1) -> None:
         faiss.omp_set_num_threads(threads)
 
 
-def _widened(index: Any, rows: np.ndarray, k: int, limit: int) -> bool:
-    """Widen a search until 99 of 100 rows that it finds are as near as the nearest, for some rows looked at exactly."""
-    drawn = np.linspace(0, len(rows) - 1, MEASURED_ON, dtype=np.int64)
+def _widen_search(index: Any, rows: np.ndarray, k: int, limit: int) -> bool:
+    """Widen a search until 99 of 100 rows found for a sample are as near as the exact ones; False if it cannot."""
+    from sklearn.neighbors import NearestNeighbors
+
+    drawn = np.linspace(0, len(rows) - 1, RECALL_SAMPLE, dtype=np.int64)
     exact = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(rows).kneighbors(rows[drawn])[1]
-    reach = _distances(rows, exact, drawn).max(axis=1, keepdims=True)  # by distance: among equals any is right
+    reach = _distances(rows, exact, drawn).max(
+        axis=1, keepdims=True
+    )  # by distance: of equally near rows any is correct
     width = 2 * (k + 1)
     while width <= limit:
         index.hnsw.efSearch = width
         found = index.search(rows[drawn], k + 1)[1]
-        right = ((found >= 0) & (_distances(rows, found, drawn) <= reach)).sum() - MEASURED_ON  # less the row itself
-        if right >= (RECALL + 0.002) * k * MEASURED_ON:
+        right = ((found >= 0) & (_distances(rows, found, drawn) <= reach)).sum() - RECALL_SAMPLE  # minus the row itself
+        if right >= (MIN_RECALL + 0.002) * k * RECALL_SAMPLE:
             return True
         width = width * 5 // 4
     return False
@@ -152,23 +160,23 @@ def _distances(X: Array, neighbor: Array, rows: Array) -> Array:
 
 
 def _tile(X: Array) -> int:
-    return TILE if is_tensor(X) and X.device.type == "cuda" else SMALL_TILE
+    return GPU_TILE if is_tensor(X) and X.device.type == "cuda" else CPU_TILE
 
 
 def _tiled(X: Array, k: int) -> tuple[Array, Array]:
-    """Exact, by products of tiles: on a GPU in half precision first, candidates ranked by their true distances.
+    """Exact, by products of tiles: on a GPU in half precision first, with candidates ranked by true distances.
 
-    A row is done when no row outside its candidates can be nearer, given the largest error that rounding can make of
-    a product. Rows that are not go through once more, in the precision of X, and at last in double precision.
+    A row is finished if no row outside its candidates can be nearer, given the largest rounding error of a product.
+    The others are searched again in the precision of X, and at last in double precision.
     """
     xp, n = namespace(X), X.shape[0]
     distance = xp.empty((n, k), dtype=X.dtype, device=X.device)
     neighbor = xp.empty((n, k), dtype=xp.int64, device=X.device)
     left = xp.arange(n, device=X.device)
-    formats = [xp.float16] if X.device.type in HALF_ON and n > 4 * k else []
+    formats = [xp.float16] if X.device.type in HALF_PRECISION_ON and n > 4 * k else []
     for dtype in dict.fromkeys([*formats, X.dtype, xp.float64]):
         rows = double(X) if dtype == xp.float64 else X
-        with _sums_in_full(xp):
+        with _full_precision_products(xp):
             near, number, sure = _tiled_pass(rows, k, left, dtype)
         distance[left], neighbor[left] = cast(near, X.dtype), number
         left = left[~sure]
@@ -178,8 +186,8 @@ def _tiled(X: Array, k: int) -> tuple[Array, Array]:
 
 
 @contextmanager
-def _sums_in_full(torch: Any) -> Iterator[None]:
-    """No shortcuts inside a GPU's products while the block runs: the bound on their error counts on it."""
+def _full_precision_products(torch: Any) -> Iterator[None]:
+    """Switch off reduced precision inside a GPU's products for the ``with`` block; the error bound relies on it."""
     settings = torch.backends.cuda.matmul
     names = ("allow_tf32", "allow_fp16_reduced_precision_reduction")
     kept = {name: getattr(settings, name) for name in names}
@@ -196,14 +204,14 @@ def _tiled_pass(X: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array
     """Distances, neighbours and whether they are certain, for some rows; products in the given number format.
 
     The nearest rows have the largest ``x.y - |y|²/2``, one product of [x, 1, 1] and [y, -hi, -lo], where hi + lo is
-    half the squared norm. The largest c of n numbers lie in the c groups with the largest maxima: only those are
-    looked into.
+    half the squared norm. The c largest of n numbers lie in the c groups with the largest maxima: only those groups are
+    searched.
     """
     xp, (n, d) = namespace(X), X.shape
     centred = X - xp.mean(X, axis=0)
     squares = xp.einsum("ij,ij->i", centred, centred)
     radius = float(xp.sqrt(xp.amax(squares))) or 1.0
-    unit = 64 / radius  # of all rows: far from the ends of half precision
+    unit = 64 / radius  # keeps all entries far from the limits of half precision
     groups = -(-n // GROUP)
     A = xp.ones((n, d + 2 + (-d - 2) % 8), dtype=dtype, device=X.device)
     B = xp.zeros((groups * GROUP, A.shape[1]), dtype=dtype, device=X.device)
@@ -211,10 +219,10 @@ def _tiled_pass(X: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array
     half = squares * (unit**2 / 2)
     B[:n, d] = -cast(half, dtype)
     B[:n, d + 1] = cast(-half - cast(B[:n, d], half.dtype), dtype)
-    B[n:, d] = -xp.finfo(dtype).max / 2  # fill the last group: nobody's neighbours
-    candidates = min(k + MORE, n - 1)
+    B[n:, d] = -xp.finfo(dtype).max / 2  # padding of the last group: never a neighbour
+    candidates = min(k + EXTRA_CANDIDATES, n - 1)
     step = max(1, _tile(X) // (groups * GROUP))
-    # |computed - true| of one such product: both factors rounded, and the result
+    # |computed - true| of one such product: rounding of both factors and of the result
     eps = precision(A)
     error = eps * (3 * 64 * xp.sqrt(squares) * unit + 64**2) + 1e-3 * eps
     found = []
@@ -222,16 +230,16 @@ def _tiled_pass(X: Array, k: int, rows: Array, dtype: Any) -> tuple[Array, Array
         part = rows[begin : begin + step]
         score = A[part] @ B.T
         score[xp.arange(len(part), device=X.device), part] = -xp.inf
-        blocks = score.reshape(len(part), GROUP, groups)  # a group is every so-many-th row: read side by side
+        blocks = score.reshape(len(part), GROUP, groups)  # a group is every `groups`-th row: contiguous reads
         best = xp.topk(xp.amax(blocks, axis=1), min(candidates, groups), sorted=False)[1]
         inside = xp.take_along_dim(blocks, best[:, None, :], 2).reshape(len(part), -1)
         value, place = xp.topk(inside, candidates, sorted=False)
         column = place // best.shape[1] * groups + xp.take_along_dim(best, place % best.shape[1], 1)
         gap = xp.topk(_distances(X, column, part), k, largest=False)
-        others = cast(xp.amin(value, axis=1), X.dtype) + error[part]  # no other row scores more
+        others = cast(xp.amin(value, axis=1), X.dtype) + error[part]  # no other row has a higher score
         sure = gap[0][:, -1] ** 2 * (unit**2 / 2) <= half[part] - others
         found.append((gap[0], xp.take_along_dim(column, gap[1], 1), sure | (candidates == n - 1)))
     return tuple(xp.concatenate(parts) for parts in zip(*found, strict=True))
 
 
-__all__ = ["nearest"]
+__all__ = ["nearest_neighbors"]

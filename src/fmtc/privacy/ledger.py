@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..artifacts.files import FileError, check_form, write_file
+from ..artifacts.files import check_form, write_file
+from ..errors import FileError
 
 START = "0" * 64  # the hash before the first line
 LEDGER = "outbox.jsonl"  # file of a client's kit, or of a run; beside it `head_of`
@@ -65,10 +66,16 @@ def hash_of(line: Mapping[str, Any]) -> str:
 
 
 class MemoryLedger:
-    """A ledger that lives as long as the process: of clients in one process. Lines are chained when they are read."""
+    """A ledger that lives as long as the process: of clients in one process. Lines are chained when they are read.
+
+    Parameters
+    ----------
+    lines : iterable of dict, optional
+        Lines that were written before.
+    """
 
     def __init__(self, lines: Iterable[dict[str, Any]] = ()) -> None:
-        self._lines = list(lines)
+        self._lines: list[dict[str, Any]] = list(lines)
         self._new: list[tuple[Mapping[str, Any], float]] = []
 
     def append(self, line: Mapping[str, Any]) -> None:

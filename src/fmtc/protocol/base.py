@@ -9,8 +9,9 @@ documentation, the report's "what left" and ``fmtc inspect --wire`` all read the
 from __future__ import annotations
 
 import hashlib
+import re
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
@@ -35,6 +36,15 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "float64": ("float64",),
 }
 _ACCEPTED = {kind: {(np.dtype(name).kind, np.dtype(name).itemsize) for name in names} for kind, names in DTYPES.items()}
+
+
+LETTERS = {  # in the shapes of fields
+    "D": "columns of the file",
+    "d": "columns that the model uses",
+    "c": "columns that are kept",
+    "k": "clusters",
+    "f": "findings about columns",
+}
 
 
 # ------------------------------------------------------------------------------------------------- declaring fields
@@ -134,7 +144,7 @@ class Phase:
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
 
     def times(self, server: Any, settings: Any) -> int:
-        """How often the phase comes in a row; 0 omits it."""
+        """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
         return 1
 
     def limit(self, settings: Any) -> int:
@@ -336,14 +346,14 @@ def value_digest(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------------- documenting
 
 
-def declared(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
+def declared(phases: Iterable[Phase]) -> list[dict[str, Any]]:
     """The declarations of some phases in what JSON knows: what ``fmtc inspect --wire`` prints."""
 
     def listed(kind: type) -> list[dict[str, Any]]:
         return [
             {
-                "name": name, "shape": entry.size, "type": entry.kind, "what": entry.what, "tells": entry.tells,
-                "when": entry.when or "always",
+                "name": name, "shape": entry.size, "type": entry.kind, "what": plain(entry.what),
+                "tells": plain(entry.tells), "when": plain(entry.when) or "always",
             }
             for name, entry in entries(kind).items()
         ]  # fmt: skip
@@ -352,6 +362,58 @@ def declared(phases: tuple[Phase, ...]) -> list[dict[str, Any]]:
         {"phase": phase.name, "doing": phase.doing, "asks": listed(phase.Ask), "answers": listed(phase.Answer)}
         for phase in phases
     ]
+
+
+def plain(text: str) -> str:
+    """A sentence of a declaration without the marks of Markdown, and without pointers into docs/privacy.md.
+
+    Examples
+    --------
+    >>> from fmtc.protocol.base import plain
+    >>> plain("The rest of `n_samples`; see [Centres](#centres).")
+    'The rest of n_samples.'
+    """
+    return re.sub(r";? see \[[^]]*\]\([^)]*\)", "", text).replace("`", "")
+
+
+def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]:
+    """What left, for a reader: each total with the declaration of its field, in what JSON knows.
+
+    Parameters
+    ----------
+    phases : iterable of Phase
+        Whose declarations are looked up. A field that none of them has is listed without words.
+    totals : iterable
+        `privacy.ledger.Total` or `runtime.driver.Received`: phase, field, shape, times and bytes.
+
+    Examples
+    --------
+    >>> from fmtc.privacy.ledger import Total
+    >>> from fmtc.protocol.base import sent
+    >>> from fmtc.protocol.hello import HELLO
+    >>> (row,) = sent([HELLO], [Total("hello", "n_samples", (), 3, 24)])
+    >>> row["what"], row["shape"], row["times"], row["bytes"]
+    ('number of rows', 'a number', 3, 24)
+    """
+    known = {(phase.name, name): entry for phase in phases for name, entry in entries(phase.Answer).items()}
+    rows = []
+    for total in totals:
+        entry = known.get((total.phase, total.field))
+        if total.field == "error":
+            entry = entries(Failure)["error"]
+        rows.append(
+            {
+                "phase": total.phase,
+                "field": total.field,
+                "what": plain(entry.what) if entry else "",
+                "tells": plain(entry.tells) if entry else "",
+                "shape": entry.size if entry else " × ".join(map(str, total.shape)) or "a value",
+                "size": list(total.shape),
+                "times": total.times,
+                "bytes": total.bytes,
+            }
+        )
+    return rows
 
 
 def privacy_table(phases: tuple[Phase, ...], side: str = "Answer") -> str:

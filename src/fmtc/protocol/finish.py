@@ -12,8 +12,8 @@ import numpy as np
 from ..client import ClientState, Clusters, input_rows, rotated, stream
 from ..inference import ClientModel, assign, project
 from ..kernels.alignment import match_clusters
-from ..kernels.centers import common_start, norms, unit_centers
-from ..linalg.arrays import like, namespace, to_numpy
+from ..kernels.centers import row_norms, shared_start, unit_centers
+from ..linalg.arrays import asarray_like, namespace, to_numpy
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Phase, array, required
@@ -53,7 +53,7 @@ class Finish(Phase):
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
         client = rotated(client, ask.rotation)
         F, W = required(client, "F", "W")
-        X, k = input_rows(client), settings.n_clusters
+        X, k = input_rows(client), client.k
         from_embedding = settings.solver.labels_from == "embedding"
         W = signature = to_numpy(W)  # of clusters, in the units that all clients share
         mean = None if client.rows.mean is None else to_numpy(client.rows.mean)
@@ -61,7 +61,7 @@ class Finish(Phase):
         if client.scaling is not None:
             W, mean = client.scaling.fold(W, mean)
             stretch, keep = client.scaling.stretch, client.scaling.keep
-        E = F / norms(F) if from_embedding else project(X, W, mean, keep)
+        E = F / row_norms(F) if from_embedding else project(X, W, mean, keep)
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
         centers = to_numpy(found)
@@ -80,7 +80,7 @@ class Finish(Phase):
         # largest first; equal sizes by the norm of W c, which no order of rows and no rotation changes
         order = np.lexsort((-np.linalg.norm(centers @ signature.T, axis=1), -sizes))
         centers = centers[order]
-        labels = like(np.argsort(order), labels)[labels]
+        labels = asarray_like(np.argsort(order), labels)[labels]
         own = Clusters(E, replace(model, centers=centers), labels)
         return replace(client, own=own), self.Answer(centers=centers)
 
@@ -89,7 +89,7 @@ class Finish(Phase):
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         centers = None
         if settings.solver.shares_centers and len(orders) > 1:
-            centers = common_start([answers[cid].centers[order] for cid, order in orders.items()])
+            centers = shared_start([answers[cid].centers[order] for cid, order in orders.items()])
         return replace(server, orders=orders, centers=centers)
 
 

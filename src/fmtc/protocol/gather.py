@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..client import ClientState
-from ..kernels.centers import cluster_sums, common_step
-from ..linalg.arrays import beside, to_numpy
+from ..kernels.centers import cluster_sums, shared_step
+from ..linalg.arrays import to_device_of, to_numpy
 from ..server import ServerState
 from ..settings import Settings
 from .base import REPEATS, Array, Phase, array, required
@@ -59,12 +59,12 @@ class Gather(Phase):
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Sum up the projections nearest to each centre."""
         (own,) = required(client, "own")
-        return client, self.Answer(sums=to_numpy(cluster_sums(own.E, beside(ask.centers, own.E))))
+        return client, self.Answer(sums=to_numpy(cluster_sums(own.E, to_device_of(ask.centers, own.E))))
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Shared centres after a step of k-means over the rows of all clients that answered."""
         (centers,) = required(server, "centers")
-        return replace(server, centers=common_step(centers, [answers[cid].sums for cid in sorted(answers)]))
+        return replace(server, centers=shared_step(centers, [answers[cid].sums for cid in sorted(answers)]))
 
 
 GATHER = Gather()

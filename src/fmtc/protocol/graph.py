@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..client import ClientState, open_client
+from ..inference import ClientModel
 from ..linalg.arrays import to_numpy
 from ..server import ServerState, without_clients
 from ..settings import Settings, Solver
@@ -39,6 +40,7 @@ class GraphView(Method):
     loop = ROUND
     closing = (FINISH, GATHER, NUMBER)
     settings_type = Settings
+    model_type = ClientModel
     saved = ("F", "W")
     changeable = ("max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.shared_centers")
 
@@ -62,7 +64,11 @@ class GraphView(Method):
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k)."""
-        return {"D": client.X.shape[1], "d": client.rows.shape[1], "k": settings.n_clusters}
+        return {"D": client.X.shape[1], "d": client.rows.shape[1], "k": client.k}
+
+    def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
+        """Clusters of a client."""
+        return {"k": settings.clusters_of(client_id)}
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
         """Both residuals below `tol`, or `max_iter` rounds."""
@@ -77,6 +83,10 @@ class GraphView(Method):
                 f"{last.dual_residual:.1e} (dual), tol={tol:g}"
             )
         return None
+
+    def common(self, server: ServerState) -> dict[str, Any]:
+        """The consensus Z, d x k x m."""
+        return {"consensus": server.Z}
 
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..client import ClientState
+from ..errors import DataError
 from ..server import ServerState, client_weights, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
@@ -38,7 +39,7 @@ class Hello(Phase):
         if settings.scale in POOLED_SCALES:
             required(client, "scaling")
         n, d = client.rows.shape
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.energy())
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.sum_of_squares())
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
@@ -46,7 +47,7 @@ class Hello(Phase):
         d, k, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
         flat = [cid for cid in ids if answers[cid].sum_of_squares == 0]
         if flat:
-            raise ValueError(
+            raise DataError(
                 f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
                 "Leave that client out, or check how its rows were read."
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import RefusedError
-from .base import Phase
+from .base import Phase, sent
 from .end import END
 from .survey import SURVEY
 from .verdict import VERDICT
@@ -49,6 +49,7 @@ class Method:
     loop: Phase
     closing: tuple[Phase, ...] = ()
     settings_type: type
+    model_type: type
     saved: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ("max_iter", "tol")  # settings that decide when the loop ends, and nothing else
     changeable: tuple[str, ...] = ("max_iter", "tol")  # settings that a resumed run may change
@@ -68,6 +69,10 @@ class Method:
         """All phases in their order, those common to all methods left out."""
         return (*self.opening, self.loop, *self.closing)
 
+    def sent(self, totals: Iterable[Any]) -> list[dict[str, Any]]:
+        """What left the clients of a run, with the words of the declarations; see `fmtc.protocol.base.sent`."""
+        return sent((*COMMON, *self.phases), totals)
+
     def read_settings(self, document: Mapping[str, Any]) -> Any:
         """Settings from what `dataclasses.asdict` and JSON made of them."""
         return self.settings_type(**document)
@@ -86,11 +91,19 @@ class Method:
 
     def sizes(self, client: Any, settings: Any) -> dict[str, int]:
         """What a client knows of the letters in shapes."""
+        return self.known_sizes(client.client_id, settings)
+
+    def known_sizes(self, client_id: str, settings: Any) -> dict[str, int]:
+        """What the server knows of the letters in shapes of a client's messages."""
         return {"k": settings.n_clusters}
 
     def stop_reason(self, history: Sequence[Any], settings: Any) -> tuple[bool, str] | None:
         """Whether the loop has converged, and why it ends; None goes on."""
         raise NotImplementedError
+
+    def common(self, server: Any) -> dict[str, np.ndarray]:
+        """What the coordinator keeps of a run: arrays that belong to all clients."""
+        return {}
 
     def result(self, client: Any) -> ClientResult:
         """Model and labels of a client after `closing`."""

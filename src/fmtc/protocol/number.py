@@ -11,9 +11,9 @@ import numpy as np
 from ..client import ClientState, input_rows
 from ..errors import RefusedError
 from ..inference import assign
-from ..kernels.centers import distance, distance_left_out
+from ..kernels.centers import leave_one_out_distance, mean_distance
 from ..kernels.objective import dot
-from ..linalg.arrays import beside, like, to_numpy
+from ..linalg.arrays import asarray_like, to_device_of, to_numpy
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
@@ -21,7 +21,8 @@ from .base import Array, Nothing, Phase, array, required
 OWN_CENTER_RATIO = 0.9  # own centres win where rows are nearer to them than this part of the way to the shared ones
 
 
-def _is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+    """Accept orders of 0, 1, 2, ..."""
     return (
         None if np.array_equal(np.sort(order), np.arange(len(order))) else f"is not an order of {len(order)} clusters"
     )
@@ -39,7 +40,7 @@ class Number(Phase):
 
         order: Array = array(
             "k", "the client's cluster that takes each common number",
-            "How its order of cluster sizes compares with that of the others.", kind="int", check=_is_order,
+            "How its order of cluster sizes compares with that of the others.", kind="int", check=is_order,
         )  # fmt: skip
         centers: Array | None = array(
             "k k", "shared centres, after the last step", "As in `gather`.", when="where clients share centres",
@@ -56,13 +57,13 @@ class Number(Phase):
         if ask.centers is not None and not solver.shares_centers:
             raise RefusedError("shared centres came in a run where every client keeps its own")
         model = replace(own.model, centers=own.model.centers[ask.order])
-        labels = like(np.argsort(ask.order), own.labels)[own.labels]
+        labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
         shared = ask.centers
-        if shared is not None and (solver.shared_centers is True or _prefers(E, labels, beside(shared, E))):
+        if shared is not None and (solver.shared_centers is True or _prefers(E, labels, to_device_of(shared, E))):
             model = replace(model, centers=shared.astype(model.W.dtype))
         if solver.labels_from == "projection":  # the very code of predict, so that ties are broken the same way
             labels = assign(input_rows(client), model)
-        gap = E - beside(model.centers, E)[labels]
+        gap = E - to_device_of(model.centers, E)[labels]
         model = replace(model, spread=dot(gap, gap) / len(E))
         return replace(client, own=None, model=model, labels=to_numpy(labels)), Nothing()
 
@@ -70,7 +71,8 @@ class Number(Phase):
 def _prefers(E: Array, labels: Array, shared: Array) -> bool:
     """Whether shared centres suit these rows: own ones must be clearly nearer, to rows they were not made of."""
     seen = (E != 0).any(axis=1)  # a row of zeros is as far from all centres
-    return distance_left_out(E[seen], labels[seen], len(shared)) >= OWN_CENTER_RATIO * distance(E[seen], shared)
+    E, labels = E[seen], labels[seen]
+    return leave_one_out_distance(E, labels, len(shared)) >= OWN_CENTER_RATIO * mean_distance(E, shared)
 
 
 NUMBER = Number()

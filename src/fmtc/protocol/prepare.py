@@ -49,7 +49,7 @@ class Prepare(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Graph, spectral start and factor of the data."""
-        solver, k, cid = settings.solver, settings.n_clusters, client.client_id
+        solver, k, cid = settings.solver, client.k, client.client_id
         if settings.scale in POOLED_SCALES:
             required(client, "scaling")
         rows = client.rows

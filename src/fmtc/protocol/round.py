@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, rotated
-from ..kernels.consensus import blocks
-from ..kernels.embedding import moved, update_embedding
+from ..kernels.embedding import relative_move, update_embedding
 from ..kernels.objective import local_terms
 from ..kernels.projection import update_projection
-from ..linalg.arrays import contiguous, like, to_numpy
+from ..linalg.arrays import asarray_like, contiguous, to_numpy
+from ..linalg.stacks import blocks
 from ..server import RoundReport, ServerState, server_step
 from ..settings import Settings
 from .base import Array, Phase, array, number, required
@@ -84,17 +84,17 @@ class Round(Phase):
         graph, factors, F = required(client, "graph", "factors", "F")
         rows, solver = client.rows, settings.solver
         client = replace(client, F=None, own=None, model=None)  # to be let go of as soon as there is another
-        anchor, F = like(ask.anchor, F), graph.arranged(F)
+        anchor, F = asarray_like(ask.anchor, F), graph.to_graph_order(F)
         alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
         for _ in range(2 if solver.accelerate and round_no > SECOND_PASS_AFTER else 1):
-            W = update_projection(factors, graph.as_they_came(F), anchor)
-            target, before = graph.arranged(rows @ W), F
-            F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, still=min_move)
-            if min_move and moved(before, F) < min_move:
+            W = update_projection(factors, graph.to_client_order(F), anchor)
+            target, before = graph.to_graph_order(rows @ W), F
+            F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, min_move=min_move)
+            if min_move and relative_move(before, F) < min_move:
                 break
         cut, misfit = local_terms(graph.laplacian, F, target)
         # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
-        F, W = contiguous(graph.as_they_came(F)), contiguous(W)
+        F, W = contiguous(graph.to_client_order(F)), contiguous(W)
         client = replace(client, F=F, W=W, round_no=round_no)
         return client, self.Answer(W=_as_sent(to_numpy(W), settings), cut=cut, misfit=misfit)
 
@@ -102,7 +102,7 @@ class Round(Phase):
         self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings
     ) -> tuple[ServerState, RoundReport]:
         """Align, prox (Eq. 18), dual step (Eq. 19)."""
-        return server_step(server, answers, settings, reuse=True)
+        return server_step(server, answers, settings, workspace=server.workspace)
 
 
 def _as_sent(A: Array, settings: Settings) -> Array:

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..tables.kinds import KINDS, LIMIT
 from .base import Array, Nothing, Phase, array, number
-
-LIMIT = 1e148  # larger values cannot be squared and summed
-KINDS = ("numbers", "text", "nothing", "values of another type", "numbers of a sparse matrix", "no name")
 
 
 def _different(hashes: Any, sizes: Mapping[str, int]) -> str | None:

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from ..tables.kinds import CODES, WIDTH
 from .base import Array, Nothing, Phase, array
-
-WIDTH = 5  # of a finding: code, whether it is an error, column, place, number
-CODES = 18  # kinds of finding
 
 
 def _are_findings(found: Any, sizes: Mapping[str, int]) -> str | None:
     code, column, place = found[:, 0], found[:, 2], found[:, 3]
-    right = np.isin(code, range(CODES)) & np.isin(column, range(-1, sizes["D"])) & (place >= -1)
+    right = np.isin(code, range(len(CODES))) & np.isin(column, range(-1, sizes["D"])) & (place >= -1)
     return None if right.all() else f"are not about {sizes['D']} columns"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..artifacts.files import FileError, jsonable, read_json
+from ..artifacts.files import jsonable, read_json
 from ..bench import paper, tables
 from ..bench.evidence import DATASETS, Row, compact, read_compact
 from ..bench.grid import Store
@@ -22,6 +22,7 @@ from ..bench.methods import METHODS, method_of
 from ..bench.plots import TITLES, WHAT
 from ..bench.results import about as told_by
 from ..bench.summary import SCORES, best_of, mean_ranks, summarise
+from ..errors import FileError
 from .page import compose
 from .summary import _and, _count, _versions, verdict
 
@@ -170,23 +171,23 @@ class _Results:
 def _open(folder: Path) -> _Results:
     table, store = folder / "rows.csv", folder / "cells.jsonl"
     if not (table.is_file() or store.is_file()):
-        why = "has neither rows.csv nor cells.jsonl" if folder.is_dir() else "is no folder"
-        raise FileError(f"{folder} {why}: give the --out folder of `fmtc bench paper`, `run` or `smoke`")
+        why = "has neither rows.csv nor cells.jsonl" if folder.is_dir() else "is not a folder"
+        raise FileError(f"{folder} {why}: give the folder of a comparison")
     cells, whole = _read_cells(store) if store.is_file() else ([], "")
     rows, text = _read_rows(table) if table.is_file() else (cells, whole)
     if not rows:
-        raise FileError(f"{table if table.is_file() else store} has no cells: run `fmtc bench paper`, `run` or `smoke`")
+        raise FileError(f"{table if table.is_file() else store} has no cells: run a comparison first")
     results = _Results(folder, rows, text, cells, _about(folder, rows, cells))
     kept, told = ({tuple(row[name] for name in CELL) for row in some} for some in (cells, rows))
     if kept - told:
         results.notes.append(
             f"cells.jsonl has {_count(len(kept - told), 'cell')} more than rows.csv, which this page is made of; "
-            "`fmtc bench paper` brings it up to date."
+            "`fmtc bench paper` updates it."
         )
     if len(results.about["code"]) > 1:
         results.notes.append(
-            f"The cells were run by {len(results.about['code'])} states of the code; to have all by one, run them into "
-            "a new folder."
+            f"The cells were run by {len(results.about['code'])} versions of the code; run them into a new folder "
+            "to have all by one."
         )
     return results
 
@@ -199,11 +200,11 @@ def _read_rows(path: Path) -> tuple[list[dict[str, Any]], str]:
     except FileError:
         raise
     except (ValueError, TypeError, csv.Error) as error:
-        why = "a line is cut off" if isinstance(error, TypeError) else error
-        raise FileError(f"{path} is damaged: {why}; make it anew with `fmtc bench paper`") from error
+        why = "a line is truncated" if isinstance(error, TypeError) else error
+        raise FileError(f"{path} is damaged: {why}; write it again from the stored cells") from error
     if any(None in row or None in row.values() for row in rows):
         raise FileError(
-            f"{path} is damaged: a line has other columns than the first; make it anew with `fmtc bench paper`"
+            f"{path} is damaged: a line has other columns than the first; write it again from the stored cells"
         )
     return rows, text
 
@@ -468,7 +469,7 @@ def _figures(results: _Results, statistics: Sequence[Mapping[str, Any]]) -> tupl
         size = _size(content) if path.suffix == ".png" else (None, None)
         file = f"figures/{path.name}"
         if size is None:
-            results.notes.append(f"{file} is no picture that can be shown, and left out.")
+            results.notes.append(f"{file} is not an image that can be shown, and is omitted.")
             continue
         words = name.replace("_", " ")
         caption, alt = FIGURES.get(name, (f"{words}.", f"Figure {words}"))

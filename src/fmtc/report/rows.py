@@ -14,10 +14,10 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
-from ..kernels.scaling import moments
-from ..metrics import clustering_accuracy
-from ..runtime.driver import one_thread
 from ..inference import ClientModel
+from ..kernels.scaling import moments
+from ..linalg.threads import one_thread
+from ..metrics import clustering_accuracy
 
 Array = np.ndarray
 
@@ -57,7 +57,7 @@ def study(model: FMTC, results: Sequence[SiloResult], *, reading: Mapping[str, A
     >>> from fmtc import FMTC
     >>> from fmtc.report import study
     >>> from fmtc.artifacts.runs import results
-    >>> from fmtc.tables.reading import Silo
+    >>> from fmtc.tables import Silo
     >>> rng = np.random.default_rng(0)
     >>> silos = [Silo(name, rng.normal(size=(60, 4)), None, np.arange(60)) for name in ("north", "south")]
     >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})
@@ -88,8 +88,8 @@ def _residual(X: Any, F: Array, model: ClientModel) -> float:
     P = np.asarray(model.scaled(X) @ W, dtype=np.float64)
     if model.mean is not None:
         P -= P.mean(axis=0)
-    energy = float(np.square(F, dtype=np.float64).sum() * np.square(P).sum())
-    return 1.0 - float(np.einsum("ij,ij->", F, P)) ** 2 / energy if energy else 1.0
+    squares = float(np.square(F, dtype=np.float64).sum() * np.square(P).sum())
+    return 1.0 - float(np.einsum("ij,ij->", F, P)) ** 2 / squares if squares else 1.0
 
 
 def _silhouette(result: SiloResult) -> float | None:
@@ -102,9 +102,9 @@ def _silhouette(result: SiloResult) -> float | None:
 
 
 def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, Any]]:
-    """Score of rows that were kept back, by silos that learn together and by silos alone; ACC where classes are known.
+    """Score of held-out rows, by silos that learn together and by silos alone; ACC where classes are known.
 
-    A fifth is kept back; five times, each row once, where there are few rows, because then scores are noisy. A silo too
+    A fifth is held out; five times, each row once, where there are few rows, because then scores are noisy. A silo too
     small to spare a fifth learns from all its rows and is not scored. A single silo is not compared.
     """
     rng = np.random.default_rng(model.random_state)
@@ -116,18 +116,18 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
     truth = {result.silo.name: result.silo.labels for result in results}
     fold_of = {name: rng.permutation(n) % FOLDS if name in scored else np.full(n, -1) for name, n in sizes.items()}
     together = clone(model).set_params(verbose=0)
-    alone = clone(together).set_params(beta=0.0, coupling="tensor", reweigh=0, centers="own")  # all of them couple
-    rivals = [together, alone] if len(results) > 1 else [together]
-    found, right = [], []  # fold x rival x silo
+    alone = clone(together).set_params(beta=0.0, coupling="tensor", solver__shared_centers=False)
+    models = [together, alone] if len(results) > 1 else [together]
+    found, right = [], []  # fold x model x silo
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what there is to say was said at the fit on all rows
+        warnings.simplefilter("ignore")  # the fit on all rows has given the same warnings
         for fold in range(FOLDS if sum(sizes.values()) <= FEW_ROWS else 1):
-            for rival in rivals:
-                rival.fit({name: X[fold_of[name] != fold] for name, X in rows.items()})
+            for fitted in models:
+                fitted.fit({name: X[fold_of[name] != fold] for name, X in rows.items()})
             kept = {name: np.flatnonzero(fold_of[name] == fold) for name in scored}
-            found.append([[rival.score(rows[name][kept[name]], clients=name) for name in scored] for rival in rivals])
-            right.append([[_accuracy(rival, name, rows[name], truth[name], kept[name]) for name in scored]
-                          for rival in rivals])  # fmt: skip
+            found.append([[fitted.score(rows[name][kept[name]], clients=name) for name in scored] for fitted in models])
+            right.append([[_accuracy(fitted, name, rows[name], truth[name], kept[name]) for name in scored]
+                          for fitted in models])  # fmt: skip
     scores, acc = np.array(found), np.mean(right, axis=0)
     mean, m = scores.mean(axis=0), len(scores)
     gains = scores[:, 0] - scores[:, -1]
@@ -136,17 +136,17 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
         name: {
             "rows": int((fold_of[name] < m).sum()),
             "score": mean[0, t],
-            "alone": mean[1, t] if len(rivals) > 1 else None,
-            "error": error[t] if len(rivals) > 1 else None,
+            "alone": mean[1, t] if len(models) > 1 else None,
+            "error": error[t] if len(models) > 1 else None,
             "acc": acc[0, t],
-            "alone_acc": acc[1, t] if len(rivals) > 1 else None,
+            "alone_acc": acc[1, t] if len(models) > 1 else None,
         }
         for t, name in enumerate(scored)
     }
 
 
 def _accuracy(model: FMTC, name: str, X: Any, truth: Sequence[str | None] | None, kept: Array) -> float:
-    """ACC of the rows kept back that have a known class; NaN where none has."""
+    """ACC of the held-out rows that have a known class; NaN where none has."""
     known = [i for i in kept if truth is not None and truth[i] is not None]
     if truth is None or not known:
         return float("nan")
@@ -154,7 +154,7 @@ def _accuracy(model: FMTC, name: str, X: Any, truth: Sequence[str | None] | None
 
 
 def _feature_scale(model: FMTC, results: Sequence[SiloResult]) -> Array | None:
-    """Standard deviation of each column within the silos, so that units do not decide which features mark a cluster."""
+    """Standard deviation of each column within the silos, so that units do not decide which features count."""
     if any(model._models[result.silo.name].stretch is not None for result in results):
         return None  # the fit had units of its own
     parts = [moments(result.silo.X) for result in results]

@@ -13,56 +13,19 @@ import numpy as np
 from rich.filesize import decimal
 from scipy.optimize import linear_sum_assignment
 
-from ..artifacts.files import FileError, check_form, check_schema, jsonable, read_json, read_tensors
-from ..artifacts.models import ROUND, load, read_settings
+from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
+from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import CONSENSUS_REPORT, REPORT, REPORT_FORMAT
-from ..estimator import FMTC
-from ..steps import BETAS, GATHERINGS, TRIAL_ROUNDS, Hyper
+from ..errors import FileError
+from ..estimator import FMTC, load, read_settings
+from ..protocol.base import LETTERS
+from ..settings import Solver
 
 Array = np.ndarray
 
 SAME = 0.5  # cosine of two signatures from which clusters of two silos may be one concept
 CLEAR = 0.01  # a smaller gain is none
 TOP = 8  # features listed for each cluster
-NUMBER = 8  # bytes of a number in a message
-
-# What each phase of a run sends: field of `Uplink`, shape of it in the letters of the paper, what it is.
-SENT: dict[str, dict[str, tuple[str, str]]] = {
-    "survey": {
-        "n_samples": ("1", "number of rows"),
-        "columns": ("d", "salted hashes of the columns' names"),
-        "aliases": ("d", "the same without capitals, blanks and signs"),
-        "kinds": ("d", "what the columns hold: numbers, text, nothing"),
-        "counts": ("d", "how many values are there"),
-        "missing": ("d", "how many are not"),
-        "negatives": ("d", "how many are below 0"),
-        "means": ("d", "column means"),
-        "squares": ("d", "sums of squared deviations"),
-    },
-    "moments": {
-        "n_samples": ("1", "number of rows"),
-        "means": ("d", "column means"),
-        "squares": ("d", "sums of squared deviations"),
-        "document_counts": ("D", "in how many rows each column is filled"),
-    },
-    "hello": {
-        "n_samples": ("1", "number of rows"),
-        "n_features": ("1", "number of columns"),
-        "energy": ("1", "sum of squared entries"),
-    },
-    "trial": {
-        "W": ("d x k", "the projection of the rows that beta was tried on"),
-        "score": ("1", "how well rows held back are clustered with a beta"),
-    },
-    "round": {
-        "W": ("d x k", "the projection, one weight for each feature and cluster"),
-        "cut": ("1", "how well the embedding keeps neighbours together"),
-        "misfit": ("1", "how well the features explain the embedding"),
-    },
-    "finish": {"centers": ("k x k", "cluster centres in the projection")},
-    "gather": {"sums": ("k x k", "sums of projected rows nearest to each common centre")},
-    "at any time": {"error": ("a word", "the kind of error, where one happens")},
-}
 
 
 def summarise(folder: str | Path) -> dict[str, Any]:
@@ -92,7 +55,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     >>> from fmtc import FMTC
     >>> from fmtc.artifacts import runs
     >>> from fmtc.report import summarise
-    >>> from fmtc.tables.reading import Silo
+    >>> from fmtc.tables import Silo
     >>> rng = np.random.default_rng(0)
     >>> silos = [Silo(name, rng.normal(size=(30, 4)), None, np.arange(30)) for name in ("north", "south")]
     >>> model = FMTC(2, random_state=0).fit({silo.name: silo.X for silo in silos})
@@ -111,16 +74,15 @@ def summarise(folder: str | Path) -> dict[str, Any]:
 def _read_report(folder: Path) -> dict[str, Any]:
     file = folder / "report.json"
     if not file.is_file():
-        raise FileError(
-            f"{folder} is not the folder of a run: it has no report.json. Give the --out folder of `fmtc fit`"
-        )
+        raise FileError(f"{folder} is not the folder of a run: it has no report.json. Give the folder that a run wrote")
     report = read_json(file)
     leads = isinstance(report, dict) and report.get("kind") == "fmtc consensus report"
     check_schema(file, report, "fmtc consensus report" if leads else "fmtc report", REPORT_FORMAT)
     check_form(file, report, CONSENSUS_REPORT if leads else REPORT)
+    settings = current_settings(report["settings"], report["schema"])
     known = inspect.signature(FMTC).parameters
-    read_settings(file, {name: value for name, value in report["settings"].items() if name in known})
-    return dict(report)
+    read_settings(file, {name: value for name, value in settings.items() if name in known})
+    return {**report, "settings": settings}
 
 
 @dataclass(frozen=True)
@@ -131,7 +93,6 @@ class _Run:
     history: Sequence[Mapping[str, Any]]
     d: int
     k: int
-    itemsize: int  # of an entry of W
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -144,11 +105,6 @@ class _Run:
             return sorted({*self.report["client_ids"], *self.report["missing"]})
         return [line["silo"] for line in self.report["silos"]] + list(self.report.get("missing", ()))
 
-    @property
-    def has_company(self) -> bool:
-        """Whether there are other silos; that of one in a federation knows no history."""
-        return len(self.names) > 1 or not self.history
-
 
 def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
     if report["kind"] == "fmtc consensus report":
@@ -160,12 +116,12 @@ def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
         history = read_json(folder / "history.json")
         check_form(folder / "history.json", history, [ROUND])
         d, k, _ = Z.shape
-        return _Run(folder, report, None, history, d, k, Z.dtype.itemsize)
+        return _Run(folder, report, None, history, d, k)
     model = load(folder / "model")
     W = next(iter(model.projections_.values()))
     d, k = W.shape
     _check_parts(folder / "report.json", report, model, d)
-    return _Run(folder, report, model, report["history"], d, k, W.dtype.itemsize)
+    return _Run(folder, report, model, report["history"], d, k)
 
 
 def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, d: int) -> None:
@@ -200,7 +156,6 @@ def _summary(run: _Run) -> dict[str, Any]:
     report = run.report
     clusters, concepts = ([], []) if run.model is None else _clusters(run, run.model)
     silos = _silos(run, clusters)
-    sent = _sent(run)
     summary = {
         "title": run.folder.resolve().name,
         "n_clusters": run.k,
@@ -217,7 +172,8 @@ def _summary(run: _Run) -> dict[str, Any]:
         "same": SAME,
         "history": run.history,
         "points": _points(run),
-        "sent": sent,
+        "sent": report.get("sent", []),
+        "letters": LETTERS,
         "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
         "settings": _settings(report["settings"]),
@@ -297,13 +253,14 @@ def match_concepts(signatures: Sequence[Array], same: float = SAME) -> list[Arra
     """Which clusters of different silos are the same concept, where not every cluster needs a partner.
 
     One silo after the other is assigned to the concepts found so far, each to at most one of its clusters, so that the
-    sum of cosines is largest; a cluster for which no concept is left with a cosine above `same` goes to the dust-bin,
-    and begins a concept of its own. Then every silo in turn is taken out and assigned anew, until nothing changes.
+    sum of cosines is largest; a cluster for which no concept is left with a cosine above `same` stays without a
+    partner and begins a concept of its own. Then every silo in turn is taken out and assigned again, until nothing
+    changes.
 
     Parameters
     ----------
     signatures : sequence of m arrays of shape (k_t, d)
-        Of unit length; a row of zeros is no concept.
+        Of unit length; a row of zeros has no concept.
     same : float
         Cosine from which clusters may be the same.
 
@@ -430,69 +387,25 @@ def _points(run: _Run) -> dict[str, dict[str, Any]]:
     return {name: {**shown, **more.get(name, {})} for name, shown in run.report.get("projection", {}).items()}
 
 
-# ----------------------------------------------------------------------------------------------------- traffic
-
-
-def _sent(run: _Run) -> list[dict[str, Any]]:
-    """Each field that a silo sent, by phase: how often, and how many bytes in all."""
-    settings, d, k = run.report["settings"], run.d, run.k
-    scale, rounds = settings["scale"], run.report["n_iter"]
-    # columns before tfidf chose among them, which a coordinator is not told
-    wide: int | None = run.report.get("n_features", None if scale == "tfidf" else d)
-    asked = {"hello", "round", "finish"} | ({"moments"} if scale in ("global", "tfidf") else set())
-    framed = {name: settings[name] for name in ("align", "labels_from", "centers") if name in settings}
-    if Hyper(**{"centers": "own"} | framed).shares_centers and run.has_company:
-        asked.add("gather")
-    if settings["beta"] == "auto" and run.has_company:
-        asked.add("trial")
-    if run.model is None:
-        asked |= {"survey", "at any time"}
-    entry = 4 if settings.get("message_dtype") == "float32" else run.itemsize
-    counts = {"1": 1, "d": wide, "D": wide, "d x k": d * k, "k x k": k * k, "a word": None}
-    unused = {"means", "squares"} if scale == "tfidf" else {"document_counts"}
-    if run.model is not None and all(client.mean is None for client in run.model._models.values()):
-        unused.add("means")  # rows are sparse
-    found = []
-    for phase, fields in SENT.items():
-        for field, (shape, what) in fields.items():
-            if phase not in asked or (phase == "moments" and field in unused):
-                continue
-            count, size = counts[shape], {"W": entry, "centers": run.itemsize}.get(field, NUMBER)
-            again = phase == "hello" and 0 < settings.get("reweigh", 0) < rounds  # columns are weighed once on the way
-            times = {"round": rounds, "gather": GATHERINGS}.get(phase, 1 + again)
-            if phase == "trial":
-                times = len(BETAS) * (TRIAL_ROUNDS if field == "W" else 1)
-                count = None  # of one trial or three
-            found.append(
-                {
-                    "phase": phase,
-                    "field": field,
-                    "shape": _shape(shape, d, k, count),
-                    "what": what,
-                    "times": times,
-                    "bytes": None if count is None else count * size * times,
-                }
-            )
-    return found
-
-
-def _shape(shape: str, d: int, k: int, count: int | None) -> str:
-    written = {"1": "1 number", "d x k": f"{d:,} × {k}", "k x k": f"{k} × {k}"}
-    return written.get(shape, shape if count is None else f"{count:,}")
-
-
 # ---------------------------------------------------------------------------------------------------- settings
 
 
 def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every setting in the order of FMTC's parameters, and whether it differs from the default."""
-    known = {name: parameter.default for name, parameter in inspect.signature(FMTC).parameters.items()}
-    names = [name for name in known if name in settings] + [name for name in settings if name not in known]
-    return [
-        {"name": name, "value": settings[name], "changed": name not in known or settings[name] != known[name]}
-        for name in names
-        if name != "as_published" or settings[name]
-    ]
+    """Every setting of FMTC and then of its solver, in the order of their parameters; whether it is not the default."""
+    found = []
+    for of, values, known in (
+        ("FMTC", settings, FMTC().get_params(deep=False)),
+        ("Solver", settings["solver"], Solver().get_params()),
+    ):
+        names = [name for name in inspect.signature(FMTC if of == "FMTC" else Solver).parameters if name in values]
+        found += [
+            {"of": of, "name": name, "value": values[name], "changed": values[name] != known[name]}
+            for name in names
+            if name != "solver"
+        ]
+    if settings["as_published"]:
+        found.append({"of": "FMTC", "name": "as_published", "value": True, "changed": True})
+    return found
 
 
 def _versions(versions: Mapping[str, Any]) -> dict[str, str]:
@@ -502,18 +415,22 @@ def _versions(versions: Mapping[str, Any]) -> dict[str, str]:
 
 def _code(run: _Run) -> str:
     """Python that does the run again, on files of the same names."""
-    settings = {line["name"]: line["value"] for line in _settings(run.report["settings"]) if line["changed"]}
-    given = [f"{name}={value!r}" for name, value in settings.items() if name != "as_published"]
+    changed = [line for line in _settings(run.report["settings"]) if line["changed"] and line["name"] != "as_published"]
+    given, solver = (
+        [f"{line['name']}={line['value']!r}" for line in changed if line["of"] == of] for of in ("FMTC", "Solver")
+    )
+    if solver:
+        given.append(f"solver=Solver({', '.join(solver)})")
     reading = run.details.get("reading", {})
     files = run.report.get("files") or [f"{name}.csv" for name in run.names]
     words = [f"    {file!r}," for file in files]
     options = "".join(f", {name}={value!r}" for name, value in reading.items() if value)
-    remark = "" if reading else "  # and the columns that are no features: label_column=..., id_column=..., drop=[...]"
+    remark = "" if reading else "  # and the columns that are not features: label_column=..., id_column=..., drop=[...]"
     return "\n".join(
         [
             f"# fmtc {run.report['versions']['fmtc']}",
-            "from fmtc import FMTC",
-            "from fmtc.tables.reading import read_silos",
+            f"from fmtc import FMTC{', Solver' if solver else ''}",
+            "from fmtc.tables import read_silos",
             "",
             "files = [",
             *words,
@@ -542,11 +459,11 @@ def _words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     ]
     rounds = f"after {_count(report['n_iter'], 'round')}"
     if report["converged"]:
-        said.append(f"The rounds came to rest {rounds} ({report['seconds']:.1f} s).")
+        said.append(f"The run converged {rounds} ({report['seconds']:.1f} s).")
     elif run.history:
-        said.append(f"The rounds were stopped {rounds} ({report['seconds']:.1f} s) before they came to rest.")
+        said.append(f"The run stopped {rounds} ({report['seconds']:.1f} s), before it converged.")
     else:
-        said.append(f"It ended {rounds} ({report['seconds']:.1f} s).")
+        said.append(f"The run ended {rounds} ({report['seconds']:.1f} s).")
     if m > 1 and summary["concepts"]:
         said.append(_concept_words(summary["concepts"], [line["silo"] for line in silos if not line["lost"]]))
     if any(line["gain"] is not None for line in silos):
@@ -557,16 +474,18 @@ def _words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
             100 * float(np.mean([line[name] for line in classed])) for name in ("held_out_acc", "alone_acc")
         )
         said.append(
-            f"Measured by the known classes, {together:.1f} % of the rows kept back are in the right cluster where "
-            f"silos learn together, {alone:.1f} % where each stays alone."
+            f"By the known classes, {together:.1f} % of the held-out rows are in the right cluster if the silos learn "
+            f"together, {alone:.1f} % if each learns alone."
         )
     lost = [line["silo"] for line in silos if line["lost"]]
     if lost:
         were, have = ("was", "has") if len(lost) == 1 else ("were", "have")
-        said.append(f"{_and(lost)} {were} lost on the way and {have} no model.")
-    sizes = [line["bytes"] for line in summary["sent"] if line["phase"] not in ("survey", "at any time")]
-    more = "more than " if None in sizes else ""
-    said.append(f"Each silo sent {more}{decimal(sum(filter(None, sizes)))} in all; no row left a silo.")
+        said.append(f"{_and(lost)} {were} lost during the run and {have} no model.")
+    if summary["sent"]:
+        size = decimal(sum(line["bytes"] for line in summary["sent"]))
+        said.append(
+            f"The {'silos' if m > 1 else 'silo'} sent {size} in all; no row left {'a silo' if m > 1 else 'it'}."
+        )
     return said
 
 
@@ -576,7 +495,7 @@ def _concept_words(concepts: Sequence[Mapping[str, Any]], names: Sequence[str]) 
     some = len(concepts) - everywhere - single
     counts = {"found in every silo": everywhere, "found in some": some, "found in one silo only": single}
     parts = [f"{_count(count, 'concept')} {where}" for where, count in counts.items() if count]
-    return f"Compared by their features, the clusters make {_and(parts)}."
+    return f"Compared by their features, the clusters form {_and(parts)}."
 
 
 def verdict(line: Mapping[str, Any]) -> str:
@@ -598,8 +517,8 @@ def _gain_words(silos: Sequence[Mapping[str, Any]]) -> str:
         "no clear difference for any silo" if same == len(scored) else "",
     ]
     return (
-        f"On rows that were kept back, the score is {together:.3f} where the silos learn together and {alone:.3f} "
-        f"where each stays alone: {_and([part for part in parts if part])}."
+        f"On held-out rows, the score is {together:.3f} if the silos learn together and {alone:.3f} "
+        f"if each learns alone: {_and([part for part in parts if part])}."
     )
 
 
@@ -623,7 +542,9 @@ def _absent(run: _Run) -> dict[str, str]:
             "Silhouette, residual, held-out scores and the map need the rows; `fmtc fit --report` keeps them."
         )
     if not run.history:
-        absent["history"] = "Rounds are watched by the coordinator of a federation; its own page shows them."
+        absent["history"] = "Only the coordinator of a federation sees the rounds; its own page shows them."
+    if "sent" not in run.report:
+        absent["sent"] = "The run was written by an older version of fmtc, which did not record what left."
     if run.model is not None and hasattr(run.model, "text_recipe_"):
         absent["names"] = "The features are words under a keyed hash: their columns have numbers, not names."
     elif run.model is not None and not hasattr(run.model, "feature_names_in_"):

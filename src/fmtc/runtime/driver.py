@@ -6,16 +6,16 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, Protocol
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
-from ..artifacts.files import FileError, check_schema, jsonable, new_folder, read_tensors, write_tensors
+from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
+from ..artifacts.states import flatten, unflatten
+from ..errors import ClientError, FileError
+from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
 from ..protocol.method import Method, dotted
@@ -100,37 +100,28 @@ class Received:
     bytes: int
 
 
+def add_received(received: dict[tuple[str, str], Received], phase: Phase, replies: Replies) -> None:
+    """Add the answers of one exchange to what was received before, by phase and field."""
+    values: dict[str, list[Any]] = {}
+    for answer in replies.answers.values():
+        for name, value in pack(answer).items():
+            values.setdefault(name, []).append(value)
+    for name, sent in values.items():
+        key, shape = (phase.name, name), sent[-1].shape if isinstance(sent[-1], np.ndarray) else ()
+        before = received.get(key, Received(*key, (), 0, 0))
+        received[key] = Received(*key, shape, before.times + len(sent), before.bytes + sum(map(value_bytes, sent)))
+
+
 @dataclass(frozen=True)
 class Result:
     """End of a run: the server's last state, the history and why it ended."""
 
     server: Any
     history: tuple[RoundRecord, ...]
-    converged: bool
+    converged: bool | None  # None: not known here
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
-
-
-@cache
-def _thread_pools() -> ThreadpoolController:
-    return ThreadpoolController()
-
-
-def one_thread(user_api: str) -> AbstractContextManager[Any]:
-    """One thread for ``"blas"`` (in the process) or ``"openmp"`` (in this thread) while the block runs.
-
-    The matrices of a round are small: more threads cost more than they bring, and sums in another order change bits.
-    """
-    return _thread_pools().limit(limits=1, user_api=user_api)
-
-
-class ClientError(RuntimeError):
-    """Too few clients are left to continue."""
-
-
-class FederationError(RuntimeError):
-    """Processes of a federation that do not start or do not answer; the message says where to look."""
 
 
 Callback = Callable[[RoundRecord], None]
@@ -236,13 +227,15 @@ class _Run:
 
     def _phase(self, phase: Phase, answered: Iterable[str] = ()) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one."""
-        for turn in range(phase.times(self.server, self.settings)):
+        turn = 0
+        while turn < phase.times(self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
             if not self.history and phase in self.method.opening:
                 self.server = self.method.without(self.server, set(replies.failures))
             if not (self.history and phase in self.method.opening):  # a resumed run has reduced these answers before
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
+            turn += 1
         return answered
 
     def _round(self) -> None:
@@ -295,20 +288,8 @@ class _Run:
                 f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
                 f"({len(replies.answers)} of {len(messages)} clients answered, {self.quorum} needed)"
             ) from error
-        self._count(phase, replies)
+        add_received(self.received, phase, replies)
         return replies
-
-    def _count(self, phase: Phase, replies: Replies) -> None:
-        """Add up what came in."""
-        values: dict[str, list[Any]] = {}
-        for answer in replies.answers.values():
-            for name, value in pack(answer).items():
-                values.setdefault(name, []).append(value)
-        for name, sent in values.items():
-            key, shape = (phase.name, name), sent[-1].shape if isinstance(sent[-1], np.ndarray) else ()
-            before = self.received.get(key, Received(*key, (), 0, 0))
-            total = before.bytes + sum(map(value_bytes, sent))
-            self.received[key] = Received(*key, shape, before.times + len(sent), total)
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
@@ -346,6 +327,10 @@ class _Run:
         check_schema(path, about, "server checkpoint", CHECKPOINT_FORMAT)
         if about["schema"] < CHECKPOINT_FORMAT:
             raise FileError(f"{path} was written by an older version of fmtc, which alone can resume it; start again")
+        if about.get("method", self.method.name) != self.method.name:
+            raise FileError(
+                f"the checkpoint in {self.folder} is of {about['method']}, this run is of {self.method.name}"
+            )
         try:
             self._check_same_run(about)
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)
@@ -393,63 +378,6 @@ def _quorum(min_clients: int | None, m: int) -> int:
     if not 1 <= min_clients <= m:
         raise ValueError(f"min_clients must lie between 1 and the {m} clients there are, got {min_clients}")
     return min_clients
-
-
-def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """A state as named arrays and a JSON-able rest: fields that are arrays, mappings of arrays, or dataclasses of both.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> import numpy as np
-    >>> from fmtc.runtime.driver import flatten
-    >>> @dataclass
-    ... class Server:
-    ...     W: np.ndarray
-    ...     turned: dict
-    ...     round_no: int
-    >>> arrays, rest = flatten(Server(np.zeros(2), {"a": np.ones(1)}, 3))
-    >>> sorted(arrays), rest
-    (['W', 'turned:a'], {'turned': {}, 'round_no': 3})
-    """
-    arrays: dict[str, np.ndarray] = {}
-    rest: dict[str, Any] = {}
-    for f in fields(state):
-        name, value = f"{above}{f.name}", getattr(state, f.name)
-        if isinstance(value, np.ndarray):
-            arrays[name] = value
-        elif is_dataclass(value):
-            inner, values = flatten(value, f"{name}/")
-            arrays |= inner
-            rest[f.name] = {"": type(value).__name__, **values}
-        elif isinstance(value, Mapping) and all(isinstance(item, np.ndarray) for item in value.values()):
-            arrays |= {f"{name}:{key}": item for key, item in value.items()}
-            rest[f.name] = {}
-        else:
-            rest[f.name] = value
-    return arrays, rest
-
-
-def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any], above: str = "") -> Any:
-    """Undo `flatten`, given a state of the same type; a field that is missing is an error."""
-    kind = state if isinstance(state, type) else type(state)
-    hints, values = get_type_hints(kind), {}
-    for f in fields(kind):
-        name = f"{above}{f.name}"
-        if name in arrays:
-            values[f.name] = arrays[name]
-            continue
-        value = rest[f.name]
-        if isinstance(value, Mapping) and "" in value:
-            inner = next(t for t in (hints[f.name], *get_args(hints[f.name])) if is_dataclass(t))
-            value = unflatten(inner, arrays, value, f"{name}/")
-        elif isinstance(value, Mapping):
-            under = {key.partition(":")[2]: item for key, item in arrays.items() if key.startswith(f"{name}:")}
-            value = under or dict(value)
-        elif isinstance(value, list):
-            value = tuple(value)
-        values[f.name] = value
-    return kind(**values)
 
 
 __all__ = ["Callback", "ClientError", "Received", "Replies", "Result", "RoundRecord", "Transport", "run"]

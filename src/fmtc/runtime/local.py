@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import file_names
-from ..linalg.arrays import HOST, on_cores
+from ..linalg.arrays import HOST
+from ..linalg.sparse import on_cores
+from ..linalg.threads import one_thread
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
 from ..protocol.base import Message, message_bytes, nbytes
 from ..protocol.graph import METHOD
 from ..protocol.method import ClientResult, Method
-from .driver import Replies, one_thread
+from .driver import Replies
 from .node import ClientNode, read_state, write_state
 
 RUN = "local"  # name of a run in this process

@@ -10,9 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..artifacts.files import FileError, check_schema, fingerprint, jsonable, read_tensors, write_tensors
-from ..errors import RefusedError
-from ..linalg.arrays import put, to_numpy
+from ..artifacts.files import check_schema, fingerprint, jsonable, read_tensors, write_tensors
+from ..errors import FileError, RefusedError
+from ..linalg.arrays import to_device, to_numpy
 from ..privacy.outbox import Outbox
 from ..protocol.base import Message, Phase, is_count
 from ..protocol.method import Method, dotted
@@ -116,7 +116,7 @@ def read_state(path: Path, client: Any, method: Method) -> Any:
         )
     device = getattr(client, "device", None)
     found = {
-        name: (arrays[name] if device is None else put(arrays[name], device)) if name in arrays else None
+        name: (arrays[name] if device is None else to_device(arrays[name], device)) if name in arrays else None
         for name in method.saved
     }
     return replace(client, round_no=about["round_no"], **found)
@@ -136,6 +136,8 @@ class ClientNode:
         Who replies to a phase: ``"client"`` makes the client from its rows, when it is first needed; a transport may
         have others (``"table"``, ``"run"``).
     store : Store
+    finished : callable
+        Called with the client when it has been through the last phase, before the answer leaves.
     """
 
     def __init__(
@@ -145,8 +147,10 @@ class ClientNode:
         outbox: Outbox,
         subjects: Mapping[str, Callable[[], Any]],
         store: Store | None = None,
+        finished: Callable[[Any], None] = lambda client: None,
     ):
         self.method, self.settings, self.outbox, self.subjects = method, settings, outbox, subjects
+        self.finished = finished
         self.store: Store = NoStore() if store is None else store
         self.client: Any = None
         self._at: int | None = 0  # the round that the state is exactly that of; None: a later phase has changed it
@@ -227,6 +231,8 @@ class ClientNode:
             client, answer = phase.reply(client, message.ask, self.settings, message.round_no)
         if phase.persists and (loops or not message.round_no):
             self.store.save(client, message.round_no, message.last_round, asked)
+        if self.method.closing and phase is self.method.closing[-1]:
+            self.finished(client)
         if not phase.pure:
             at = message.round_no if loops else at if phase in self.method.opening else None
         return client, answer, at

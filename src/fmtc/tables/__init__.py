@@ -1,1 +1,34 @@
-"""Files of rows: formats, columns and their types, and the comparison of columns before a run."""
+"""Files of rows: formats, columns and their types, texts, and the comparison of clients before a run."""
+
+from typing import TYPE_CHECKING
+
+from .. import lazy_names
+
+if TYPE_CHECKING:
+    from .columns import Columns, read_columns
+    from .findings import Finding, explain
+    from .preflight import compare
+    from .silos import Silo, constant_columns, read_silos
+    from .text import TextRecipe, hashed_counts
+
+__all__ = [
+    "Columns",
+    "Finding",
+    "Silo",
+    "TextRecipe",
+    "compare",
+    "constant_columns",
+    "explain",
+    "hashed_counts",
+    "read_columns",
+    "read_silos",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    columns=("Columns", "read_columns"),
+    findings=("Finding", "explain"),
+    preflight=("compare",),
+    silos=("Silo", "constant_columns", "read_silos"),
+    text=("TextRecipe", "hashed_counts"),
+)

@@ -1,4 +1,4 @@
-"""Texts as counts of hashed words: silos have the same columns without sharing a vocabulary."""
+"""Texts as counts of hashed words: clients get the same columns without sharing a vocabulary."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
-import numpy as np
-import scipy.sparse as sp
-from sklearn.feature_extraction.text import HashingVectorizer
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 WORD = re.compile(r"\b\w\w+\b")  # scikit-learn's: two or more letters, digits or underscores
 SALT = "fmtc"
@@ -19,7 +21,7 @@ N_BUCKETS = 2**18
 
 @dataclass(frozen=True)
 class TextRecipe:
-    """How rows were read from texts: all that is needed to read more of them into the same columns."""
+    """How rows were made from texts: everything needed to map more texts to the same columns."""
 
     text_column: str
     salt: str = SALT
@@ -27,11 +29,11 @@ class TextRecipe:
 
 
 def hashed_counts(texts: Iterable[str | None], salt: str = SALT, n_buckets: int = N_BUCKETS) -> sp.csr_array:
-    """Words of each text, counted in columns that a keyed hash of the word decides: 1 + ln(count).
+    """Counts of the words of each text, as 1 + ln(count); a keyed hash of the word selects its column.
 
-    Words are two or more letters or digits, in small letters. Without the salt nobody can tell which word belongs to
-    a column; another salt deals the words anew, so all silos need the same. Two words may meet in a column by chance:
-    of v different words about v²/(2 n_buckets) pairs do.
+    Words are two or more letters or digits, in lower case. Nobody can tell the word of a column without the salt.
+    Another salt assigns other columns, so all clients need the same. Two words may get the same column by chance: of v
+    different words about v²/(2 n_buckets) pairs do.
 
     Parameters
     ----------
@@ -48,13 +50,17 @@ def hashed_counts(texts: Iterable[str | None], salt: str = SALT, n_buckets: int 
 
     Examples
     --------
-    >>> from fmtc.tables.text import hashed_counts
+    >>> from fmtc.tables import hashed_counts
     >>> X = hashed_counts(["to be or not to be", "Not so!", None], salt="secret", n_buckets=1000)
     >>> X.shape, [round(float(v), 2) for v in sorted(X.data)]
     ((3, 1000), [1.0, 1.0, 1.0, 1.0, 1.69, 1.69])
     """
+    import numpy as np
+    import scipy.sparse as sp
+    from sklearn.feature_extraction.text import HashingVectorizer
+
     if isinstance(n_buckets, bool) or not isinstance(n_buckets, int) or not 1 <= n_buckets < 2**31:
-        raise ValueError(f"n_buckets must be a whole number from 1 to 2**31 - 1, got {n_buckets!r}")
+        raise InputError(f"n_buckets must be an integer from 1 to 2**31 - 1, got {n_buckets!r}")
     key = blake2b(salt.encode()).digest()
 
     @cache

@@ -1,11 +1,14 @@
 """Makes a silo's process misbehave on request: put this folder on PYTHONPATH and say how in FMTC_TEST_FAULT.
 
-``KIND@ROUND`` or ``KIND@ROUND:SECONDS``, several with commas between; each happens once, and leaves a file in the kit
-so that the silo behaves after a restart. ``slow@0:SECONDS`` delays every round, ``hold@ROUND`` waits for a file "go" in
-the kit. ``exit@end`` ends the coordinator's process of a job before it tells the silos that the run is over.
+``slow@0:SECONDS`` delays every round; ``hold@ROUND`` waits in a round for a file "go" in the kit; ``exit@0`` ends the
+process in the first round in which there is a file "exit" in the kit, when the answer is ready and not yet sent.
+Several with commas between. Other faults need no process: simulation.py has them.
 
 With FMTC_TEST_RECORD, the name of a file, each process writes there what it asks of the network: a line of JSON for
 every name it looks up, and every address it binds, dials or sends to.
+
+With FMTC_TEST_TAP, the name of a folder, each process writes every frame there that FLARE hands to a connection, before
+it is encrypted: one file for each process. With FMTC_TEST_LEAK, silos send more than passes their outbox.
 
 With FMTC_TEST_WITHOUT, names with commas between, these packages are not there.
 """
@@ -13,80 +16,33 @@ With FMTC_TEST_WITHOUT, names with commas between, these packages are not there.
 import importlib.util
 import json
 import os
+import struct
 import sys
 import time
 from importlib.abc import MetaPathFinder
-from pathlib import Path
 
 
-def _patch(flare):
-    import numpy as np
-
+def _patch(kitclient):
     faults = {}
     for fault in os.environ["FMTC_TEST_FAULT"].split(","):
         kind, _, rest = fault.partition("@")
-        if rest == "end":
-            _leave_before_the_end(flare.FmtcController)
-            continue
         at, _, seconds = rest.partition(":")
         faults[int(at)] = (kind, float(seconds or 0))
-    answer, envelope = flare.FmtcExecutor.answer, flare._envelope
-    spoil = []
+    answer = kitclient.KitClient.answer
 
-    def faulty(self, message, kit):
-        if message.phase != "round":
-            return answer(self, message, kit)
-        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0)))
-        done = Path(kit) / f"fault-{kind}-{message.round_no}"
+    def faulty(self, message):
+        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0))) if message.phase == "round" else ("", 0)
         if kind == "slow":
             time.sleep(seconds)
-        while kind == "hold" and not (Path(kit) / "go").exists():
+        while kind == "hold" and not (self.kit / "go").exists():
             time.sleep(0.05)
-        if kind in ("", "slow", "hold") or done.exists():
-            return answer(self, message, kit)
-        done.touch()
-        if kind == "raise":
-            raise OSError("the disk of this test is full")
-        if kind == "exit-before":
-            os._exit(9)
-        if kind == "late":
-            time.sleep(seconds)
-        uplink = answer(self, message, kit)
-        if kind == "exit-after":
-            os._exit(9)
-        if kind == "nan":
-            return flare.replace(uplink, W=np.full_like(uplink.W, np.nan))
-        if kind == "shape":
-            return flare.replace(uplink, W=uplink.W[:-1])
-        if kind == "kind":
-            return flare.replace(uplink, W=uplink.W.astype(np.int64))
-        if kind in ("stale", "garbage"):
-            spoil.append(kind)
-        return uplink
+        found = answer(self, message)
+        if kind == "exit" and (self.kit / "exit").exists():
+            (self.kit / "exit").unlink()
+            os._exit(1)
+        return found
 
-    def spoilt(run_id, message, phase, round_no):
-        if not spoil:
-            return envelope(run_id, message, phase, round_no)
-        if spoil.pop() == "stale":
-            return envelope(run_id, message, phase, round_no - 1)
-        from nvflare.apis.shareable import Shareable
-
-        return Shareable({"garbage": b"\x00\xff" * 100})
-
-    flare.FmtcExecutor.answer, flare._envelope = faulty, spoilt
-
-
-def _leave_before_the_end(controller):
-    end = controller._end
-
-    def leave(self, *facts):
-        mark = self.folder / "left"
-        if mark.exists():
-            return end(self, *facts)
-        mark.touch()
-        os._exit(9)
-
-    controller._end = leave
+    kitclient.KitClient.answer = faulty
 
 
 RECORD = os.environ.get("FMTC_TEST_RECORD")
@@ -121,9 +77,50 @@ def _be_lawless(definitions):
     definitions.Message.set_header = unasked
 
 
+TAP = os.environ.get("FMTC_TEST_TAP")
+
+
+def _tap(connection):
+    """Every frame that FLARE hands to a connection, whichever driver it has, before it is encrypted."""
+
+    def tapped(kind):
+        send = kind.__dict__.get("send_frame")
+        if send is not None:
+            kind.send_frame = lambda self, frame: (_keep(self, frame), send(self, frame))[1]
+
+    connection.Connection.__init_subclass__ = classmethod(tapped)
+
+
+def _keep(conn, frame):
+    about = json.dumps({"argv": sys.argv, "by": type(conn).__name__, "of": conn.get_conn_properties()}, default=str)
+    content = struct.pack(">II", len(about), len(frame)) + about.encode() + bytes(frame)
+    handle = os.open(os.path.join(TAP, f"{os.getpid()}.frames"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(handle, content)
+    os.close(handle)
+
+
+def _leak(adapter):
+    """A door beside the outbox: every answer to a round takes a row of the silo along."""
+    reply = adapter._reply
+
+    def leaking(run_id, message, answer):
+        found = reply(run_id, message, answer)
+        if message is not None and message.phase == "round":
+            import numpy as np
+
+            found["beside"] = np.load(os.path.join(sys.argv[2], "rows.npy"))[0]  # argv: -m KIT
+        return found
+
+    adapter._reply = leaking
+
+
 _PATCHES = {}
+if TAP:
+    _PATCHES["nvflare.fuel.f3.connection"] = _tap
+if "FMTC_TEST_LEAK" in os.environ:
+    _PATCHES["fmtc.runtime.flare.adapter"] = _leak
 if "FMTC_TEST_FAULT" in os.environ:
-    _PATCHES["fmtc.runtime.flare.adapter"] = _patch
+    _PATCHES["fmtc.runtime.kitclient"] = _patch
 if "FMTC_TEST_LAWLESS" in os.environ:
     _PATCHES["nvflare.private.admin_defs"] = _be_lawless
 

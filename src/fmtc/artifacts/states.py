@@ -1,0 +1,83 @@
+"""States and models, dataclasses of arrays, as named arrays and a JSON-able rest: what files and checkpoints hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import scipy.sparse as sp
+
+_SPARSE = ("data", "indices", "indptr")
+
+
+def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Named arrays and a JSON-able rest of a state.
+
+    Its fields may be arrays, dense or sparse, mappings of arrays, and dataclasses of these.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import numpy as np
+    >>> from fmtc.artifacts.states import flatten
+    >>> @dataclass
+    ... class Server:
+    ...     W: np.ndarray
+    ...     turned: dict
+    ...     round_no: int
+    >>> arrays, rest = flatten(Server(np.zeros(2), {"a": np.ones(1)}, 3))
+    >>> sorted(arrays), rest
+    (['W', 'turned:a'], {'turned': {}, 'round_no': 3})
+    """
+    arrays: dict[str, np.ndarray] = {}
+    rest: dict[str, Any] = {}
+    for f in _saved(state):
+        name, value = f"{above}{f.name}", getattr(state, f.name)
+        if isinstance(value, np.ndarray):
+            arrays[name] = value
+        elif sp.issparse(value):
+            csr = value.tocsr()
+            arrays |= {f"{name}#{part}": getattr(csr, part) for part in _SPARSE}
+            rest[f.name] = {"#": list(csr.shape)}
+        elif is_dataclass(value):
+            inner, values = flatten(value, f"{name}/")
+            arrays |= inner
+            rest[f.name] = {"": type(value).__name__, **values}
+        elif isinstance(value, Mapping) and all(isinstance(item, np.ndarray) for item in value.values()):
+            arrays |= {f"{name}:{key}": item for key, item in value.items()}
+            rest[f.name] = {}
+        else:
+            rest[f.name] = value
+    return arrays, rest
+
+
+def _saved(kind: Any) -> list[Any]:
+    """Fields of a dataclass that files hold: all but those declared with ``metadata={"saved": False}``."""
+    return [f for f in fields(kind) if f.metadata.get("saved", True)]
+
+
+def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any], above: str = "") -> Any:
+    """Undo `flatten`, given a state of the same type; a field that is missing is an error."""
+    kind = state if isinstance(state, type) else type(state)
+    hints, values = get_type_hints(kind), {}
+    for f in _saved(kind):
+        name = f"{above}{f.name}"
+        if name in arrays:
+            values[f.name] = arrays[name]
+            continue
+        value = rest[f.name]
+        if isinstance(value, Mapping) and "#" in value:
+            parts = tuple(arrays[f"{name}#{part}"] for part in _SPARSE)
+            value = sp.csr_array(parts, shape=tuple(value["#"]))
+        elif isinstance(value, Mapping) and "" in value:
+            inner = next(t for t in (hints[f.name], *get_args(hints[f.name])) if is_dataclass(t))
+            value = unflatten(inner, arrays, value, f"{name}/")
+        elif isinstance(value, Mapping):
+            under = {key.partition(":")[2]: item for key, item in arrays.items() if key.startswith(f"{name}:")}
+            value = under or dict(value)
+        elif isinstance(value, list):
+            value = tuple(value)
+        values[f.name] = value
+    return kind(**values)

@@ -1,0 +1,168 @@
+"""Commands about what has left a silo: outbox show and verify."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.filesize import decimal
+from rich.text import Text
+
+from ..artifacts.runs import OUTBOX
+from ..errors import FileError
+from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
+from .program import main_group
+from .words import Words, new_table, plural, print_json, show, show_indented
+
+
+@main_group.group(short_help="Show what has left a silo, and verify the record of it.")
+def outbox() -> None:
+    """Show what has left a silo, and verify the record of it.
+
+    Every answer of a silo is recorded in a ledger before it is sent: when, in which run, phase and round, which fields,
+    their shapes, bytes and checksums. Each line holds the hash of the line before it.
+    """
+
+
+folder_argument = click.argument("folder", metavar="KIT_OR_RUN", type=click.Path(path_type=Path))
+
+
+def find_ledgers(folder: Path) -> list[Path]:
+    """Files of the ledgers of a kit (one) or of a run (one for each client).
+
+    A kit that has not answered yet has none. Any other folder raises `FileError`.
+    """
+    if (folder / LEDGER).exists() or head_of(folder / LEDGER).exists():
+        return [folder / LEDGER]
+    if (folder / OUTBOX).is_dir():
+        names = {path.stem for path in (folder / OUTBOX).iterdir() if path.suffix in (".jsonl", ".head")}
+        return [folder / OUTBOX / f"{name}.jsonl" for name in sorted(names)]
+    if (folder / "startup").is_dir():
+        return []
+    raise FileError(
+        f"{folder} holds no outbox; give the kit of a silo, or the --out folder of `fmtc fit`. A silo of a federation "
+        "has its outbox in its kit."
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- show
+
+
+@outbox.command(
+    "show",
+    short_help="Show what has left, in words, with totals.",
+    epilog="""\b
+Examples:
+  fmtc outbox show north                        (the kit of a silo)
+  fmtc outbox show run
+  fmtc outbox show run --json""",
+)
+@folder_argument
+def outbox_show(folder: Path, as_json: bool) -> None:
+    """Show what has left, in words: each field of each phase of each run, how often, and how many bytes.
+
+    KIT_OR_RUN is the kit of a silo, or the --out folder of `fmtc fit`, which has one ledger for each silo.
+    """
+    found = [run for path in find_ledgers(folder) for run in _runs(path)]
+    if as_json:
+        print_json({"folder": str(folder), "runs": found, "bytes": sum(run["bytes"] for run in found)})
+        return
+    console = Console(highlight=False)
+    if not found:
+        show(console, Text("nothing has left yet"))
+    for run in found:
+        _show_run(console, run)
+
+
+def _runs(path: Path) -> list[dict[str, Any]]:
+    """What a ledger says of each run of each client, in the order in which the runs began."""
+    grouped: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for line in read_lines(path):
+        grouped.setdefault((line["client"], line["run"]), []).append(line)
+    return [_about(path, client, run, lines) for (client, run), lines in grouped.items()]
+
+
+def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kinds = [line["kind"] for line in lines if line["fields"]]
+    from ..protocol.graph import METHOD
+
+    sent = METHOD.sent(totals(lines))
+    return {
+        "client": client,
+        "run": run,
+        "ledger": path.name,
+        "first": lines[0]["time"],
+        "last": lines[-1]["time"],
+        "answers": len(kinds),
+        "replays": kinds.count(REPLAY),
+        "failures": kinds.count(FAILURE),
+        "bytes": sum(row["bytes"] for row in sent),
+        "sent": sent,
+    }
+
+
+def _show_run(console: Console, run: Mapping[str, Any]) -> None:
+    show(console, Text.assemble(("silo ", ""), (run["client"], "bold"), ", run ", (run["run"], "bold")))
+    show_indented(console, Text(f"from {_moment(run['first'])} to {_moment(run['last'])}"))
+    among = [f"{run[name]} {words}" for name, words in (("replays", "sent again"), ("failures", "errors")) if run[name]]
+    more = f" ({', '.join(among)} among them)" if among else ""
+    show_indented(
+        console, Text(f"{plural(run['answers'], 'answer')} with content{more}, {decimal(run['bytes'])} in all")
+    )
+    table = new_table()
+    for title in ("phase", "field", "what it is", "shape", "times", "bytes"):
+        table.add_column(title, justify="right" if title in ("times", "bytes") else "left")
+    for row in run["sent"]:
+        words = Text(row["what"] or "not declared by this version of fmtc")
+        table.add_row(row["phase"], row["field"], words, row["shape"], str(row["times"]), f"{row['bytes']:,}")
+    console.print(table)
+    console.print()
+
+
+def _moment(time: str) -> str:
+    """A time of a ledger as people read it: to the second, UTC."""
+    return time[:19].replace("T", " ") + " UTC"
+
+
+# ----------------------------------------------------------------------------------------------------------- verify
+
+
+@outbox.command(
+    "verify",
+    short_help="Verify that no line of the record was changed.",
+    epilog="""\b
+Examples:
+  fmtc outbox verify north                      (the kit of a silo)
+  fmtc outbox verify run && echo whole""",
+)
+@folder_argument
+@click.pass_context
+def outbox_verify(ctx: click.Context, /, folder: Path, as_json: bool) -> None:
+    """Verify that no line of the record was changed, removed, added or moved; exit code 3 where one was.
+
+    KIT_OR_RUN is the kit of a silo, or the --out folder of `fmtc fit`. The check finds accidents and careless changes.
+    Somebody who rewrites the whole record is not found: for that, keep a copy of the last line's hash elsewhere.
+    """
+    words = Words()
+    checked = [_check(path) for path in find_ledgers(folder)]
+    for ledger in checked:
+        for fault in ledger["faults"]:
+            words.say(f"{ledger['ledger']}: {fault}", "red")
+    faults = sum(len(ledger["faults"]) for ledger in checked)
+    lines = sum(ledger["lines"] for ledger in checked)
+    if as_json:
+        print_json({"folder": str(folder), "whole": not faults, "lines": lines, "ledgers": checked})
+    if faults:
+        words.say(f"{plural(faults, 'fault')}: the record is not as it was written", "bold red")
+        ctx.exit(3)
+    of = f" in {plural(len(checked), 'ledger')}" if len(checked) > 1 else ""
+    words.say(f"{plural(lines, 'line')}{of}, all as they were written" if lines else "nothing has left yet", "green")
+
+
+def _check(path: Path) -> dict[str, Any]:
+    """Number of lines and faults of one ledger."""
+    lines = path.read_bytes().count(b"\n") if path.exists() else 0
+    return {"ledger": path.name, "lines": lines, "faults": verify(path)}

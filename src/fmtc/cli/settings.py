@@ -1,0 +1,202 @@
+"""Flags for the settings of a model, and the estimator they make."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import nearest_names
+from ..kernels.couplings import COUPLINGS
+from ..linalg.arrays import HOST, check_device
+from ..settings import SCALES, Settings, Solver, split_solver
+from .program import Option
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
+
+
+class _OrAuto(click.ParamType):
+    """A number of this kind, or the word auto."""
+
+    def __init__(self, kind: Callable[[str], float], words: str):
+        self.kind, self.words, self.name = kind, words, f"{kind.__name__}|auto"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return value if value == "auto" else self.kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither {self.words} nor 'auto'", param, ctx)
+
+
+# Parameters of FMTC that are a plain value, with their type on the command line and a line of help; the flag has the
+# name of the parameter. A flag that is not given leaves the value to FMTC or FMTC.as_published.
+MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
+    "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
+    "beta": (float, "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing."),
+    "coupling": (
+        click.Choice(COUPLINGS),
+        "What is made low-rank: the tensor of projections, or all side by side; average makes them one.",
+    ),
+    "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
+    "scale": (
+        click.Choice(SCALES),
+        "Standardise columns in each silo (client) or over all (global); tfidf weighs counts of words.",
+    ),
+    "max_iter": (int, "Largest number of rounds."),
+    "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
+    "n_jobs": (int, "Silos processed at the same time; -1 for all cores."),
+    "device": (str, "Where silos compute: cpu, or a device of PyTorch such as cuda (pip install 'fmtc[gpu]')."),
+}
+
+
+def model_options(command: Any) -> Any:
+    """The settings of the model, for `build_model`: as_published, client_weights, solver and those of MODEL_OPTIONS."""
+    for option in (
+        click.option("--help-solver", is_flag=True, is_eager=True, expose_value=False, callback=_help_solver,
+                     cls=Option, section="Model", help="List the settings of the solver and exit."),
+        click.option("--solver", multiple=True, metavar="NAME=VALUE", callback=_read_solver, cls=Option,
+                     section="Model", help="A setting of the solver, such as ridge=0.1; may be given many times."),
+    ):  # fmt: skip
+        command = option(command)
+    defaults = {f.name: f.default for f in fields(Settings)} | {"n_jobs": None, "device": HOST}
+    for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
+        text = text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
+        flag = "--" + name.replace("_", "-")
+        command = click.option(flag, name, type=kind, default=None, cls=Option, section="Model", help=text)(command)
+    for option in (
+        click.option("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER", cls=Option,
+                     section="Model",
+                     help="How much a silo's own data count against the consensus; once for every silo."),
+        click.option("--as-published", is_flag=True, cls=Option, section="Model",
+                     help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+# ----------------------------------------------------------------------------------------- settings of the solver
+
+
+def solver_settings(texts: Iterable[str]) -> dict[str, Any]:
+    """Settings of `Solver` from texts of the form NAME=VALUE; a later text replaces an earlier one.
+
+    A value is a number, true, false, none or a word. `Solver` itself checks whether it is one that it can use.
+
+    Examples
+    --------
+    >>> from fmtc.cli.settings import solver_settings
+    >>> solver_settings(["ridge=0.1", "align=false", "shared_centers=auto", "rho=none"])
+    {'ridge': 0.1, 'align': False, 'shared_centers': 'auto', 'rho': None}
+    """
+    known = [f.name for f in fields(Solver)]
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not (equals and value.strip()):
+            raise click.BadParameter(f"{text!r} is not of the form NAME=VALUE, such as ridge=0.1")
+        if name not in known:
+            raise click.BadParameter(f"the solver has no setting {name!r}; {nearest_names(name, known)}")
+        found[name] = _value(value.strip())
+    return found
+
+
+def _value(text: str) -> Any:
+    """A number, true, false, none, or the word itself."""
+    constants = {"true": True, "false": False, "none": None}
+    if text.lower() in constants:
+        return constants[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _read_solver(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+    """Settings of the solver: those of a config file, replaced one by one by those of the command line."""
+    in_file = (ctx.default_map or {}).get("solver", ())
+    return solver_settings([*in_file, *texts])
+
+
+def _help_solver(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the settings of the solver: their names, defaults and meaning are those of `Solver`."""
+    if not value or ctx.resilient_parsing:
+        return
+    formatter = ctx.make_formatter()
+    formatter.write_text("Settings of the solver, each given as --solver NAME=VALUE. The defaults suit most data.")
+    with formatter.section("Settings"):
+        formatter.write_dl(
+            [(name, f"{text}  [default: {_written(default)}]") for name, default, text in solver_table()]
+        )
+    click.echo(formatter.getvalue().rstrip("\n"))
+    ctx.exit()
+
+
+def _written(value: Any) -> str:
+    """A value as the command line takes it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def solver_table() -> list[tuple[str, Any, str]]:
+    """Name, default and description of every setting of the solver, from its docstring.
+
+    Examples
+    --------
+    >>> from fmtc.cli.settings import solver_table
+    >>> solver_table()[0][:2]
+    ('ridge', 0.03)
+    """
+    lines = (inspect.getdoc(Solver) or "").split("\n")
+    start = lines.index("Parameters") + 2
+    texts: dict[str, list[str]] = {}
+    for line in lines[start : lines.index("Examples")]:
+        if line and not line.startswith(" "):
+            texts[line.partition(" : ")[0]] = words = []
+        elif line:
+            words.append(line.strip())
+    return [(f.name, f.default, " ".join(texts[f.name]).replace("`", "")) for f in fields(Solver)]
+
+
+def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
+    """The estimator of the flags that were given, its values checked before any file is read.
+
+    Parameters
+    ----------
+    settings : mapping
+        Parameters of `FMTC` as `model_options` reads them: None or an empty tuple where no flag was given, SILO=NUMBER
+        for each of client_weights, and under ``solver`` the settings of the solver by name.
+    as_published : bool
+        Whether what was not given comes from `FMTC.as_published`.
+
+    Returns
+    -------
+    FMTC
+        Not fitted.
+    """
+    from ..estimator import FMTC
+
+    given = {name: value for name, value in settings.items() if value not in (None, ()) and name != "solver"}
+    if "client_weights" in given:
+        given["client_weights"] = dict(map(_weight, given["client_weights"]))
+    given |= settings.get("solver", {})
+    try:
+        model = FMTC.as_published(**given) if as_published else FMTC(**split_solver(given))
+        model.settings()
+        check_device(model.device)
+    except (TypeError, ValueError, ImportError) as error:
+        raise click.UsageError(str(error)) from None
+    return model
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, equals, value = text.rpartition("=")
+    try:
+        return name, float(value) if equals and name else float("no")
+    except ValueError:
+        raise click.UsageError(f"--client-weight {text!r} is not of the form SILO=NUMBER, such as north=2") from None

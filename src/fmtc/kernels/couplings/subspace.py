@@ -1,0 +1,43 @@
+"""Coupling by a common subspace: low rank of the matrix [W_1 ... W_m]."""
+
+from __future__ import annotations
+
+from ...linalg.arrays import Array
+from .base import Consensus, Coupling
+from .spectrum import consensus, shrink_slices, singular_values, sum_of_powers
+
+
+class SubspaceCoupling(Coupling):
+    """Schatten norm of [W_1 ... W_m], which neither the order of clients nor rotations of their columns change.
+
+    Slice t of the proximal step is P T_t, where P depends only on the sum of T_s T_sᵀ over all clients s.
+    """
+
+    name = "subspace"
+    summary = "The projections of all clients lie in one subspace of low dimension; the order of clients is irrelevant."
+    needs = "sum"
+
+    def value(self, W: Array, p: float) -> float:
+        """Sum of the singular values of [W_1 ... W_m] to the power p.
+
+        An upper bound if d and k m are both above 3,000, see `spectrum.singular_values`.
+        """
+        return sum_of_powers(*singular_values(_side_by_side(W), p), p)
+
+    def prox(self, T: Array, tau: float, p: float) -> Consensus:
+        """Shrink the singular values of [T_1 ... T_m] (Eq. 18 for this norm)."""
+        Z, s, weights = shrink_slices(_side_by_side(T), tau, p)
+        return consensus(T if tau == 0 else Z.reshape(T.shape), s, weights, p)
+
+    def critical_threshold(self, W: Array) -> float:
+        """Largest singular value of [W_1 ... W_m]."""
+        return float(singular_values(_side_by_side(W))[0].max())
+
+    def summand(self, W: Array) -> Array:
+        """The outer product W_t W_tᵀ; (d, k) -> (d, d)."""
+        return W @ W.swapaxes(0, 1)
+
+
+def _side_by_side(T: Array) -> Array:
+    """[T_1 ... T_m] as one slice, columns in some order; (d, k, m) -> (d, k m, 1), a view if T is contiguous."""
+    return T.reshape(T.shape[0], -1, 1)

@@ -1,0 +1,163 @@
+"""Eigenvectors: of small dense matrices, and of large symmetric operators known only by their products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import acosh
+from typing import Protocol
+
+import numpy as np
+
+from .arrays import Array, asarray_like, inner_products, namespace, precision, to_numpy
+
+DENSE_UP_TO = 500  # rows; a full decomposition is then the fastest solver as well as the safest
+MAX_FILTERS, MAX_DEGREE = 30, 128  # polynomials applied, and products in each, at most
+MIN_CUT = 0.5  # for a spectrum in [0, 2] with mean 1, at least a sixth of the eigenvalues are above
+TARGET_RESIDUAL = 1e-7  # ||A v - lambda v|| at which the search for eigenvectors stops
+
+
+class Operator(Protocol):
+    """A symmetric operator A with its spectrum in [0, 2]."""
+
+    def __call__(self, V: Array, gain: float = 1.0, shift: float = 0.0, minus: Array | None = None) -> Array:
+        """Gain A V + shift V - minus; all of shape (n, j)."""
+        ...
+
+
+def eigh(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues, ascending, and eigenvectors of a symmetric matrix; a slower method if the fast one fails."""
+    try:
+        return np.linalg.eigh(A)
+    except np.linalg.LinAlgError:
+        import scipy.linalg
+
+        return scipy.linalg.eigh(A, driver="ev")
+
+
+def polar_factor(M: Array) -> Array:
+    """Closest matrix with orthonormal columns, U Vᵀ of M = U S Vᵀ; (n, k) with n >= k -> (n, k).
+
+    Computed as M (MᵀM)^-1/2 from the k x k Gram matrix if M is well conditioned, else from the SVD.
+    """
+    lam, V = eigh(to_numpy(inner_products(M, M)))  # k x k: too small for a device
+    # the Gram matrix loses eps * cond(M)^2 of orthogonality: accept it up to eps^(3/4)
+    if lam[0] > precision(M) ** 0.25 * lam[-1]:
+        return M @ asarray_like((V / np.sqrt(lam)) @ V.T, M)
+    xp = namespace(M)
+    try:
+        U, _, Vh = xp.linalg.svd(M, full_matrices=False)
+    except xp.linalg.LinAlgError:  # divide and conquer can fail where the plain method does not
+        import scipy.linalg
+
+        parts = scipy.linalg.svd(to_numpy(M), full_matrices=False, lapack_driver="gesvd")
+        U, _, Vh = (asarray_like(part, M) for part in parts)
+    return U @ Vh
+
+
+def uniform_noise(rng: np.random.Generator, shape: tuple[int, int], other: Array) -> Array:
+    """Random numbers in [-1/2, 1/2) for the library of another array; the same in every library and number format."""
+    return asarray_like(rng.random(shape, dtype=np.float32) - np.float32(0.5), other)
+
+
+def lanczos_bound(apply: Callable[[Array], Array], start: Array, steps: int) -> float:
+    """Estimate of the largest eigenvalue from above, by a few Lanczos steps: the largest Ritz value plus its residual.
+
+    It can be too small if the start has next to no share in the eigenvector.
+
+    Parameters
+    ----------
+    apply : callable, (n, 1) -> (n, 1)
+        Product of a symmetric matrix and a vector.
+    start : array of shape (n, 1)
+    steps : int
+        Number of products at most.
+    """
+    from scipy.linalg import eigh_tridiagonal
+
+    xp = namespace(start)
+    v = start / xp.linalg.norm(start)
+    before, beta = xp.zeros_like(v), 0.0
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
+    for _ in range(min(steps, len(start))):
+        w = apply(v) - beta * before
+        diagonal.append(float((v * w).sum()))
+        w = w - diagonal[-1] * v
+        beta = float(xp.linalg.norm(w))
+        off_diagonal.append(beta)
+        if beta < 1e-10:
+            break
+        before, v = v, w / beta
+    theta, S = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
+    return float(theta[-1] + beta * abs(S[-1, -1]))
+
+
+def largest_eigenvectors(
+    apply: Operator, n: int, k: int, eps: float, rng: np.random.Generator, other: Array
+) -> tuple[Array, float]:
+    """Eigenvectors of the k largest eigenvalues of a symmetric operator, largest first.
+
+    Parameters
+    ----------
+    apply : Operator
+        Its spectrum lies in [0, 2].
+    n, k : int
+        Size of the operator, and number of eigenvectors.
+    eps : float
+        Relative error of a product.
+    rng : numpy.random.Generator
+        Draws the start of the iteration.
+    other : array
+        Gives library, device and number format.
+
+    Returns
+    -------
+    V : array of shape (n, k)
+    residual : float
+        Largest ||A v - lambda v||; 0 after a full decomposition.
+    """
+    columns = min(k + max(4, k // 2), n)  # a few more than asked for
+    if n <= DENSE_UP_TO or columns > n // 5:
+        dense = to_numpy(apply(asarray_like(np.eye(n), other)))
+        return asarray_like(eigh(dense)[1][:, : -k - 1 : -1].copy(), other), 0.0
+    return _filtered_subspace(apply, uniform_noise(rng, (n, columns), other), k, eps)
+
+
+def _ritz(apply: Operator, V: Array) -> tuple[Array, Array]:
+    """Rayleigh-Ritz: the best eigenvectors in the span of orthonormal columns, largest eigenvalue first."""
+    lam, Q = eigh(to_numpy(inner_products(V, apply(V))))
+    return V @ asarray_like(Q[:, ::-1].copy(), V), asarray_like(lam[::-1].copy(), V)
+
+
+def _filtered_subspace(apply: Operator, start: Array, k: int, eps: float) -> tuple[Array, float]:
+    """Eigenvectors of the k largest eigenvalues by filtered block iteration, and their largest residual.
+
+    The filter is a Chebyshev polynomial that is small on the unwanted part of the spectrum, from 0 to the smallest
+    Ritz value of the block (Zhou, Saad, Tiago and Chelikowsky 2006). Its degree grows if the first filters are not
+    enough. It stays below the degree that amplifies the largest eigenvalue 1/eps times: that would leave only rounding
+    errors of the other columns.
+    """
+    xp, target = namespace(start), max(TARGET_RESIDUAL, 8 * eps)
+    V, lam = _ritz(apply, polar_factor(start))
+    del start  # here and below, free each block as early as possible: they are the peak of a fit's memory
+    for turn in range(MAX_FILTERS):
+        centre = 0.5 * max(float(lam[-1]), MIN_CUT)  # maps [0, 2 centre] to [-1, 1]
+        steepness = acosh(max(float(lam[0]) / centre - 1, 1.0))  # degree m amplifies lam[0] cosh(m steepness) times
+        degree = min(8 * 2 ** (turn // 2), MAX_DEGREE)
+        if degree * steepness > (most := acosh(eps**-0.75)):
+            degree = max(2, int(most / steepness))
+        before, now = V, apply(V, 1 / centre, -1.0)
+        del V
+        for _ in range(degree - 1):
+            before, now = now, apply(now, 2 / centre, -2.0, before)
+        del before
+        now /= xp.einsum("ij,ij->j", now, now) ** 0.5
+        V, lam = _ritz(apply, polar_factor(now))
+        gap = apply(V[:, :k]) - V[:, :k] * lam[:k]
+        residual = float(xp.amax((gap * gap).sum(axis=0))) ** 0.5
+        if residual <= target:
+            break
+    return V[:, :k], residual
+
+
+__all__ = ["Operator", "eigh", "lanczos_bound", "largest_eigenvectors", "polar_factor", "uniform_noise"]

@@ -1,0 +1,193 @@
+"""A run from the coordinator's side, over any transport: compare columns, train, say that it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
+from ..errors import AbortedError, FileError, InputError, OwnError
+from ..protocol.base import Message
+from ..protocol.end import END
+from ..protocol.graph import METHOD
+from ..protocol.method import Method
+from ..protocol.survey import SURVEY
+from ..protocol.verdict import VERDICT
+from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
+
+CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
+SURVEYED = "surveyed.json"  # in the coordinator's folder of a run: what a comparison of columns has received
+RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
+RESULT_FORMAT = 2
+PREFLIGHT = ("no", "first", "only")
+
+Listen = Callable[..., None]  # an event's name, and facts about it
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is to be run.
+
+    Parameters
+    ----------
+    run_id : str
+        Names the run in every message; attempts that continue a run have the same.
+    settings : Settings
+        Of the method.
+    folder : Path
+        Of the coordinator: checkpoint and result.
+    method : Method
+    weights : mapping of client id to float, optional
+    min_clients : int, optional
+    preflight : {"no", "first", "only"}
+        Whether the clients' columns are compared before the first round; a difference that would spoil the run ends it.
+    """
+
+    run_id: str
+    settings: Any
+    folder: Path
+    method: Method = METHOD
+    weights: dict[str, float] | None = None
+    min_clients: int | None = None
+    preflight: str = "no"
+
+
+def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
+    """Run a method to its end, from the last checkpoint if there is one; whatever happens is told to `listen`.
+
+    The events are surveyed, differ, agree, round, done and ended; and, where the run cannot go on: aborted, lost (too
+    few clients are there), stopped (too few clients can answer), refused data, failed.
+    """
+    over = finished(spec)
+    if over is not None:  # an earlier attempt wrote the result, and was lost before all clients knew
+        return _end(transport, over["client_ids"], over["missing"], over["converged"], listen)
+    begun = (spec.folder / CHECKPOINT).exists()
+    try:
+        compare_first = spec.preflight == "only" or (spec.preflight == "first" and not begun)
+        if compare_first and _differ(transport, spec, listen):
+            return None
+        result = run(
+            transport,
+            spec.settings,
+            method=spec.method,
+            weights=spec.weights,
+            callbacks=[lambda record: listen("round", record=asdict(record))],
+            checkpoint=spec.folder / CHECKPOINT,
+            resume=True,
+            min_clients=spec.min_clients,
+        )
+    except AbortedError:
+        return listen("aborted")
+    except ClientError as error:
+        return listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
+    except InputError as error:
+        return listen("refused data", why=str(error))
+    except Exception as error:
+        listen("failed", why=f"{type(error).__name__}: {error}")
+        raise
+    write_result(spec, result)
+    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), listen)
+
+
+def _end(
+    transport: Transport, client_ids: Iterable[str], missing: Iterable[str], converged: bool, listen: Listen
+) -> None:
+    """Tell the clients that all have their numbers, and how the run ended."""
+    listen("done", missing=list(missing))
+    ask = END.Ask(converged=converged)
+    transport.exchange({cid: Message(END.name, ask) for cid in client_ids})
+    listen("ended")
+
+
+def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
+    """Compare the clients' columns and tell each what is odd about its own; whether the run ends with that."""
+    from ..tables import compare
+    from ..tables.findings import ERROR
+    from ..tables.survey import as_numbers
+
+    replies = transport.exchange({cid: Message(SURVEY.name, SURVEY.Ask()) for cid in transport.client_ids})
+    if len(replies.answers) < (spec.min_clients or len(transport.client_ids)):
+        cid, error = min(replies.failures.items())
+        raise ClientError(f"client {cid!r} failed {SURVEY.doing}: {error}") from error
+    received: dict[tuple[str, str], Received] = {}
+    add_received(received, SURVEY, replies)
+    write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
+    findings = compare(replies.answers, n_clusters=spec.settings.n_clusters)
+    verdicts = as_numbers(findings, replies.answers)
+    transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
+    listen("surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings])
+    differ = any(finding.severity == ERROR for finding in findings)
+    if differ or spec.preflight == "only":
+        listen("differ" if differ else "agree")
+        listen("ended")
+    return differ or spec.preflight == "only"
+
+
+# -------------------------------------------------------------------------------------- what the coordinator keeps
+
+
+def write_result(spec: Spec, result: Result) -> None:
+    """What the coordinator keeps of a run: the common structure and the history, and nothing of a row."""
+    surveyed = read_json(spec.folder / SURVEYED) if (spec.folder / SURVEYED).exists() else []
+    about = {
+        "kind": "fmtc consensus",
+        "schema": RESULT_FORMAT,
+        "run": spec.run_id,
+        "method": spec.method.name,
+        "settings": asdict(spec.settings),
+        "client_ids": result.server.client_ids,
+        "converged": result.converged,
+        "stopped_because": result.stopped_because,
+        "missing": result.missing,
+        "n_iter": len(result.history),
+        "history": [asdict(record) for record in result.history],
+        "received": [*surveyed, *(asdict(line) for line in result.received)],
+    }
+    write_tensors(spec.folder / RESULT, spec.method.common(result.server), about)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What `write_result` kept, in the form of a `Result`: the server's common arrays in place of its state."""
+
+    client_ids: tuple[str, ...]
+    common: dict[str, Any]
+
+    @property
+    def Z(self) -> Any:
+        """The consensus of FMTC."""
+        return self.common["consensus"]
+
+
+def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
+    """The result in a file of `write_result`, and the rest of what it says (run, method, settings)."""
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
+    try:
+        result = Result(
+            Kept(tuple(about["client_ids"]), arrays),
+            tuple(RoundRecord.from_dict(line) for line in about["history"]),
+            about["converged"],
+            about["stopped_because"],
+            tuple(about["missing"]),
+            tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
+        )
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
+    return result, about
+
+
+def finished(spec: Spec) -> dict[str, Any] | None:
+    """What the coordinator's folder says of a run that is over; None where it is not over yet."""
+    if not (spec.folder / RESULT).exists():
+        return None
+    _, about = read_result(spec.folder / RESULT)
+    same = (spec.run_id, spec.method.name, jsonable(asdict(spec.settings)))
+    if (about.get("run"), about.get("method"), about.get("settings")) != same:
+        raise FileError(
+            f"{spec.folder} holds the result of a run with other settings: give the same settings again to write it "
+            "down, or start a new run"
+        )
+    return about

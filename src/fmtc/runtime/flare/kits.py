@@ -1,0 +1,324 @@
+"""Kits: the folders that let one party each take part in a federation.
+
+The coordinator's kit holds FLARE's server and the key that may submit jobs. A silo's kit holds its certificate, its
+policy (jobs may use one class of fmtc, bring no code and get no shell) and, once it has joined, the state of its runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...artifacts.files import check_form, check_schema, new_folder, read_json, write_json
+from ...artifacts.locks import held
+from ...errors import FederationError, KitError
+from ..kitclient import SALT
+from . import compat
+from .compat import x509
+from .plan import Plan, is_loopback, organisation
+
+KIT_FORMAT = 1
+KIT_FILE = "kit.json"
+LOCK = "in-use.lock"  # in a kit: held by the process that works with the kit
+ADMIN = "coordinator@fmtc.local"
+AUTHORITY_DAYS = 3650
+CONTROLLER = "fmtc.runtime.flare.adapter.FmtcController"
+EXECUTOR = "fmtc.runtime.flare.adapter.FmtcExecutor"
+RESOURCES = "resources.json"  # in `local`: which classes a job may use, and FLARE's own components
+RESOURCES_TEMPLATE = "resources.template.json"  # the coordinator's, before it is known where the server keeps its jobs
+STORE = "{store}"  # in that template: where the server keeps its jobs
+ASK_FOR_ANOTHER = "ask the person who made the kits for a new one"
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A folder that lets one party take part."""
+
+    path: Path
+    role: str  # "silo" or "coordinator"
+    name: str
+    plan: Plan
+    expires: datetime
+
+    @property
+    def site(self) -> str:
+        """FLARE's name of the party."""
+        return "server" if self.role == "coordinator" else self.plan.sites[self.name]
+
+    @property
+    def organisation(self) -> str:
+        """The organisation that the party's certificate names."""
+        return "fmtc" if self.role == "coordinator" else organisation(self.name)
+
+    @property
+    def workspace(self) -> Path:
+        """Folder that FLARE's process works in."""
+        return self.path / "server" if self.role == "coordinator" else self.path
+
+    @property
+    def startup(self) -> Path:
+        """Folder of certificate and key."""
+        return self.workspace / "startup"
+
+    @property
+    def credentials(self) -> tuple[Path, Path]:
+        """Files of certificate and private key."""
+        name = "server" if self.role == "coordinator" else "client"
+        return self.startup / f"{name}.crt", self.startup / f"{name}.key"
+
+    @property
+    def salt(self) -> str:
+        """The secret that all silos share and the coordinator does not have."""
+        return (self.path / SALT).read_text(encoding="ascii").strip()
+
+    @classmethod
+    def read(cls, path: Path, role: str | None = None) -> Kit:
+        """The kit in a folder; raises `KitError` for one that is damaged or, if `role` is given, of another role."""
+        path = Path(path).resolve()
+        if not path.is_dir():
+            raise KitError(f"{path} is not a folder; a kit is a folder that `fmtc federation init` made")
+        file = path / KIT_FILE
+        about = read_json(file)
+        check_schema(file, about, "fmtc kit", KIT_FORMAT)
+        check_form(file, about, {"role": str, "name": str, "plan": {"silos": [str]}, "expires": str})
+        try:
+            plan = Plan(**about["plan"] | {"silos": tuple(about["plan"]["silos"])})
+            kit = cls(path, about["role"], about["name"], plan, datetime.fromisoformat(about["expires"]))
+        except (TypeError, ValueError) as error:
+            raise KitError(f"{file} is damaged: {error}") from None
+        if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]:
+            raise KitError(f"{file} is damaged: {kit.role} {kit.name!r} is not in the plan")
+        if role is not None and kit.role != role:
+            raise KitError(f"{path} is the kit of a {kit.role}, not of a {role}")
+        return kit
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Keep other processes from using the kit while a block runs."""
+        return held(self.path / LOCK, f"the kit {self.path}")
+
+    def check(self) -> None:
+        """Raise `KitError` where the certificate is missing, does not belong to this kit, or is not valid now."""
+        for file in (*self.credentials, self.startup / "rootCA.pem"):
+            if not file.is_file():
+                raise KitError(f"{file} is missing: nobody takes part without a certificate; {ASK_FOR_ANOTHER}")
+        begins, ends = validity(self.credentials[0])
+        wrong = mixed_up(self)
+        if wrong:
+            raise KitError(f"{wrong}; {ASK_FOR_ANOTHER}")
+        now = datetime.now(UTC)
+        if now > ends:
+            raise KitError(
+                f"the certificate of {self.name!r} expired on {ends:%Y-%m-%d %H:%M} UTC; ask the person who made the "
+                "kits to renew it (`fmtc federation renew`)"
+            )
+        if now < begins:
+            raise KitError(
+                f"the certificate of {self.name!r} is valid from {begins:%Y-%m-%d %H:%M} UTC, and this machine's clock "
+                f"says {now:%Y-%m-%d %H:%M} UTC: set the clock"
+            )
+
+
+def read_certificate(path: Path) -> x509.Certificate:
+    """The certificate in a file."""
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise KitError(f"{path} is not a certificate: {error}") from None
+
+
+def validity(path: Path) -> tuple[datetime, datetime]:
+    """From when to when a certificate is valid."""
+    certificate = read_certificate(path)
+    return certificate.not_valid_before_utc, certificate.not_valid_after_utc
+
+
+def mixed_up(kit: Kit) -> str:
+    """What does not belong together in a kit, in a sentence; empty where everything does."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.x509.oid import NameOID
+
+    crt, key = kit.credentials
+    try:
+        certificate, authority = read_certificate(crt), read_certificate(kit.startup / "rootCA.pem")
+        private = load_pem_private_key(key.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        return f"certificate, key or rootCA.pem in {kit.startup} is damaged: {str(error).splitlines()[0]}"
+    if private.public_key() != certificate.public_key():
+        return f"{key.name} is not the key of {crt.name} in {kit.startup}"
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, InvalidSignature):
+        return f"{crt.name} in {kit.startup} is of another federation: the authority of this kit did not sign it"
+    name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+    if name != kit.site:
+        return f"{crt.name} in {kit.startup} is for {name!r}, this is the kit of {kit.site!r}"
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------------- making them
+
+
+def provision(plan: Plan, out: Path, *, authority: Path | None = None) -> list[Kit]:
+    """Make one kit per silo and one for the coordinator in the folder `out`; all of them, or nothing.
+
+    Parameters
+    ----------
+    plan : Plan
+    out : path
+        Gets ``coordinator/``, one folder per silo, and ``authority/``: the key that signs certificates. That stays
+        with the person who runs this, and is needed to renew certificates or to add a silo.
+    authority : path, optional
+        Folder ``authority/`` of an earlier call: the new kits then belong to the same federation.
+    """
+    salt = secrets.token_hex(32)
+    with (
+        new_folder(out, private=True) as folder,
+        tempfile.TemporaryDirectory(dir=folder) as scratch,
+    ):
+        state = Path(scratch) / plan.name / "state"
+        if authority is not None:
+            salt = _restore_authority(authority, state)
+        made = _flare_kits(plan, Path(scratch))
+        kits = [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]
+        for role, name in kits:
+            kit = folder / name
+            if role == "coordinator":
+                kit.mkdir()
+                shutil.move(made / "server", kit / "server")
+                shutil.move(made / ADMIN, kit / "admin")
+            else:
+                shutil.move(made / plan.sites[name], kit)
+                write_secret(kit / SALT, salt)
+            workspace = kit / "server" if role == "coordinator" else kit
+            _set_policy(workspace, plan, role)
+            _write_readme(kit, workspace, plan, role)
+            certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
+            about = {
+                "kind": "fmtc kit",
+                "schema": KIT_FORMAT,
+                "role": role,
+                "name": name,
+                "plan": asdict(plan),
+                "expires": validity(certificate)[1].isoformat(),
+            }
+            write_json(kit / KIT_FILE, about)
+        shutil.move(state, folder / "authority")
+        write_secret(folder / "authority" / SALT, salt)
+    return [Kit.read(out / name) for _, name in kits]
+
+
+def _restore_authority(authority: Path, state: Path) -> str:
+    """Bring back the key that signs, without the certificates it signed, so that all are made anew; the salt."""
+    if not (authority / "cert.json").is_file():
+        raise KitError(f"{authority} is not the authority/ folder that `fmtc federation init` made")
+    content = read_json(authority / "cert.json")
+    state.mkdir(parents=True)
+    root = {name: value for name, value in content.items() if isinstance(value, str)}
+    (state / "cert.json").write_text(json.dumps(root), encoding="utf-8")
+    return (authority / SALT).read_text(encoding="ascii").strip()
+
+
+def _flare_kits(plan: Plan, folder: Path) -> Path:
+    """Have FLARE make its startup kits; the folder that holds them."""
+    arguments = {"CertBuilder": {"root_valid_days": AUTHORITY_DAYS}}
+    project = {
+        "api_version": 3,
+        "name": plan.name,
+        "description": plan.name,
+        "participants": [
+            {"name": "server", "type": "server", "org": "fmtc", "default_host": plan.host, "fed_learn_port": plan.port},
+            {"name": ADMIN, "type": "admin", "org": "fmtc", "role": "project_admin"},
+            *({"name": site, "type": "client", "org": organisation(silo)} for silo, site in plan.sites.items()),
+        ],
+        "builders": [
+            {"path": path, "args": args | arguments.get(path.rpartition(".")[2], {})}
+            for path, args in compat.BUILDERS.items()
+        ],
+    }
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        provisioner = compat.Provisioner(str(folder), compat.prepare_builders(project))
+        context = provisioner.provision(compat.prepare_project(project))
+    if context.get("build_error"):
+        raise FederationError(f"FLARE could not make the kits: {said.getvalue()}")
+    return folder / plan.name / "prod_00"
+
+
+def _set_policy(workspace: Path, plan: Plan, role: str) -> None:
+    """Allow one class of fmtc in jobs, no code that comes with a job and no shell; send no log away."""
+    local = workspace / "local"
+    resources = read_json(local / compat.RESOURCES)
+    resources[compat.CLASS_ALLOW_LIST] = [CONTROLLER if role == "coordinator" else EXECUTOR]
+    resources[compat.CLASS_LIST_ENFORCEMENT_MODE] = "enforce"
+    # FLARE's own components, without those that send logs away
+    resources["components"] = [c for c in resources["components"] if "logging" not in c["path"]]
+    if role == "coordinator":
+        if is_loopback(plan.host):  # listen on the loopback only: FLARE's default, "server", means all interfaces
+            target = f"{plan.host}:{plan.port}"
+            _edit(workspace / "startup/fed_server.json", ("servers", 0, "service", "target"), target)
+        _edit(workspace.parent / "admin/startup/fed_admin.json", ("admin", "host"), plan.dialled_here)
+        resources["servers"][0] |= {
+            compat.HEARTBEAT_TIMEOUT: plan.lost_after,
+            compat.MAX_CLIENTS: max(100, len(plan.silos)),
+        }
+        text = json.dumps(resources, indent=1).replace(compat.STORE, f"{STORE}/")
+        (local / RESOURCES_TEMPLATE).write_text(text, encoding="utf-8")
+    else:
+        resources[compat.ALLOW_LOG_STREAMING] = False
+        write_json(local / RESOURCES, resources)
+    rights = dict.fromkeys(compat.RIGHTS, "any") | dict.fromkeys(compat.DENIED, "none")
+    authorization = {"format_version": "1.0", "permissions": {"project_admin": rights}}
+    write_json(local / "authorization.json", authorization)
+    # FLARE's processes of one machine talk to each other: encrypted, and not with other users of the machine
+    inside = {"scheme": "tcp", "resources": {"host": "localhost", compat.CONNECTION_SECURITY: "mtls"}}
+    write_json(local / compat.COMM_CONFIG, {"internal": inside})
+    for template in (compat.RESOURCES, compat.AUTHORIZATION):
+        (local / template).unlink(missing_ok=True)
+    for script in (workspace / "startup").glob("*.sh"):  # fmtc starts the processes
+        script.unlink()
+
+
+def _edit(path: Path, place: tuple[str | int, ...], value: Any) -> None:
+    """Replace one value in a JSON file."""
+    document = read_json(path)
+    inner = document
+    for step in place[:-1]:
+        inner = inner[step]
+    inner[place[-1]] = value
+    write_json(path, document)
+
+
+def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str) -> None:
+    """Say what a kit is for, instead of FLARE's words about scripts that are not here."""
+    for theirs in workspace.rglob("readme.txt"):
+        theirs.unlink()
+    if role == "coordinator":
+        who, command = "the coordinator", "coordinate --kit FOLDER -k 4 --out run"
+    else:
+        who, command = f"silo {kit.name}", "join --kit FOLDER --data FILE --out ours"
+    text = (
+        f"The kit of {who} in the federation {plan.name}, which meets at {plan.host}:{plan.port}.\n"
+        f"It holds a private key: keep it to yourself.\n\n"
+        f"    fmtc {command}\n    fmtc doctor --kit FOLDER\n"
+    )
+    (kit / "README.txt").write_text(text, encoding="utf-8")
+
+
+def write_secret(path: Path, text: str) -> None:
+    """A line that only the owner of the file can read."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="ascii") as stream:
+        stream.write(text + "\n")
+
+
+__all__ = ["Kit", "KitError", "mixed_up", "provision"]

@@ -1,0 +1,178 @@
+"""A whole federation on this machine: server and silos in processes of their own, over mutual TLS on loopback."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...errors import ClientError
+from ...privacy.ledger import LEDGER, read_lines
+from ...protocol.method import ClientResult
+from ..clock import SYSTEM, Clock
+from ..conductor import RESULT, read_result
+from ..driver import Result
+from ..kitclient import RESULT as CLIENT_RESULT
+from ..kitclient import STATES, TROUBLE, ClientSource, KeptResult, read_client_result
+from .jobs import Order
+from .kits import Kit, provision
+from .plan import Plan
+from .processes import Process, free_port, stop_all
+from .supervise import Coordinator, Follower, Listener, supervise
+
+ROWS = "rows"  # in a silo's kit: rows that were given as an array, with the suffix .npy or .npz
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a federation on one machine: all that a fitted estimator is made of."""
+
+    result: Result  # the coordinator's end of the run
+    kept: dict[str, KeptResult]  # what each client that took part to the end came to
+    ledgers: dict[str, list[dict[str, Any]]]  # what left each client in this run
+
+    @property
+    def clients(self) -> dict[str, ClientResult]:
+        """Model and labels of each client."""
+        return {cid: kept.client for cid, kept in self.kept.items()}
+
+
+class LocalFederation:
+    """A whole federation on this machine.
+
+    A context: everything is made in a temporary folder, and nothing is left when it ends, however it ends.
+
+    Parameters
+    ----------
+    sources : iterable of ClientSource
+        One for each client.
+    rows : mapping of client id to array, optional
+        Rows of clients whose source names no file. Each client's rows go to its own kit, which only this user can read.
+    port : int, optional
+        Where the silos dial; a free one if left out.
+    lost_after : float
+        Seconds without a sign of life after which a silo counts as lost.
+    tend : bool
+        Start a silo's process again when it has ended.
+    clock : Clock
+        What tells the time.
+    """
+
+    def __init__(
+        self,
+        sources: Iterable[ClientSource],
+        *,
+        rows: Mapping[str, Any] | None = None,
+        port: int | None = None,
+        lost_after: float = 10.0,
+        tend: bool = True,
+        clock: Clock = SYSTEM,
+    ):
+        self.sources = {str(place): source for place, source in enumerate(sources, start=1)}
+        self.rows = {} if rows is None else dict(rows)
+        self.port, self.lost_after, self.tends, self.clock = port, lost_after, tend, clock
+        self.processes: dict[str, Process] = {}  # by client id
+        self.kits: dict[str, Kit] = {}
+        self.party = secrets.token_hex(8)
+
+    def __enter__(self) -> Self:
+        self._folder = tempfile.TemporaryDirectory(prefix="fmtc-", ignore_cleanup_errors=True)
+        self.folder = Path(self._folder.name)
+        try:
+            plan = Plan("local", "localhost", self.port or free_port(), tuple(self.sources), self.lost_after)
+            first, *others = provision(plan, self.folder / "kits")
+            self.coordinator = Coordinator(first, clock=self.clock)
+            for kit in others:
+                source = self.sources[kit.name]
+                if source.client_id in self.rows:
+                    source = replace(source, data=str(write_rows(kit.path / ROWS, self.rows[source.client_id])))
+                    self.sources[kit.name] = source
+                source.write(kit.path)
+                self.kits[source.client_id] = kit
+            for cid in self.kits:
+                self.start(cid)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if hasattr(self, "coordinator"):
+                self.coordinator.close()
+        finally:
+            stop_all(self.processes.values())
+            self._folder.cleanup()
+
+    def start(self, cid: str) -> None:
+        """Start the process of a client."""
+        self.processes[cid] = Process(self.kits[cid], self.party)
+
+    def _tend(self) -> None:
+        for cid, process in self.processes.items():
+            if self.tends and not process.alive:
+                self.start(cid)
+
+    def run(
+        self,
+        settings: Any,
+        *,
+        weights: Mapping[str, float] | None = None,
+        min_clients: int | None = None,
+        deadline: float = 600.0,
+        wait: float = 60.0,
+        listen: Listener = lambda event: None,
+        method: str = "fmtc",
+    ) -> Outcome:
+        """One run of the federation, to its end. Parameters are those of `Order`; `listen` is that of `supervise`."""
+        run_id = secrets.token_hex(8)
+        folder = self.folder / f"run-{run_id}"
+        folder.mkdir()
+        ids = {name: source.client_id for name, source in self.sources.items()}
+        self.order = Order(
+            settings, folder, run_id, min_clients, weights, deadline, wait, client_ids=ids, method=method
+        )
+        return self.resume(listen)
+
+    def resume(self, listen: Listener = lambda event: None) -> Outcome:
+        """Resume the last run, from its last round."""
+        order = self.order
+        errors = {cid: Follower(kit.path / TROUBLE) for cid, kit in self.kits.items()}
+        try:
+            supervise(self.coordinator, order, listen, tend=self._tend)
+        except ClientError as error:  # all silos are ours: what they say about their errors may be shown
+            why = [f"{cid!r}: {event['why']}" for cid, follower in errors.items() for event in follower.events()[-1:]]
+            if not why:
+                raise
+            raise ClientError(f"{error}. Silo {'; '.join(why)}") from error
+        result, _ = read_result(order.folder / RESULT)
+        kept = {
+            cid: read_client_result(kit.path / STATES / order.run_id / CLIENT_RESULT)
+            for cid, kit in self.kits.items()
+            if cid not in result.missing
+        }
+        lines = {cid: read_lines(kit.path / LEDGER) for cid, kit in self.kits.items()}
+        return Outcome(
+            result, kept, {cid: [line for line in all_ if line["run"] == order.run_id] for cid, all_ in lines.items()}
+        )
+
+
+def write_rows(path: Path, X: Any) -> Path:
+    """Write rows to a file that only this user can read: ``.npz`` if sparse, else ``.npy``; the file."""
+    path = path.with_suffix(".npz" if sp.issparse(X) else ".npy")
+    path.touch(mode=0o600)
+    with path.open("wb") as stream:
+        if sp.issparse(X):
+            sp.save_npz(stream, X, compressed=False)
+        else:
+            np.save(stream, X, allow_pickle=False)
+    return path
+
+
+__all__ = ["LocalFederation", "Outcome"]

@@ -1,0 +1,244 @@
+"""Columns of tables: which of them are features, what they hold, and which rows belong to which client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from ..errors import DataError, nearest_names
+from .formats import is_typed, read_file
+
+Array = np.ndarray
+
+MISSING_WORDS = ("", ".", "?", "-", "na", "n/a", "null", "none")  # besides nan, which reads as a number
+SMALLEST = 10  # no sum over fewer values than this leaves a client
+PLAIN = "x"  # Polars takes a name such as ^a$ or * for a pattern, so columns get this name before a computation
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns of one client, whether or not they can be clustered: a data frame, or a float or sparse matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.tables import Columns
+    >>> silo = Columns(np.zeros((5, 2)))
+    >>> silo.names, silo.n_rows, silo.width
+    (None, 5, 2)
+    """
+
+    content: Any
+
+    def with_lengths(self, column: str) -> Columns:
+        """The same columns, with the texts of one replaced by their lengths."""
+        return Columns(self.content.with_columns(self.content.get_column(column).cast(pl.String).str.len_chars()))
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """Names of the columns; None for a matrix."""
+        return tuple(self.content.columns) if isinstance(self.content, pl.DataFrame) else None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.content.shape[0])
+
+    @property
+    def width(self) -> int:
+        """Number of columns."""
+        return int(self.content.shape[1])
+
+
+def read_columns(
+    paths: Iterable[str | Path],
+    *,
+    client_column: str | None = None,
+    label_column: str | None = None,
+    id_column: str | None = None,
+    drop: Sequence[str] = (),
+) -> dict[str, Columns]:
+    """Read the features of clients as `read_silos` does, but reject only what cannot be read at all.
+
+    Parameters
+    ----------
+    paths : iterable of paths
+        One file per client, which is named after it; or a single file, with `client_column`.
+    client_column, label_column, id_column : str, optional
+        Columns that are not features.
+    drop : sequence of str
+        Further columns to omit.
+
+    Returns
+    -------
+    dict of client to Columns
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fmtc.tables import read_columns
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "north.csv"
+    ...     _ = file.write_text("name,height,dose\\nAda,170,low\\nBob,,high\\n")
+    ...     silos = read_columns([file], id_column="name")
+    >>> silos["north"].names
+    ('height', 'dose')
+    """
+    opened = open_files(paths, client_column, drop, label_column=label_column, id_column=id_column)
+    found: dict[str, Any] = {name: part.features(opened.others) for name, part in opened.parts.items()}
+    if client_column is None:
+        found = {name: found.get(name, content) for name, content in opened.contents.items()}
+    for name, content in found.items():
+        if content.shape[1] == 0:
+            raise DataError(f"client {name!r} has no column left to cluster")
+    return {name: Columns(content) for name, content in found.items()}
+
+
+# ---------------------------------------------------------------------------------------------- files of all clients
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The rows of one client as they are in its file."""
+
+    frame: pl.DataFrame
+    rows: Array  # positions in the file
+    typed: bool  # False if all cells are still text
+
+    def features(self, others: set[str]) -> pl.DataFrame:
+        """The columns that are features; text becomes numbers if all of it can."""
+        columns = {column.name: column for column in self.frame.get_columns() if column.name not in others}
+        return pl.DataFrame(columns if self.typed else {name: _numbers(column) for name, column in columns.items()})
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """Content of the files of all clients."""
+
+    files: dict[str, Path]  # by the name that a client would have, the file's stem
+    contents: dict[str, Any]  # by the same names: frames, float arrays or csr_arrays
+    parts: dict[str, Part]  # by client; of tables only
+    others: set[str]  # columns that are not features
+
+
+def open_files(
+    paths: Iterable[str | Path], client_column: str | None, drop: Sequence[str], **roles: str | None
+) -> Opened:
+    """Read the files, check that the columns asked for by name exist, and divide a single file by `client_column`."""
+    files = _by_name([Path(path) for path in paths])
+    if client_column is not None and len(files) > 1:
+        raise DataError(f"`client_column` divides one file into clients, but {len(files)} files were given: give one")
+    named = {role: column for role, column in {"client_column": client_column, **roles}.items() if column is not None}
+    contents = {name: read_file(path) for name, path in files.items()}
+    tables = {name: content for name, content in contents.items() if isinstance(content, pl.DataFrame)}
+    if not tables and (named or drop):
+        file, role = next(iter(files.values())).name, next(iter(named), "drop")
+        raise DataError(
+            f"{file} has no column names, so `{role}` cannot be used; save a table (.csv, .tsv, .parquet) instead"
+        )
+    _check_columns({files[name].name: table.columns for name, table in tables.items()}, named, drop)
+    parts = _divide(tables, files, client_column) if tables else {}
+    return Opened(files, contents, parts, {*named.values(), *drop})
+
+
+def _by_name(paths: list[Path]) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for path in paths:
+        if path.stem in files:
+            raise DataError(
+                f"{files[path.stem]} and {path} would both be client {path.stem!r}, as clients are named after their "
+                "files: rename one, or put both in one file and use `client_column`"
+            )
+        files[path.stem] = path
+    if not files:
+        raise DataError("no file was given; give one file per client, or one file and `client_column`")
+    return files
+
+
+def _check_columns(columns: Mapping[str, Sequence[str]], named: Mapping[str, str], drop: Sequence[str]) -> None:
+    """Columns asked for by name: those with a role must be in every file, a dropped one in some file."""
+    for role, column in named.items():
+        for file, names in columns.items():
+            if column not in names:
+                raise DataError(f"`{role}`: {file} has no column {column!r}; {nearest_names(column, names)}")
+    everywhere = list(dict.fromkeys(name for names in columns.values() for name in names))
+    for column in drop:
+        if column not in everywhere:
+            raise DataError(f"`drop`: no file has a column {column!r}; {nearest_names(column, everywhere)}")
+
+
+def _divide(
+    frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path], client_column: str | None
+) -> dict[str, Part]:
+    typed = {name: is_typed(files[name]) for name in frames}
+    if client_column is None:
+        return {name: Part(frame, np.arange(frame.height), typed[name]) for name, frame in frames.items()}
+    ((name, frame),) = frames.items()
+    clients = names_in(frame, client_column)
+    if clients.null_count():
+        raise DataError(
+            f"`client_column`: {clients.null_count()} rows of {files[name].name} have no value in {client_column!r}"
+        )
+    parts = {}
+    for client in clients.unique(maintain_order=True):
+        rows = (clients == client).arg_true()
+        parts[client] = Part(frame[rows], rows.to_numpy(), typed[name])
+    return parts
+
+
+# ---------------------------------------------------------------------------------------------------- one column
+
+
+def words_in(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column as text; missing values stay null."""
+    column = frame.get_column(name).alias(PLAIN)
+    try:
+        return column.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        raise DataError(f"column {name!r} holds values of type {column.dtype}, which cannot be text") from None
+
+
+def names_in(frame: pl.DataFrame, name: str) -> pl.Series:
+    """A column as text without surrounding blanks; null if nothing is left."""
+    return words_in(frame, name).str.strip_chars().replace("", None)
+
+
+def _numbers(column: pl.Series) -> pl.Series:
+    """A column of text as numbers, if each cell is a number or means a missing one; else without surrounding blanks."""
+    words = column.alias(PLAIN).str.strip_chars()
+    numbers = words.cast(pl.Float64, strict=False)
+    strange = words.filter(numbers.is_null() & words.is_not_null()).str.to_lowercase().unique()
+    if strange.is_empty():
+        return numbers
+    meaning = {"true": 1.0, "false": 0.0} | dict.fromkeys(MISSING_WORDS)
+    if strange.is_in(list(meaning)).all():
+        known = words.str.to_lowercase().replace_strict(meaning, default=None, return_dtype=pl.Float64)
+        return pl.select(pl.coalesce(numbers, known)).to_series()
+    return words
+
+
+def column_kind(column: pl.Series) -> str:
+    """What a column holds, in words: numbers, text, nothing, or values of some type."""
+    if column.null_count() == len(column):
+        return "nothing"
+    if column.dtype.is_numeric() or column.dtype == pl.Boolean:
+        return "numbers"
+    return "text" if column.dtype in (pl.String, pl.Categorical, pl.Enum) else f"values of type {column.dtype}"
+
+
+def example_of(column: pl.Series) -> str:
+    """A value of a column of text; if possible, one that is not a number."""
+    words = column.alias(PLAIN).cast(pl.String).drop_nulls()
+    strange = words.filter(
+        words.cast(pl.Float64, strict=False).is_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)
+    )
+    return str((strange if len(strange) else words)[0])
+
+
+__all__ = ["Columns", "read_columns"]

@@ -1,0 +1,214 @@
+"""Findings about the columns of clients: what they are, and how to say them to people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import joined
+from .columns import Columns, column_kind, example_of
+from .kinds import LIMIT
+
+FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
+
+ERROR, NOTE = "error", "note"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding about one client. An error would stop a run or make it meaningless; a note would not.
+
+    `column` is a position in the client's table, -1 if the finding is not about a single column. `other` is a client it
+    was compared with, and `place` the position of the column there. The meaning of `number` depends on the code: how
+    many values are missing, the ratio of the values to those of the others, and so on.
+
+    Examples
+    --------
+    >>> from fmtc.tables import Finding, explain
+    >>> found = Finding("north", "unit", "note", column=2, number=2.54)
+    >>> explain([found], "north")
+    ["has values about 2.54 times the others' in column 2: centimetres for inches?"]
+    """
+
+    silo: str
+    code: str  # one of CODES
+    severity: str  # ERROR or NOTE
+    column: int = -1
+    other: str = ""
+    place: int = -1
+    number: float = 0.0
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Values in the unit `here` are `factor` times those in the unit `there`, plus `shift`."""
+
+    here: str
+    there: str
+    factor: float
+    shift: float = 0.0
+
+    @property
+    def numbers(self) -> tuple[float, float]:
+        """Number of a finding about values in the unit `here`, and about values in the unit `there`."""
+        return (self.shift, -self.shift) if self.factor == 1 else (float(self.factor), 1 / self.factor)
+
+
+UNITS = (
+    Unit("milligrams", "kilograms", 1e6),
+    Unit("seconds", "hours", 3600),
+    Unit("grams", "kilograms", 1000),
+    Unit("days", "years", 365.25),
+    Unit("centimetres or per cent", "metres or shares", 100),
+    Unit("µmol/l", "mg/dl (creatinine)", 88.42),
+    Unit("minutes", "hours", 60),
+    Unit("mg/dl", "mmol/l (cholesterol)", 38.67),
+    Unit("centimetres", "feet", 30.48),
+    Unit("hours", "days", 24),
+    Unit("mg/dl", "mmol/l (glucose)", 18.016),
+    Unit("months", "years", 12),
+    Unit("millimetres", "centimetres", 10),
+    Unit("mmHg", "kPa", 7.5006),
+    Unit("kilojoules", "kilocalories", 4.184),
+    Unit("feet", "metres", 3.2808),
+    Unit("centimetres", "inches", 2.54),
+    Unit("pounds", "kilograms", 2.2046),
+    Unit("kilometres", "miles", 1.6093),
+    Unit("degrees Fahrenheit", "degrees Celsius", 1.8, 32),
+    Unit("kelvins", "degrees Celsius", 1, 273.15),
+    Unit("the other sign", "the sign there", -1),
+)
+
+
+def explain(
+    findings: Iterable[Finding], silo: str, columns: Mapping[str, Columns] | None = None, severity: str | None = None
+) -> list[str]:
+    """The findings about one client as sentences without a subject, in the order of `findings`.
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+        About any clients.
+    silo : str
+        The client.
+    columns : mapping of client to its Columns, optional
+        Those that are available, for names. Other columns are named by their position, counted from 0.
+    severity : {"error", "note"}, optional
+        Omit findings of the other severity.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.tables import Columns, Finding, explain
+    >>> found = [Finding("north", "missing", "error", column=1, number=3)]
+    >>> explain(found, "north")
+    ['has missing values in column 1 (3): fill them, or omit those rows or columns']
+    >>> explain(found, "north", {"north": Columns(pl.DataFrame({"height": [170.0], "dose": [None]}))})
+    ["has missing values in 'dose' (3): fill them, or omit those rows or columns"]
+    """
+    grouped: dict[tuple[str, str, float], list[Finding]] = {}
+    for f in findings:
+        if f.silo == silo and severity in (None, f.severity):
+            shared = 0.0 if f.code in ("missing", "infinite", "negatives", "scale", "shift") else f.number
+            grouped.setdefault((f.severity, f.code, bool(shared) if f.code == "text" else shared), []).append(f)
+    return [_sentence(code, number, group, columns or {}) for (_, code, number), group in grouped.items()]
+
+
+def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mapping[str, Columns]) -> str:
+    """One sentence about findings with the same code and, if the sentence contains it, the same number."""
+    first = group[0]
+    here = {f.column: _called(columns, f.silo, f.column) for f in group}
+    listed = joined(list(here.values()))
+    counted = joined([f"{here[f.column]} ({f.number:,.0f})" for f in group])
+    if code == "form":
+        return f"is {FORMS[int(number)]}, unlike the others ({FORMS[first.place]}): save all in one form"
+    if code == "few rows":
+        return f"has {number:.0f} row{'s' if number != 1 else ''}, but needs at least {first.place}"
+    if code == "lacks":
+        lacking = joined([_called(columns, f.other, f.place) for f in group])
+        return f"lacks {lacking}, which others have" if first.other in columns else f"lacks {lacking} of the others"
+    if code == "extra":
+        return f"has {listed}, which {'no other client has' if number == 1 else f'only {number:.0f} clients have'}"
+    if code == "spelling":
+        pairs = [
+            here[f.column] + (f" for {_called(columns, f.other, f.place)}" if f.other in columns else "") for f in group
+        ]
+        return f"spells names differently (case, blanks or punctuation): {joined(pairs)}"
+    if code == "no name":
+        return "has a column without a name (perhaps row numbers): give it a name, or omit it"
+    if code == "text":
+        samples = [here[f.column] + _sample(columns.get(f.silo), f.column) for f in group]
+        why = "but others have numbers there" if number else "but only numbers can be clustered"
+        return f"has no numbers in {joined(samples)}, {why}: convert them to numbers, or omit them"
+    if code == "empty":
+        return f"has no value at all in {listed}: omit the column everywhere"
+    if code == "missing":
+        return f"has missing values in {counted}: fill them, or omit those rows or columns"
+    if code == "infinite":
+        return f"has values that are infinite or above {LIMIT:.0e} in {counted}: replace them"
+    if code == "order":
+        places = joined([f"{here[f.column]} is column {f.column}, there {f.place}" for f in group], "; ")
+        effect = "a federation uses columns as they are, so give all clients the same order"
+        if first.severity == NOTE:
+            effect = "a run on files reorders them, a federation does not"
+        return f"has its columns in another order than the others ({places}): {effect}"
+    if code == "unit":
+        return _unit_sentence(number, listed)
+    if code == "scale":
+        sizes = joined([f"{here[f.column]} ({_times(f.number)})" for f in group])
+        return f"has values of another magnitude than the others in {sizes}: another unit?"
+    if code == "shift":
+        sides = [f"{here[f.column]} ({abs(f.number):.0f} {'above' if f.number > 0 else 'below'})" for f in group]
+        return f"has values many standard deviations from the others' in {joined(sides)}: another unit or scale?"
+    if code == "standardised":
+        where = "here but not elsewhere" if number > 0 else "elsewhere but not here"
+        return f"has {listed} with mean 0 and standard deviation 1 {where}: were they standardised only there?"
+    if code == "coding":
+        step = f"{abs(number):.0f} {'higher' if number > 0 else 'lower'}"
+        guess = "1 and 2 for 0 and 1" if number > 0 else "0 and 1 for 1 and 2"
+        return f"has two values in {listed}, {step} than the two of the others: perhaps {guess}?"
+    if code == "negatives":
+        return f"has values below 0 in {counted}, but the others have none: codes for missing values, or another sign?"
+    where = "every client" if number else "this client"
+    return f"has the same value in all rows of {where} in {listed}, which cannot help there"
+
+
+def _unit_sentence(number: float, listed: str) -> str:
+    unit = min(UNITS, key=lambda unit: min(abs(np.subtract(unit.numbers, number))))
+    if unit.factor == -1:
+        return f"has values of the same magnitude as the others but of the other sign in {listed}"
+    forth, back = np.abs(np.subtract(unit.numbers, number))
+    guess = f"{unit.here} for {unit.there}?" if forth < back else f"{unit.there} for {unit.here}?"
+    if unit.shift:
+        return f"has values like the others' in another unit in {listed}: {guess}"
+    return f"has values {_times(number)} the others' in {listed}: {guess}"
+
+
+def bounded(number: float) -> float:
+    """The number, limited in magnitude so that its inverse is finite."""
+    return math.copysign(min(max(abs(number), 1e-99), 1e99), number)
+
+
+def _times(number: float) -> str:
+    large = max(number, 1 / bounded(number))
+    shown = f"{large:.3g}" if large < 100 else f"{large:,.0f}"
+    return f"about {shown} times" if number >= 1 else f"about 1/{shown} of"
+
+
+def _called(columns: Mapping[str, Columns], silo: str, place: int) -> str:
+    names = columns[silo].names if silo in columns else None
+    return f"column {place}" if names is None else repr(names[place])
+
+
+def _sample(columns: Columns | None, place: int) -> str:
+    """A value of a column of text, if the column is available."""
+    if columns is None or columns.names is None:
+        return ""
+    column = columns.content.to_series(place)
+    return f" (such as {example_of(column)!r})" if column_kind(column) == "text" else f" ({column_kind(column)})"
+
+
+__all__ = ["Finding", "explain"]

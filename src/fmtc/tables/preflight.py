@@ -1,0 +1,332 @@
+"""Comparison of clients before a run: whether they hold the same columns, in the same units.
+
+`compare` uses what each client says about its columns (`fmtc.tables.survey`) and knows no name of a column.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from ..errors import RefusedError
+from .columns import SMALLEST
+from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded
+from .kinds import CODES, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT
+
+Array = np.ndarray
+Key = TypeVar("Key")
+
+
+class Survey(Protocol):
+    """What a client says about its columns, in the order of the columns; `fmtc.tables.survey.survey` makes it."""
+
+    @property
+    def n_samples(self) -> int | None: ...
+    @property
+    def columns(self) -> Array | None: ...
+    @property
+    def aliases(self) -> Array | None: ...
+    @property
+    def kinds(self) -> Array | None: ...
+    @property
+    def counts(self) -> Array | None: ...
+    @property
+    def missing(self) -> Array | None: ...
+    @property
+    def means(self) -> Array | None: ...
+    @property
+    def squares(self) -> Array | None: ...
+    @property
+    def negatives(self) -> Array | None: ...
+
+
+def compare(surveys: Mapping[str, Survey], *, by_name: bool = False, n_clusters: int = 1) -> list[Finding]:
+    """What differs between clients, and what in a client could not be clustered; without any name of a column.
+
+    Where clients differ, the finding is about those that disagree with more clients than they agree with; of two, about
+    both.
+
+    Parameters
+    ----------
+    surveys : mapping of client to Survey
+        What `survey` returned for each client.
+    by_name : bool
+        Whether the run matches columns by name, as it does for files on one machine: names must then agree, and their
+        order need not. In a federation each client uses its columns as they are: then it is the other way round.
+    n_clusters : int
+        Number of clusters of the run; every client needs more rows than that.
+
+    Returns
+    -------
+    list of Finding
+        By client, errors first.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.tables import Columns, compare, explain
+    >>> from fmtc.tables.survey import survey
+    >>> rows = np.random.default_rng(0).normal(70, 10, size=(150, 2))
+    >>> silos = {"a": rows[:50], "b": rows[50:100], "c": rows[100:] * [1, 1000]}
+    >>> findings = compare({name: survey(Columns(X), salt="a secret") for name, X in silos.items()})
+    >>> [(f.silo, f.code, f.column, f.number) for f in findings]
+    [('c', 'unit', 1, 1000.0)]
+    >>> explain(findings, "c")
+    ["has values about 1,000 times the others' in column 1: grams for kilograms?"]
+    """
+    surveys = {silo: surveys[silo] for silo in sorted(surveys)}
+    findings = [found for silo, said in surveys.items() for found in _by_itself(silo, said, n_clusters)]
+    forms = {silo: _form(said) for silo, said in surveys.items()}
+    findings += [
+        Finding(silo, "form", ERROR, other=other, place=forms[other], number=float(forms[silo]))
+        for silo, other in _odd(forms).items()
+    ]
+    for form in set(forms.values()):
+        peers = {silo: said for silo, said in surveys.items() if forms[silo] == form}
+        groups = _match(peers)
+        findings += _columns_differ(peers, groups, by_name) + _values_differ(peers, groups)
+    return sorted(findings, key=lambda f: (f.silo, f.severity != ERROR, CODES.index(f.code), f.column, f.place))
+
+
+def _form(said: Survey) -> int:
+    return 0 if said.aliases is not None else 2 if (_known(said.kinds) == SPARSE).all() else 1
+
+
+def _known(array: Array | None) -> Array:
+    """A required field; the checks of messages have ensured that it is there."""
+    if array is None:
+        raise RefusedError("the description of a client's columns is incomplete")
+    return array
+
+
+def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
+    """Clients that disagree with more others than they agree with, each with a client of the commonest other answer."""
+    count = Counter(answers.values())
+    odd = {}
+    for silo, answer in answers.items():
+        if len(answers) - count[answer] > count[answer] - 1:
+            (common, _), *_ = [pair for pair in count.most_common() if pair[0] != answer]
+            odd[silo] = next(other for other, theirs in answers.items() if theirs == common)
+    return odd
+
+
+def _by_itself(silo: str, said: Survey, n_clusters: int) -> Iterator[Finding]:
+    """What would stop a run, whatever the others have."""
+    n, kinds, counts, missing = said.n_samples or 0, _known(said.kinds), _known(said.counts), _known(said.missing)
+    needed = max(2, n_clusters + 1)
+    if n < needed:
+        yield Finding(silo, "few rows", ERROR, place=needed, number=float(n))
+    numbers = (kinds == NUMBERS) | (kinds == SPARSE)
+    empty = (kinds == NOTHING) | (numbers & (missing == n))
+    for code, where, number in (
+        ("no name", kinds == NAMELESS, kinds),
+        ("empty", empty, missing),
+        ("missing", numbers & ~empty & (missing > 0), missing),
+        ("infinite", numbers & (n - counts - missing > 0), n - counts - missing),
+    ):
+        for place in np.flatnonzero(where).tolist():
+            yield Finding(silo, code, ERROR, place, number=float(number[place]))
+
+
+_Group = dict[str, int]  # the clients that have a column, and its position in each
+
+
+def _match(peers: Mapping[str, Survey]) -> list[_Group]:
+    """Which columns of the clients are the same: those of the same name or, if it is unambiguous, of similar names."""
+    groups: dict[int, _Group] = {}
+    alike: dict[int, list[int]] = {}
+    for silo, said in peers.items():
+        keys = _known(said.columns).tolist()
+        aliases = [None] * len(keys) if said.aliases is None else said.aliases.tolist()
+        for place, (key, alias) in enumerate(zip(keys, aliases, strict=True)):
+            if key not in groups and alias is not None:
+                alike.setdefault(alias, []).append(key)
+            groups.setdefault(key, {})[silo] = place
+    for first, *others in alike.values():
+        where = [silo for key in (first, *others) for silo in groups[key]]
+        if len(set(where)) == len(where):
+            for key in others:
+                groups[first] |= groups.pop(key)
+    return list(groups.values())
+
+
+def _columns_differ(peers: Mapping[str, Survey], groups: Sequence[_Group], by_name: bool) -> list[Finding]:
+    """Columns that some clients lack, that differ in name or position, or that do not hold numbers."""
+    found = []
+    kinds = {silo: _known(said.kinds).tolist() for silo, said in peers.items()}
+    hashes = {silo: _known(said.columns).tolist() for silo, said in peers.items()}
+    for where in groups:
+        has, first = len(where), next(iter(where))
+        if 2 * has >= len(peers):
+            found += [Finding(s, "lacks", ERROR, other=first, place=where[first]) for s in peers if s not in where]
+        if 2 * has <= len(peers):
+            found += [Finding(s, "extra", ERROR, where[s], number=float(has)) for s in where]
+        calls = {silo: hashes[silo][place] for silo, place in where.items()}
+        for silo, other in _odd(calls).items():
+            severity = ERROR if by_name else NOTE
+            found.append(Finding(silo, "spelling", severity, where[silo], other, where[other]))
+        holds = {silo: kinds[silo][place] for silo, place in where.items()}
+        numbers = [silo for silo, kind in holds.items() if kind in (NUMBERS, SPARSE)]
+        for silo, kind in holds.items():
+            if kind in (TEXT, OTHER):
+                found.append(Finding(silo, "text", ERROR, where[silo], number=float(len(numbers))))
+    common = [where for where in groups if len(where) == len(peers)]
+    orders = {silo: tuple(np.argsort([where[silo] for where in common]).tolist()) for silo in peers}
+    for silo, other in _odd(orders).items():
+        for mine, theirs in zip(orders[silo], orders[other], strict=True):
+            if mine != theirs:
+                where = common[mine]
+                found.append(Finding(silo, "order", NOTE if by_name else ERROR, where[silo], other, where[other]))
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------- values
+
+# Clients differ for good reasons, so only differences that no other population can explain are findings.
+_GAP = 5.0  # distance of two means, in the smaller standard deviation, from which the units may differ
+_FAR = 10.0  # distance of two means, in the larger standard deviation, that counts as far apart
+_TIMES = 20.0  # ratio of means and spreads that is a finding even if no unit explains it
+_CHANCE = 1e-4  # probability that the others have no value below 0 where this client has some
+
+
+_Column = tuple[float, float, float]  # rows, mean, standard deviation
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Sums of g columns of m clients; each array is m x g."""
+
+    n: Array
+    mean: Array
+    sd: Array
+    negatives: Array
+    there: Array  # whether the client sent them
+
+    def of(self, row: int, column: int) -> _Column:
+        return float(self.n[row, column]), float(self.mean[row, column]), float(self.sd[row, column])
+
+
+def _collect(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> _Sums:
+    n, mean, squares, negatives, there = np.zeros((5, len(peers), len(groups)))
+    for row, (silo, said) in enumerate(peers.items()):
+        columns = [column for column, where in enumerate(groups) if silo in where]
+        at = [groups[column][silo] for column in columns]
+        n[row, columns], negatives[row, columns] = _known(said.counts)[at], _known(said.negatives)[at]
+        mean[row, columns], squares[row, columns] = _known(said.means)[at], _known(said.squares)[at]
+        there[row, columns] = np.isin(_known(said.kinds)[at], (NUMBERS, SPARSE)) & (n[row, columns] >= SMALLEST)
+    n = np.maximum(n, 1)
+    return _Sums(n, mean, np.sqrt(squares / n), negatives, there > 0)
+
+
+_Difference = tuple[int, int, str, int, float]  # client, column, code, a client to compare with, number
+
+
+def _values_differ(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> list[Finding]:
+    """Columns whose values do not look like the same thing in the same unit or coding; all notes."""
+    silos, sums = list(peers), _collect(peers, groups)
+    found: dict[tuple[int, int], Finding] = {}  # by client and column; the first finding counts
+    for row, column, code, other, number in (*_codings_differ(sums), *_sizes_differ(sums), *_signs_differ(sums)):
+        here, there = silos[row], silos[other]
+        finding = Finding(here, code, NOTE, groups[column][here], there, groups[column][there], number)
+        found.setdefault((row, column), finding)
+    return list(found.values())
+
+
+def _codings_differ(sums: _Sums) -> Iterator[_Difference]:
+    """Columns that are constant, standardised, or hold two consecutive integers."""
+    n, mean, sd = sums.n, sums.mean, sums.sd
+    constant = sums.there & (sd == 0)
+    everywhere = constant.all(axis=0) & (len(n) > 1)
+    for row, column in np.argwhere(constant).tolist():
+        yield row, column, "constant", row, float(everywhere[column])
+    live = sums.there & (sd > 0)
+    off = np.minimum(np.abs(sd - 1), np.abs(sd * np.sqrt(n / np.maximum(n - 1, 1)) - 1))
+    standard = live & (np.abs(mean) < 2e-4) & (off < 2e-4)
+    low = np.floor(mean)
+    # values that are all low or low + 1 have this variance, and hardly any other values do
+    coded = live & (np.abs(sd**2 - (mean - low) * (low + 1 - mean)) < 1e-9)
+    plain = live & ((np.abs(mean) > 0.5) | (np.abs(sd - 1) > 0.5)) & standard.any(axis=0)
+    for code, rows, answers in (("standardised", standard | plain, standard), ("coding", coded, low)):
+        for column in np.flatnonzero(rows.any(axis=0)).tolist():
+            said = {row: float(answers[row, column]) for row in np.flatnonzero(rows[:, column]).tolist()}
+            for row, other in _odd(said).items():
+                yield row, column, code, other, said[row] - said[other]
+
+
+def _signs_differ(sums: _Sums) -> Iterator[_Difference]:
+    """Columns with values below 0 in few clients, and more of them than chance explains."""
+    some, none = sums.there & (sums.negatives > 0), sums.there & (sums.negatives == 0)
+    odd = some & (some.sum(axis=0) <= none.sum(axis=0))
+    for row, column in np.argwhere(odd).tolist():
+        others = np.flatnonzero(none[:, column])
+        share = sums.negatives[row, column] / (sums.n[row, column] + 1)
+        if sums.n[others, column].sum() * np.log1p(-share) < np.log(_CHANCE):
+            yield row, column, "negatives", int(others[0]), float(sums.negatives[row, column])
+
+
+def _sizes_differ(sums: _Sums) -> Iterator[_Difference]:
+    """Columns whose mean and spread differ in magnitude from those of most others."""
+    share = sums.negatives / sums.n
+    # if nearly all values are 0, mean and spread vary freely
+    fit = sums.there & (sums.sd > 0) & ((np.abs(sums.mean) >= sums.sd / 3) | ((share > 0.05) & (share < 0.95)))
+    heard: dict[tuple[int, int], list[tuple[str, float, int]]] = {}  # by client and column
+    for a, b in combinations(range(len(fit)), 2):
+        small, large = np.minimum(sums.sd[a], sums.sd[b]), np.maximum(sums.sd[a], sums.sd[b])
+        apart = (np.abs(sums.mean[a] - sums.mean[b]) >= _GAP * small) | (large >= _TIMES * small)
+        for column in np.flatnonzero(fit[a] & fit[b] & apart).tolist():
+            if (found := _size(sums.of(a, column), sums.of(b, column))) is not None:
+                code, number, back = found
+                heard.setdefault((a, column), []).append((code, number, b))
+                heard.setdefault((b, column), []).append((code, back, a))
+    for (row, column), against in heard.items():
+        if 2 * len(against) > fit[:, column].sum() - 1:
+            # the median: what most say, if most say the same
+            code, number, other = sorted(against)[(len(against) - 1) // 2]
+            yield row, column, code, other, number
+
+
+def _size(x: _Column, y: _Column) -> tuple[str, float, float] | None:
+    """Code, number for the first and number for the second, if two columns differ in magnitude."""
+    (_, mean, sd), (_, other, spread) = x, y
+    gap, times = abs(mean - other), bounded(sd / spread)
+    if gap >= _GAP * min(sd, spread):
+        doubts = [(_doubt(unit, x, y), *unit.numbers) for unit in UNITS]
+        doubts += [(_doubt(unit, y, x), *unit.numbers[::-1]) for unit in UNITS]
+        doubt, forth, back = min(doubts)
+        if doubt < 1:
+            return "unit", forth, back
+    centred = abs(mean) < sd / 3 and abs(other) < spread / 3
+    ratio = times if centred else abs(mean / other) if other else math.inf
+    if min(times, ratio) >= _TIMES or max(times, ratio) <= 1 / _TIMES:
+        return "scale", times, 1 / times
+    if gap >= _FAR * max(sd, spread):
+        far = bounded((mean - other) / max(sd, spread))
+        return "shift", far, -far
+    return None
+
+
+def _doubt(unit: Unit, x: _Column, y: _Column) -> float:
+    """Distance of x from y in another unit; up to 1, chance and ordinary differences between clients explain it.
+
+    The larger the factor, the more clients may differ otherwise: nobody is a thousand times as heavy.
+    """
+    (n, mean, sd), (n_other, other, spread) = x, y
+    want, spread = unit.factor * other + unit.shift, abs(unit.factor) * spread
+    if mean * want <= 0:
+        return math.inf
+    slack = max(0.03, 0.05 * math.log(abs(unit.factor)))
+    chance = 3 * math.hypot(sd / abs(mean) / math.sqrt(n), spread / abs(want) / math.sqrt(n_other))
+    if chance > 0.4:
+        return math.inf
+    off_mean = abs(math.log(abs(mean)) - math.log(abs(want))) / (slack + chance)
+    off_sd = abs(math.log(sd) - math.log(spread)) / (2 * slack + 1.5 * math.sqrt(1 / n + 1 / n_other))
+    return max(off_mean, off_sd)
+
+
+__all__ = ["compare"]

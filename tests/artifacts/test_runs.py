@@ -1,0 +1,129 @@
+"""The folder a run leaves behind, as any caller writes it."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+import fmtc
+from fmtc import FMTC
+from fmtc.artifacts import runs
+from fmtc.cli import main_group
+from fmtc.privacy.ledger import read_lines, totals, verify
+from fmtc.protocol.base import entries
+from fmtc.protocol.moments import MOMENTS
+from fmtc.tables import read_silos
+
+FEATURES = ["height", "weight", "age"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two silos of three groups, with an identifier and a class for each row."""
+    folder = tmp_path_factory.mktemp("files")
+    rng = np.random.default_rng(0)
+    for name, n in (("north", 40), ("south", 30)):
+        y = np.arange(n) % 3
+        frame = pl.DataFrame(4 * np.eye(3)[y] + rng.normal(size=(n, 3)), schema=FEATURES)
+        frame.with_columns(pl.Series("class", y), pl.Series("id", range(n))).write_csv(folder / f"{name}.csv")
+    return [folder / "north.csv", folder / "south.csv"]
+
+
+def silos_of(files):
+    return read_silos(files, client_column=None, label_column="class", id_column="id", drop=())
+
+
+def write(out, files, model, silos):
+    results = runs.results(model, silos)
+    report = runs.report(model, results, files=files, as_published=False, seconds=1.5, notes=["a note"])
+    runs.write_run(out, False, model, results, report)
+    return report
+
+
+def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
+    silos = silos_of(files)
+    model = FMTC(3, max_iter=5, random_state=0).fit({silo.name: silo.X for silo in silos})
+    report = write(tmp_path / "mine", files, model, silos)
+    fit = ["fit", *files, "--id-column", "id", "--label-column", "class", "-k", 3, "--max-iter", 5, "--out"]
+    done = CliRunner().invoke(main_group, [str(word) for word in [*fit, tmp_path / "fit"]])
+    assert done.exit_code == 0, done.output
+    kept = {file.relative_to(tmp_path / "fit") for file in (tmp_path / "fit").glob("**/*")}
+    assert {file.relative_to(tmp_path / "mine") for file in (tmp_path / "mine").glob("**/*")} == kept
+    for name in ("labels/north.csv", "labels/south.csv", "model/north.safetensors", "model/south.safetensors"):
+        assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
+    mine, theirs = (json.loads((tmp_path / run / "report.json").read_text()) for run in ("mine", "fit"))
+    assert list(mine) == list(theirs) == [*report, "history", "projection"]
+    differ = ("seconds", "notes", "history")  # rounds are timed
+    assert {k: v for k, v in mine.items() if k not in differ} == {k: v for k, v in theirs.items() if k not in differ}
+    assert (mine["seconds"], mine["notes"], mine["files"]) == (1.5, ["a note"], ["north.csv", "south.csv"])
+    for run in ("mine", "fit"):
+        assert runs.is_run(tmp_path / run)
+        assert fmtc.load(runs.model_folder(tmp_path / run)).feature_names_in_.tolist() == FEATURES
+
+
+def test_one_silo_without_history(files, tmp_path):
+    """As at the end of a federation, where a silo has its own model and never saw the rounds."""
+    silos = silos_of(files[:1])
+    model = FMTC(3, max_iter=2, random_state=0).fit({silo.name: silo.X for silo in silos})
+    model.history_ = []
+    write(tmp_path / "run", files[:1], model, silos)
+    assert json.loads((tmp_path / "run" / "history.json").read_text()) == []
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert [line["silo"] for line in report["silos"]] == list(report["projection"]) == ["north"]
+    assert report["mean"]["acc"] == report["silos"][0]["acc"]
+    folder = runs.model_folder(tmp_path / "run")
+    assert folder == tmp_path / "run" / "model"
+    saved = fmtc.load(folder)
+    assert (saved.client_ids_, saved.history_) == (["north"], [])
+
+
+def test_a_run_is_told_from_other_folders(files, tmp_path):
+    silos = silos_of(files[:1])
+    model = FMTC(3, max_iter=1, random_state=0).fit({silo.name: silo.X for silo in silos})
+    model.save(tmp_path / "model")
+    assert not runs.is_run(tmp_path)  # a model, but no report
+    assert not runs.is_run(tmp_path / "model")
+    assert runs.model_folder(tmp_path) == runs.model_folder(tmp_path / "model") == tmp_path / "model"
+    with pytest.raises(fmtc.FileError, match="absent"):
+        runs.model_folder(tmp_path / "absent")
+
+
+def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
+    """The rows of the report are the totals of the ledgers, with the words of the declarations."""
+    silos = silos_of(files)
+    model = FMTC(3, max_iter=4, tol=0, scale="global", random_state=0).fit({silo.name: silo.X for silo in silos})
+    report = write(tmp_path / "run", files, model, silos)
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["sent"] == report["sent"]
+    ledgers = [tmp_path / "run" / "outbox" / f"{name}.jsonl" for name in ("north", "south")]
+    assert [verify(path) for path in ledgers] == [[], []]
+    left = totals(line for path in ledgers for line in read_lines(path))
+    assert {(row["phase"], row["field"]): (row["times"], row["bytes"]) for row in report["sent"]} == {
+        (total.phase, total.field): (total.times, total.bytes) for total in left
+    }
+    rows = {(row["phase"], row["field"]): row for row in report["sent"]}
+    W = rows["round", "W"]
+    assert (W["shape"], W["size"], W["times"], W["bytes"]) == ("d × k", [3, 3], 2 * 4, 2 * 4 * 9 * 8)
+    declared = entries(MOMENTS.Answer)["means"]
+    assert rows["moments", "means"]["what"] == declared.what
+    assert rows["moments", "means"]["shape"] == "D"
+    assert all(row["what"] and row["tells"] for row in report["sent"])
+    model.save(tmp_path / "model")
+    assert fmtc.load(tmp_path / "model").received_ == []  # a saved model does not say what left
+
+
+IMPORT = """
+import sys
+import sklearn.cluster, sklearn.metrics, polars, fmtc
+before = set(sys.modules)
+import fmtc.artifacts.runs
+print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+
+
+def test_runs_need_neither_command_line_nor_engine():
+    added = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True).stdout.split()
+    assert {"click", "rich", "nvflare", "onnx", "matplotlib"}.isdisjoint(added)

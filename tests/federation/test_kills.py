@@ -1,0 +1,71 @@
+"""Real processes, killed in the middle of a run: silo, server, and those of the job. test_faults.py has all faults."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fmtc.privacy.ledger import LEDGER, verify
+
+from .conftest import OF_RUN, Troubles, assert_same, expected, family, silo_rows, slay
+
+pytestmark = pytest.mark.federation
+
+VICTIMS = {
+    "silo's process": lambda fed: slay(family(fed.processes["b"])[:1]),
+    "silo's job process": lambda fed: (fed.kits["b"].path / "exit").touch(),  # with an answer ready and not sent
+    "server's job process": lambda fed: slay(family(fed.coordinator.server)[1:]),
+    "server": lambda fed: slay(family(fed.coordinator.server)),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mortal(lean):
+    """Processes of jobs that end when they are told to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FMTC_TEST_FAULT", "exit@0")
+        yield
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Two silos: a process less to start in every job."""
+    return {cid: X for cid, X in silo_rows().items() if cid != "c"}
+
+
+def kill(federation, *victims):
+    """One victim in each job, after some rounds."""
+    acts = {name: lambda name=name: VICTIMS[name](federation) for name in victims}
+    return Troubles({2 * place: (name, acts[name]) for place, name in enumerate(victims, start=1)})
+
+
+def place(line):
+    return tuple(line[name] for name in ("phase", "round", "turn", "asked"))
+
+
+def test_where_all_silos_are_needed_the_run_resumes(federation, data):
+    victims = ("silo's job process", "server")
+    troubles, settings = kill(federation, *victims), replace(OF_RUN, max_iter=24)
+    outcome = federation.run(settings, listen=troubles)
+    assert tuple(troubles.done) == victims
+    assert {"job gone", "server lost"} <= set(troubles.events)  # FLARE ends a job whose silo it misses
+    assert_same(outcome, *expected(data, settings))
+    lines = outcome.ledgers["b"]
+    assert verify(federation.kits["b"].path / LEDGER) == []
+    given = {place(line): line["fields"] for line in lines if line["kind"] == "release" and line["fields"]}
+    replayed = {place(line): line["fields"] for line in lines if line["kind"] == "replay" and line["fields"]}
+    assert "round" in {phase for phase, *_ in replayed}  # the answer that was ready when the process ended
+    for where, fields in replayed.items():
+        assert fields == given[where]  # with the digest of each field
+
+
+def test_where_one_silo_is_enough_the_run_goes_on_until_the_other_is_back(federation, data):
+    victims = ("silo's process", "server's job process")
+    troubles, settings = kill(federation, *victims), replace(OF_RUN, max_iter=60)  # rounds pass quickly
+    outcome = federation.run(settings, listen=troubles, min_clients=1)
+    assert tuple(troubles.done) == victims
+    assert {"away", "silo back", "job gone"} <= set(troubles.events)
+    away = {record.round_no for record in outcome.result.history if "b" in record.missing}
+    assert away
+    assert_same(outcome, *expected(data, settings, away=away, min_clients=1))

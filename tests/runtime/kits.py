@@ -1,0 +1,88 @@
+"""A transport to clients that live in kits, without anything between: for tests of runs, of `join`, of conformance."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import numpy as np
+
+from fmtc.artifacts.files import jsonable
+from fmtc.errors import OwnError
+from fmtc.protocol.base import Failure, message_bytes, nbytes
+from fmtc.runtime import kitclient
+from fmtc.runtime.clock import SYSTEM
+from fmtc.runtime.driver import Replies
+from fmtc.runtime.kitclient import ClientSource, KitClient
+
+
+def make_kits(rows, folder, **source):
+    """A kit with a file of rows for each client; folders by client."""
+    kits = {}
+    for cid, X in rows.items():
+        (folder / cid / "local").mkdir(parents=True)
+        np.save(folder / f"{cid}.npy", X)
+        (folder / cid / kitclient.SALT).write_text("salt")
+        ClientSource(cid, str(folder / f"{cid}.npy"), **source).write(folder / cid)
+        kits[cid] = folder / cid
+    return kits
+
+
+class KitTransport:
+    """Hands messages to `KitClient`s; can lose a process, and repeat a message."""
+
+    def __init__(self, kits, settings, run_id="r", *, method="fmtc", preflight="first", random_state=None,
+                 clock=SYSTEM):  # fmt: skip
+        self.kits, self.settings, self.run_id = kits, settings, run_id
+        self.method, self.preflight, self.random_state, self.clock = method, preflight, random_state, clock
+        self.client_ids = tuple(sorted(kits))
+        self.clients = {}
+        self.seen = []
+
+    def client(self, cid):
+        """The process of a client, started if need be."""
+        if cid not in self.clients:
+            document = json.loads(json.dumps(jsonable(asdict(self.settings))))
+            self.clients[cid] = KitClient(
+                self.kits[cid], self.run_id, self.method, document, self.preflight, self.random_state, self.clock
+            )
+        return self.clients[cid]
+
+    def restart(self, cid):
+        """Lose a client's process."""
+        self.clients.pop(cid, None)
+
+    def tell(self, cid, message):
+        """A client's answer to a message."""
+        return self.client(cid).answer(message)
+
+    def exchange(self, messages):
+        """The answers of all clients."""
+        replies = Replies(bytes_down=sum(map(message_bytes, messages.values())))
+        for cid, message in messages.items():
+            self.seen.append((cid, message))
+            answer = self.tell(cid, message)
+            if isinstance(answer, Failure):
+                replies.failures[cid] = OwnError(f"reported {answer.error}")
+            else:
+                replies.answers[cid] = answer
+                replies.bytes_up += nbytes(answer)
+        return replies
+
+    def save_clients(self, folder):
+        """Each client keeps its own state."""
+
+    def load_clients(self, folder, client_ids):
+        """A message names the round that a client continues from."""
+
+    def folder(self, cid):
+        """A client's folder of the run."""
+        return self.kits[cid] / kitclient.STATES / self.run_id
+
+    def result(self, cid):
+        """What a client came to."""
+        return kitclient.read_client_result(self.folder(cid) / kitclient.RESULT)
+
+    def trouble(self, cid):
+        """The errors that a client kept to itself."""
+        return [line["why"] for line in kitclient.read_lines(self.kits[cid] / kitclient.TROUBLE)]

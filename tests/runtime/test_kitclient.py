@@ -1,0 +1,445 @@
+"""A client in a folder: what it keeps, refuses, replays and releases, and a whole run over such clients."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import asdict, replace
+
+import numpy as np
+import polars as pl
+import pytest
+from numpy.testing import assert_array_equal
+
+from fmtc import Settings
+from fmtc.artifacts.files import read_json
+from fmtc.errors import AbortedError, ChangedError, RefusedError
+from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines, verify
+from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
+from fmtc.protocol.end import END
+from fmtc.protocol.gather import GATHER, GATHER_STEPS
+from fmtc.runtime import kitclient
+from fmtc.runtime.clock import ManualClock
+from fmtc.runtime.conductor import CHECKPOINT, RESULT, Spec, conduct, read_result
+from fmtc.runtime.driver import run
+from fmtc.runtime.kitclient import ClientSource, KitClient
+from fmtc.runtime.local import LocalTransport
+
+from .kits import KitTransport, make_kits
+
+SETTINGS = Settings.of(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
+OVER = Message("end", END.Ask(converged=True))
+HELLO = Message("hello", Nothing())
+SURVEY = Message("survey", Nothing())
+
+
+@pytest.fixture
+def rows():
+    rng = np.random.default_rng(0)
+    return {
+        cid: rng.normal(size=(30 + 10 * t, 5)) + 3 * rng.integers(2, size=(30 + 10 * t, 1))
+        for t, cid in enumerate("ab")
+    }
+
+
+@pytest.fixture
+def kits(rows, tmp_path):
+    return make_kits(rows, tmp_path)
+
+
+def new_client(kits, run_id="r", preflight="no", settings=SETTINGS, **more):
+    return KitClient(kits["a"], run_id, "fmtc", asdict(settings), preflight, **more)
+
+
+def assert_as_local(transport, rows, settings=SETTINGS):
+    local = LocalTransport(rows, settings)
+    run(local, settings)
+    for cid, expected in local.results().items():
+        found = transport.result(cid).client
+        assert_array_equal(found.labels, expected.labels)
+        assert found.model.W.tobytes() == expected.model.W.tobytes()
+        assert found.model.spread == expected.model.spread
+
+
+# ------------------------------------------------------------------------------------------------------- whole runs
+
+
+@pytest.mark.parametrize("scale", ["none", "client", "global"])
+def test_a_run_over_kits_is_a_local_run(rows, kits, scale):
+    settings = replace(SETTINGS, scale=scale)
+    transport = KitTransport(kits, settings)
+    run(transport, settings)
+    assert_as_local(transport, rows, settings)
+
+
+class Interrupted(KitTransport):
+    """Ends the run at one message, before or after the client has answered it."""
+
+    def __init__(self, *args, at, after, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.at, self.after = at, after
+
+    def tell(self, cid, message):
+        if len(self.seen) == self.at and not self.after:
+            raise AbortedError
+        answer = super().tell(cid, message)
+        if len(self.seen) == self.at:
+            raise AbortedError
+        return answer
+
+
+def conducted(transport, spec):
+    events = []
+    conduct(transport, spec, lambda event, **facts: events.append(event))
+    return events
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path, after):
+    whole = KitTransport(make_kits(rows, tmp_path / "whole"), SETTINGS)
+    (tmp_path / "expected").mkdir()
+    spec = Spec("r", SETTINGS, tmp_path / "expected", preflight="first")
+    assert conducted(whole, spec) == ["surveyed", *4 * ["round"], "done", "ended"]
+    expected, _ = read_result(spec.folder / RESULT)
+    places = {}  # of each client in each phase and round, the first message and the last
+    for at, (cid, message) in enumerate(whole.seen, 1):
+        first, _ = places.get((cid, message.phase, message.round_no), (at, at))
+        places[cid, message.phase, message.round_no] = first, at
+    for at in sorted({at for both in places.values() for at in both}):
+        kits = make_kits(rows, tmp_path / f"kits{at}")
+        folder = tmp_path / f"run{at}"
+        folder.mkdir()
+        spec = Spec("r", SETTINGS, folder, preflight="first")
+        with contextlib.suppress(AbortedError):  # at the very end, which is outside the run
+            conducted(Interrupted(kits, SETTINGS, at=at, after=after), spec)
+        again = KitTransport(kits, SETTINGS)
+        conducted(again, spec)
+        found, _ = read_result(folder / RESULT)
+        assert_array_equal(found.server.Z, expected.server.Z)
+        for cid in kits:
+            assert_array_equal(again.result(cid).client.labels, whole.result(cid).client.labels)
+            assert read_json(again.folder(cid) / kitclient.ENDED) == {"converged": False}
+            assert verify(kits[cid] / LEDGER) == []
+        # what was asked twice was sent twice, and is the same
+        digests = {}
+        for line in read_lines(kits["a"] / LEDGER):
+            question = line["phase"], line["round"], line["turn"]
+            fields = [entry["sha256"] for entry in line["fields"]]
+            assert digests.setdefault(question, fields) == fields
+            assert line["kind"] in (RELEASE, REPLAY)
+
+
+def test_the_ledger_is_that_of_a_local_run(rows, kits):
+    run(KitTransport(kits, SETTINGS), SETTINGS)
+    local = LocalTransport(rows, SETTINGS)
+    run(local, SETTINGS)
+    told = [[(line["phase"], line["round"], line["fields"]) for line in lines]
+            for lines in (read_lines(kits["a"] / LEDGER), local.ledgers["a"].lines())]  # fmt: skip
+    assert told[0] == told[1]
+
+
+def test_a_finished_run_needs_no_second_one(kits, tmp_path):
+    spec = Spec("r", SETTINGS, tmp_path)
+    conducted(KitTransport(kits, SETTINGS), spec)
+    again = KitTransport(kits, SETTINGS)
+    assert conducted(again, spec) == ["done", "ended"]
+    assert {message.phase for _, message in again.seen} == {"end"}
+    assert (tmp_path / CHECKPOINT).exists()
+
+
+# ----------------------------------------------------------------------------------------------- state and restarts
+
+
+def test_a_client_keeps_the_states_it_may_have_to_go_back_to(rows, kits):
+    transport = KitTransport(kits, SETTINGS)
+    kept = []
+
+    def look(record):
+        kept.append(sorted(path.name for path in transport.folder("a").glob("round-*")))
+
+    run(transport, SETTINGS, callbacks=[look])
+    assert kept == [[f"round-{r - 1:05d}.safetensors", f"round-{r:05d}.safetensors"] for r in range(1, 5)]
+    assert transport.tell("a", OVER) == Nothing()
+    assert sorted(path.name for path in transport.folder("a").glob("round-*")) == kept[-1]  # until the next run
+    assert read_json(transport.folder("a") / kitclient.ENDED) == {"converged": True}
+
+
+def test_the_end_needs_no_rows(kits, tmp_path):
+    """A client whose file is gone by then still learns that its result holds."""
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    (tmp_path / "a.npy").unlink()
+    transport.restart("a")
+    assert transport.tell("a", OVER) == Nothing()
+    assert transport.tell("a", Message("end", END.Ask(converged=np.ones(2)))) == Failure(error="RefusedError")
+
+
+def test_the_end_of_a_run_that_a_client_does_not_know(kits):
+    """Its kit is a new one: there is nothing to write down, and nothing of its last run is thrown away."""
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    assert new_client(kits, "other").answer(OVER) == Nothing()
+    assert [path.name for path in (kits["a"] / kitclient.STATES).iterdir()] == ["r"]
+    assert not (transport.folder("a") / kitclient.ENDED).exists()
+
+
+def test_a_message_that_comes_twice_gets_the_same_answer(rows, kits):
+    class Twice(KitTransport):
+        def tell(self, cid, message):
+            first, second = super().tell(cid, message), super().tell(cid, message)
+            assert digest(first) == digest(second)
+            return second
+
+    transport = Twice(kits, SETTINGS)
+    run(transport, SETTINGS)
+    assert_as_local(transport, rows)
+    kinds = [line["kind"] for line in read_lines(kits["a"] / LEDGER)]
+    assert kinds[::2] == len(kinds[::2]) * [RELEASE]
+    assert kinds[1::2] == len(kinds[1::2]) * [REPLAY]
+
+
+def test_a_process_that_starts_anew_continues_from_its_files(rows, kits):
+    class Fragile(KitTransport):
+        def tell(self, cid, message):
+            answer = super().tell(cid, message)
+            if message.phase == "round":
+                self.restart(cid)
+                prepared = next(m for c, m in self.seen if c == cid and m.phase == "prepare")
+                super().tell(cid, replace(prepared, round_no=message.round_no))  # as a resumed run does
+            return answer
+
+    transport = Fragile(kits, SETTINGS)
+    run(transport, SETTINGS)
+    assert_as_local(transport, rows)
+
+
+def test_a_client_refuses_what_does_not_fit(rows, kits):
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    old = next(message for cid, message in transport.seen if cid == "a" and message.round_no == 2)
+    for message, error in [
+        (old, "RefusedError"),  # round 2 after round 4
+        (replace(old, round_no=9, ask=replace(old.ask, anchor=np.ones((4, 3)))), "RefusedError"),
+        (replace(old, round_no=9, last_round=7), "FileError"),  # no such state
+        (replace(old, round_no=2, last_round=2), "RefusedError"),
+        (replace(old, phase="hallo"), "RefusedError"),
+        (replace(old, round_no=True), "RefusedError"),
+    ]:
+        assert transport.tell("a", message) == Failure(error=error), message
+
+
+def test_questions_for_sums_are_counted_across_restarts(kits):
+    """A server that does not keep to the rules cannot take the sums apart by asking for finish again and again."""
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    asked = [m for cid, m in transport.seen if cid == "a" and m.phase == "gather"]
+    assert len(asked) == GATHER_STEPS
+    finish = next(m for cid, m in transport.seen if cid == "a" and m.phase == "finish")
+    prepared = next(m for cid, m in transport.seen if cid == "a" and m.phase == "prepare")
+    prepared = replace(prepared, round_no=4)  # as a resumed run asks
+    answers = []
+    for turn in range(2 * REPEATS * GATHER_STEPS):
+        transport.restart("a")
+        transport.tell("a", prepared)
+        transport.tell("a", finish)
+        centers = np.roll(np.eye(3), turn, axis=0) + 0.01 * turn
+        answers.append(transport.tell("a", replace(asked[0], ask=GATHER.Ask(centers=centers))))
+    allowed = REPEATS * GATHER_STEPS - GATHER_STEPS
+    assert [isinstance(answer, Failure) for answer in answers] == allowed * [False] + (len(answers) - allowed) * [True]
+    assert answers[-1] == Failure(error="LimitError")
+    assert digest(transport.tell("a", asked[0])) != digest(answers[-1])  # an old question still has its old answer
+
+
+# ------------------------------------------------------------------------------------------------ the rows of a run
+
+
+def test_a_client_does_not_continue_with_other_rows(rows, kits, tmp_path):
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    np.save(tmp_path / "a.npy", rows["a"] + 1e-9)
+    transport.restart("a")
+    prepared = next(message for cid, message in transport.seen if cid == "a" and message.phase == "prepare")
+    assert transport.tell("a", prepared) == Failure(error="ChangedError")
+    assert "a.npy" in transport.trouble("a")[-1]
+
+
+def write_table(path, X, names):
+    pl.DataFrame({"patient": names} | {f"x{j}": X[:, j] for j in range(X.shape[1])}).write_csv(path)
+
+
+@pytest.mark.parametrize("change", ["order", "identifiers", "a cell", "one row less"])
+def test_labels_go_to_the_rows_they_were_computed_from(rows, kits, tmp_path, change):
+    X, names = rows["a"], [f"p{i}" for i in range(len(rows["a"]))]
+    file = tmp_path / "a.csv"
+    write_table(file, X, names)
+    source = ClientSource("a", str(file), id_column="patient")
+    source.write(kits["a"])
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    result = transport.result("a")
+    result.check(source.rows(kits["a"]), "a.csv")  # as they were
+    turned = np.arange(len(X))[::-1]
+    if change == "order":
+        write_table(file, X[turned], [names[i] for i in turned])
+    elif change == "identifiers":
+        write_table(file, X, names[::-1])
+    elif change == "a cell":
+        write_table(file, np.where(np.arange(X.size).reshape(X.shape) == 7, X + 1e-12, X), names)
+    else:
+        write_table(file, X[:-1], names[:-1])
+    with pytest.raises(ChangedError, match=r"a\.csv"):
+        result.check(source.rows(kits["a"]), "a.csv")
+    transport.restart("a")  # nor does the run continue
+    assert transport.tell("a", HELLO) == Failure(error="ChangedError")
+
+
+# -------------------------------------------------------------------------------------------- what a person allows
+
+
+@pytest.mark.parametrize(("limit", "value"), [("max_k", 2), ("min_rows", 11), ("max_runs", 2)])
+@pytest.mark.parametrize("message", [SURVEY, HELLO], ids=lambda message: message.phase)
+def test_a_client_has_limits_of_its_own(kits, tmp_path, limit, value, message):
+    for run_id in ("r1", "r2"):
+        assert not isinstance(new_client(kits, run_id).answer(HELLO), Failure)
+    enough = ClientSource("a", str(tmp_path / "a.npy"), max_k=3, min_rows=10, max_runs=9)
+    replace(enough, **{limit: value}).write(kits["a"])
+    before = sorted((kits["a"] / kitclient.STATES).rglob("*"))
+    assert new_client(kits, "r3").answer(message) == Failure(error="LimitError")
+    if limit != "min_rows":  # refused before anything of the last run is thrown away
+        assert sorted((kits["a"] / kitclient.STATES).rglob("*")) == before
+    enough.write(kits["a"])
+    assert not isinstance(new_client(kits, "r3").answer(message), Failure)
+    assert len((kits["a"] / kitclient.RUNS).read_text().splitlines()) == 3
+
+
+def test_runs_of_yesterday_do_not_count(kits, tmp_path):
+    ClientSource("a", str(tmp_path / "a.npy"), max_runs=1).write(kits["a"])
+    clock = ManualClock(1e9)
+
+    def ask(run_id):
+        return new_client(kits, run_id, clock=clock).answer(HELLO)
+
+    assert ask("r1") == ask("r1")  # the same run, resumed
+    assert ask("r2") == Failure(error="LimitError")
+    clock.sleep(kitclient.DAY + 1)
+    assert not isinstance(ask("r2"), Failure)
+
+
+def test_settings_are_shown_before_anything_is_answered(kits, tmp_path):
+    ClientSource("a", str(tmp_path / "a.npy"), shown=True).write(kits["a"])
+    folder, clock = kits["a"] / kitclient.STATES / "r", ManualClock()
+    seen = []
+
+    def show():
+        seen.append((read_json(folder / kitclient.ASKED), sorted(path.name for path in folder.iterdir())))
+        (folder / kitclient.SHOWN).touch()
+
+    clock.at(3.0, show)
+    new_client(kits, preflight="first", clock=clock).answer(HELLO)
+    (asked, files) = seen.pop()
+    assert (asked["settings"]["n_clusters"], asked["preflight"]) == (3, "first")
+    assert files == [kitclient.ASKED]  # rows were not even read
+    new_client(kits, preflight="first", clock=clock).answer(HELLO)  # the next attempt: nothing new
+    assert not seen
+    clock.after(2.0, show)
+    other = replace(SETTINGS, max_iter=9)
+    new_client(kits, preflight="first", settings=other, clock=clock).answer(HELLO)  # other settings: shown again
+    assert seen[0][0]["settings"]["max_iter"] == 9
+
+
+def test_nobody_at_the_screen_does_not_stop_a_run(kits, tmp_path):
+    ClientSource("a", str(tmp_path / "a.npy"), shown=True).write(kits["a"])
+    clock = ManualClock()
+    assert not isinstance(new_client(kits, clock=clock).answer(HELLO), Failure)
+    assert 10 <= clock.monotonic() < 11
+
+
+@pytest.mark.parametrize("word", ["yes", "no"])
+def test_a_person_may_hold_the_first_answer_of_each_kind(kits, tmp_path, word):
+    ClientSource("a", str(tmp_path / "a.npy"), hold=True).write(kits["a"])
+    transport, shown = KitTransport(kits, SETTINGS), []
+    folder = transport.folder("a") / kitclient.HELD
+    over = threading.Event()
+
+    def person():
+        while not over.is_set():
+            for path in folder.glob("*.json") if folder.exists() else ():
+                if path.stem not in [about["phase"] for about in shown]:
+                    shown.append(read_json(path))
+                    path.with_suffix(f".{word}").touch()
+            over.wait(0.02)
+
+    thread = threading.Thread(target=person)
+    thread.start()
+    try:
+        if word == "yes":
+            run(transport, SETTINGS)
+        else:
+            assert transport.tell("a", HELLO) == Failure(error="WithheldError")
+    finally:
+        over.set()
+        thread.join()
+    phases = [about["phase"] for about in shown]
+    assert phases == (["hello", "round", "finish", "gather"] if word == "yes" else ["hello"])
+    assert all(entry["what"] and entry["tells"] for about in shown for entry in about["fields"])
+    released = [line["phase"] for line in read_lines(kits["a"] / LEDGER) if line["kind"] == RELEASE]
+    assert ("hello" in released) is (word == "yes")
+
+
+def test_a_comparison_that_turns_out_to_be_more_is_refused(kits):
+    client = new_client(kits, preflight="only")
+    assert not isinstance(client.answer(SURVEY), Failure)
+    for phase in ("hello", "moments", "prepare"):
+        assert client.answer(Message(phase, Nothing())) == Failure(error="RefusedError")
+
+
+def test_a_comparison_leaves_an_interrupted_run_alone(kits):
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    new_client(kits, "compare", "only").answer(SURVEY)
+    assert len(list(transport.folder("a").glob("round-*"))) == 2
+
+
+def test_a_new_run_throws_the_states_of_old_ones_away_but_not_the_ledger(kits):
+    run(KitTransport(kits, SETTINGS), SETTINGS)
+    before = read_lines(kits["a"] / LEDGER)
+    new_client(kits, "s").answer(HELLO)
+    assert [path.name for path in (kits["a"] / kitclient.STATES).iterdir()] == ["s"]
+    assert read_lines(kits["a"] / LEDGER)[: len(before)] == before
+
+
+def test_the_name_of_a_run_is_no_path(kits):
+    for name in ("../r", "", "r/s", 7):
+        with pytest.raises(RefusedError):
+            new_client(kits, name)
+
+
+def test_an_error_leaves_as_its_kind_alone(kits, tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"secret 4711")
+    client = new_client(kits)
+    assert client.answer(HELLO) == Failure(error="DataError")
+    (line,) = kitclient.read_lines(kits["a"] / kitclient.TROUBLE)
+    assert (line["phase"], "a.npy" in line["why"]) == ("hello", True)  # for the person at the client
+    (released,) = read_lines(kits["a"] / LEDGER)
+    assert [entry["field"] for entry in released["fields"]] == ["error"]
+    assert "4711" not in (kits["a"] / LEDGER).read_text()
+
+
+def test_nothing_leaves_that_the_ledger_cannot_hold(kits, monkeypatch):
+    client = new_client(kits)
+
+    def full(line):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(client.node.outbox.ledger, "append", full)
+    with pytest.raises(OSError, match="no space"):
+        client.answer(HELLO)
+
+
+def test_all_answers_are_kept_where_a_person_wants_them(kits, tmp_path):
+    ClientSource("a", str(tmp_path / "a.npy"), keep_sent=True).write(kits["a"])
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    kept = {cid: len(list((transport.folder(cid) / kitclient.SENT).glob("round-*"))) for cid in kits}
+    assert kept == {"a": 4, "b": 2}
+    assert {path.stat().st_mode & 0o777 for path in (transport.folder("a") / kitclient.SENT).iterdir()} == {0o600}
