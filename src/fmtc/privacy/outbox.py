@@ -91,10 +91,10 @@ class Outbox:
 
     def earlier(self, phase: Phase, message: Message, context: str = "") -> Any | None:
         """The answer that this question got before, where it is kept."""
-        asked = self.question(message, context)
-        if self.payloads is None or (*message.key, asked) not in self._given:
+        if self.payloads is None:
             return None
-        return self.payloads.read(message, asked, phase)
+        asked = self.question(message, context)
+        return self.payloads.read(message, asked, phase) if (*message.key, asked) in self._given else None
 
     def question(self, message: Message, context: str) -> str:
         """Digest of a question and of what else its answer depends on; empty where no answer is kept for it."""
@@ -163,12 +163,15 @@ class Outbox:
 
     def _described(self, name: str, value: Any) -> dict[str, Any]:
         """One field of an answer as the ledger has it: never the value itself."""
-        size = value_bytes(value)
+        is_array, size = isinstance(value, np.ndarray), value_bytes(value)
         later = self.hashing if size >= LARGE else None
-        found = {"field": name, "shape": [], "type": type(value).__name__, "bytes": size}
-        if isinstance(value, np.ndarray):
-            found |= {"shape": list(value.shape), "type": _named(value.dtype)}
-        return found | {"sha256": later.submit(value_digest, value) if later else value_digest(value)}
+        return {
+            "field": name,
+            "shape": list(value.shape) if is_array else [],
+            "type": _named(value.dtype) if is_array else type(value).__name__,
+            "bytes": size,
+            "sha256": value_digest(value) if later is None else later.submit(value_digest, value),
+        }
 
     def _ask_person(self, phase: Phase, message: Message, fields: list[dict[str, Any]]) -> None:
         """Hold the first answer of a phase until a person says yes."""

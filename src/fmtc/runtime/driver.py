@@ -102,12 +102,14 @@ class Received:
 
 def add_received(received: dict[tuple[str, str], Received], phase: Phase, replies: Replies) -> None:
     """Add the answers of one exchange to what was received before, by phase and field."""
+    values: dict[str, list[Any]] = {}
     for answer in replies.answers.values():
         for name, value in pack(answer).items():
-            key = phase.name, name
-            before = received.get(key, Received(*key, (), 0, 0))
-            shape = value.shape if isinstance(value, np.ndarray) else ()
-            received[key] = Received(*key, shape, before.times + 1, before.bytes + value_bytes(value))
+            values.setdefault(name, []).append(value)
+    for name, sent in values.items():
+        key, shape = (phase.name, name), sent[-1].shape if isinstance(sent[-1], np.ndarray) else ()
+        before = received.get(key, Received(*key, (), 0, 0))
+        received[key] = Received(*key, shape, before.times + len(sent), before.bytes + sum(map(value_bytes, sent)))
 
 
 @dataclass(frozen=True)

@@ -156,7 +156,7 @@ class ClientNode:
         self._at: int | None = 0  # the round that the state is exactly that of; None: a later phase has changed it
         self._newest = 0  # round that a message was about
         self._step = 0  # place of the newest message's phase in the order of phases
-        self._done: dict[tuple[str, int, int], str] = {}  # questions without an answer, by what was asked
+        self._done: dict[str, tuple[Any, str]] = {}  # by phase, the last question that has no answer: place and digest
         self._built: dict[str, str] = {}  # what the state was built with: digests of asks by phase
         self._contexts: dict[str, str] = {}  # by phase, until the state is built anew
         decided = dotted(jsonable(asdict(settings)))  # what answers depend on, in the loop and after it
@@ -194,17 +194,17 @@ class ClientNode:
             self._newest = message.round_no
         self._step = step
         context, client, at = self._context(phase), self.client, self._at
-        if not phase.releases and self._done.get(message.key) == message.asked:  # done already, nothing to compute
+        if not phase.releases and self._done.get(phase.name) == (message.key, message.asked):  # done already
             answer = phase.Answer()
         else:
             client, answer, at = self._reply(phase, message, context, nullcontext if phase.threads else quiet)
         sizes = self.method.sizes(client, self.settings)
         answer = self.outbox.release(phase, message, answer, sizes, self.settings, context)
         if client is not self.client:  # only now: an answer that may not leave changes nothing
-            later = {other.name for other in self.method.phases[step:]}  # what they made is out of date
-            self._done = {key: asked for key, asked in self._done.items() if key[0] not in later}
+            for later in self.method.phases[step:]:  # what they made is out of date
+                self._done.pop(later.name, None)
             if not phase.releases:
-                self._done[message.key] = message.asked
+                self._done[phase.name] = message.key, message.asked
             if phase.rebuilds:
                 self._built[phase.name] = message.asked
                 self._contexts = {}
