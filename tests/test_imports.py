@@ -28,12 +28,13 @@ BESIDE = {
 # Side rooms know nothing of runtime: each with all that it may import.
 SIDE_ROOMS = {
     "errors": set(),
+    "schema": {"errors"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "clients": {"errors"},
-    "tables": {"errors"},
-    "artifacts": {"errors", "inference", "linalg", "metrics", "settings", "tables"},
-    "datasets": {"artifacts", "errors", "kernels", "tables"},
+    "clients": {"errors", "schema", "tables"},
+    "tables": {"errors", "schema"},
+    "artifacts": {"errors", "inference", "linalg", "metrics", "schema", "settings", "tables"},
+    "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.
 PURE = {"kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
