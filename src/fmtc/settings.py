@@ -12,8 +12,12 @@ import numpy as np
 from .kernels.couplings import COUPLINGS
 
 LABEL_SOURCES = ("projection", "embedding")
-SCALES = ("none", "client", "global", "tfidf")
-POOLED_SCALES = ("global", "tfidf")  # the clients agree on these before the first round
+VIEWS = ("graph", "mixture", "auto")
+SCALES = ("auto", "none", "client", "global", "tfidf")
+POOLED_SCALES = ("auto", "global", "tfidf")  # the clients agree on these before the first round
+FINALS = ("mixture", "kmeans")
+EM_ROUNDS = 4  # rounds of the mixture for each of `max_iter`: they are smaller
+EM_TOL = 1e-3  # relative change of the log-likelihood of a row that ends the mixture, for each unit of `tol`
 DEFAULT_BETA = 0.15
 MIN_MOVE = 3e-4  # an embedding that moves by a smaller share of its norm takes no further step in the same round
 
@@ -53,13 +57,15 @@ class Solver:
         most half of the rows.
     labels_from : {"projection", "embedding"}, default="projection"
         Cluster the rows of XW, so that `predict` on the training rows gives `labels_`; or those of F (the paper).
-    shared_centers : bool or "auto", default="auto"
-        Cluster centres that all clients share, found by k-means over the rows of all clients; clients send sums only.
-        False keeps each client's own centres. "auto" lets each client decide locally, without labels: it takes the
-        shared centres unless its rows are clearly nearer to its own. Without `align`, or with labels from F, "auto"
-        is False.
+    final : {"mixture", "kmeans"}, default="mixture"
+        How the graph view forms clusters of the projections: a mixture with personal means and a common shape, which
+        clients fit together from sums; or k-means in each client (the paper). Without `align`, or with labels from F,
+        it is k-means.
+    kappa : float, default=None
+        Pooling strength of the mixture: how many rows of its own outweigh what the others know of a concept. 0 leaves
+        each client's means alone, infinity gives all clients the same. None estimates it for each concept.
     n_init : int, default=10
-        Restarts of k-means in each client.
+        Restarts of k-means in each client; the mixture view begins from twice as many starts.
     message_dtype : {"float32"}, default=None
         Precision of the matrices that clients and server send each other. None sends them as they are. "float32"
         halves the bytes of double precision; both sides still compute in full precision.
@@ -84,7 +90,8 @@ class Solver:
     center_features: bool | str = "auto"
     max_features: int = 2000
     labels_from: str = "projection"
-    shared_centers: bool | str = "auto"
+    final: str = "mixture"
+    kappa: float | None = None
     n_init: int = 10
     message_dtype: str | None = None
 
@@ -116,20 +123,23 @@ class Solver:
         for name in ("align", "accelerate"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        for name in ("center_features", "shared_centers"):
-            value = getattr(self, name)
-            if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
-                raise ValueError(f'{name} must be True, False or "auto", got {value!r}')
+        value = self.center_features
+        if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
+            raise ValueError(f'center_features must be True, False or "auto", got {value!r}')
+        if self.kappa is not None:
+            if not isinstance(self.kappa, Real) or isinstance(self.kappa, bool):
+                raise TypeError(f"kappa must be None or a number of at least 0, got {self.kappa!r}")
+            if not self.kappa >= 0:
+                raise ValueError(f"kappa must be None or a number of at least 0, got {self.kappa!r}")
         if self.message_dtype not in (None, "float32"):
             raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
         check_choice("labels_from", self.labels_from, LABEL_SOURCES)
-        if self.shared_centers is True and not self.shares_centers:
-            raise ValueError('shared_centers=True needs a common frame: set align=True and labels_from="projection"')
+        check_choice("final", self.final, FINALS)
 
     @property
-    def shares_centers(self) -> bool:
-        """Whether clients look for shared centres: only projections in a common frame can have some."""
-        return self.shared_centers is not False and bool(self.align) and self.labels_from == "projection"
+    def mixes(self) -> bool:
+        """Whether the graph view ends with a mixture: only projections in a common frame can share one."""
+        return self.final == "mixture" and bool(self.align) and self.labels_from == "projection"
 
 
 @dataclass(frozen=True)
@@ -152,11 +162,13 @@ class Settings:
     """
 
     n_clusters: int = 8
+    view: str = "graph"
     alpha: float = 1.0
     beta: float = DEFAULT_BETA
     coupling: str = "tensor"
     n_neighbors: int | str = "auto"
     scale: str = "none"
+    levels: tuple[int, ...] = ()  # of each column that is a category; 0 for numbers; (): all columns are numbers
     max_iter: int = 25
     tol: float = 1e-3
     solver: Solver = field(default_factory=Solver)
@@ -174,7 +186,13 @@ class Settings:
         if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
             wanted = '"auto" or a whole number of at least 1'
             check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
+        check_choice("view", self.view, VIEWS)
         check_choice("coupling", self.coupling, tuple(COUPLINGS))
+        object.__setattr__(self, "levels", tuple(int(size) for size in self.levels))
+        if any(size < 0 for size in self.levels):
+            raise ValueError(f"levels must hold whole numbers of at least 0, got {self.levels}")
+        if any(self.levels) and self.scale == "tfidf":
+            raise ValueError('scale="tfidf" takes counts of words, not categories')
         check_choice("scale", self.scale, SCALES)
         self.solver.check()
         if self.scale == "tfidf" and self.solver.center_features is True:
@@ -186,6 +204,11 @@ class Settings:
     def of(cls, **values: Any) -> Self:
         """Settings from one flat set of names, the solver's among them. An unknown name is an error."""
         return cls(**split_solver(values))
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether any column is a category."""
+        return any(self.levels)
 
     def clusters_of(self, client_id: str) -> int:
         """The number of clusters of a client; all have the same."""

@@ -6,7 +6,7 @@ hello    each client counts its rows
 prepare  graph, spectral start, factor of the data
 round    W-step and F-step, then consensus and dual step     until the residuals are small (Algorithm 1)
 finish   k-means in the common frame
-gather   sums of the rows nearest to each shared centre      a few times, where clients share centres
+settle   a mixture over the projections of all clients        until the likelihood hardly changes
 number   clusters take the common numbers
 """
 
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..client import ClientState, open_client
-from ..inference import ClientModel
+from ..client import ClientState, open_client, width
+from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
 from ..server import ServerState, without_clients
 from ..settings import Settings, Solver
-from .base import required
+from .base import Phase, required
+from .em import SETTLE
 from .finish import FINISH
-from .gather import GATHER
 from .hello import HELLO
 from .method import ClientResult, Method
 from .moments import MOMENTS
@@ -37,12 +37,13 @@ class GraphView(Method):
 
     name = "fmtc"
     opening = (MOMENTS, RESCALE, HELLO, PREPARE)
-    loop = ROUND
-    closing = (FINISH, GATHER, NUMBER)
+    loop: Phase = ROUND
+    closing = (FINISH, SETTLE, NUMBER)
     settings_type = Settings
-    model_type = ClientModel
+    model_type: Any = GraphModel
     saved = ("F", "W")
-    changeable = ("max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.shared_centers")
+    changeable = ("max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.final", "solver.kappa")
+    view: str | None = "graph"  # None: to be decided on the way
 
     def read_settings(self, document: Mapping[str, Any]) -> Settings:
         """Settings from what `dataclasses.asdict` and JSON made of them."""
@@ -56,7 +57,7 @@ class GraphView(Method):
         self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
     ) -> ServerState:
         """The server before the first message."""
-        return ServerState(tuple(sorted(client_ids)), weights)
+        return ServerState(tuple(sorted(client_ids)), weights, view=self.view)
 
     def without(self, server: ServerState, absent: set[str]) -> ServerState:
         """The server without some clients, before the first round is done."""
@@ -64,7 +65,7 @@ class GraphView(Method):
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k)."""
-        return {"D": client.X.shape[1], "d": client.rows.shape[1], "k": client.k}
+        return {"D": client.X.shape[1], "d": width(client, settings), "k": client.k}
 
     def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
         """Clusters of a client."""

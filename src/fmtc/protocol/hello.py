@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..client import ClientState
+from ..client import ClientState, with_rows
 from ..errors import DataError
 from ..server import ServerState, client_weights, shared_width
 from ..settings import POOLED_SCALES, Settings
@@ -19,7 +19,6 @@ class Hello(Phase):
 
     name = "hello"
     doing = "describing its data"
-    pure = True
     parallel = False
 
     @dataclass(frozen=True, kw_only=True)
@@ -34,12 +33,18 @@ class Hello(Phase):
             "row give that row's share by subtraction.", check=above(-1e-300),
         )  # fmt: skip
 
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, in the graph view."""
+        return int(server.view != "mixture")
+
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Count."""
-        if settings.scale in POOLED_SCALES:
+        if settings.scale in POOLED_SCALES and settings.scale != "auto":
             required(client, "scaling")
-        n, d = client.rows.shape
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.sum_of_squares())
+        client = with_rows(client, settings)
+        (rows,) = required(client, "rows")
+        n, d = rows.shape
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=rows.sum_of_squares())
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""

@@ -39,7 +39,8 @@ class ClientResult:
 class Method:
     """A clustering method as phases: `opening` once, `loop` until it stops, `closing` once.
 
-    A subclass gives the phases and how server and clients begin; the driver, the transports, checkpoints and the outbox
+    Some methods have more than one loop (`phases` lists all that they do, `loops` those that repeat). A subclass gives the
+    phases and how server and clients begin; the driver, the transports, checkpoints and the outbox
     need nothing else. The state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
     continue after a round; they are written to disk.
     """
@@ -68,6 +69,15 @@ class Method:
     def phases(self) -> tuple[Phase, ...]:
         """All phases in their order, those common to all methods left out."""
         return (*self.opening, self.loop, *self.closing)
+
+    @property
+    def loops(self) -> tuple[Phase, ...]:
+        """The phases that repeat until they stop."""
+        return (self.loop,)
+
+    def precedes_a_loop(self, phase: Phase) -> bool:
+        """Whether a loop comes after a phase."""
+        return self.phases.index(phase) < self.phases.index(self.loops[-1])
 
     def sent(self, totals: Iterable[Any]) -> list[dict[str, Any]]:
         """What left the clients of a run, with the words of the declarations; see `fmtc.protocol.base.sent`."""
@@ -100,6 +110,10 @@ class Method:
     def stop_reason(self, history: Sequence[Any], settings: Any) -> tuple[bool, str] | None:
         """Whether the loop has converged, and why it ends; None goes on."""
         raise NotImplementedError
+
+    def loop_stops(self, loop: Phase, history: Sequence[Any], settings: Any) -> tuple[bool, str] | None:
+        """The same for one of several loops, given the rounds of that loop."""
+        return self.stop_reason(history, settings)
 
     def common(self, server: Any) -> dict[str, np.ndarray]:
         """What the coordinator keeps of a run: arrays that belong to all clients."""

@@ -10,6 +10,7 @@ import numpy as np
 from ..client import ClientState
 from ..errors import RefusedError
 from ..kernels import scaling
+from ..kernels.encoding import expanded
 from ..server import ServerState, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Array, Nothing, Phase, array, number
@@ -29,16 +30,24 @@ class Moments(Phase):
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
         means: Array | None = array(
-            "D", "column means", 'Exactly that: a typical row of the silo; for a column of 0 and 1, the share of ones. '
-            "Two runs that differ by one row give that row.", when='scale="global", dense rows',
+            "d", "column means; of a category, the share of each level", 'Exactly that: a typical row of the silo; for a column of 0 and 1, the share of ones. '
+            "Two runs that differ by one row give that row.",
+            when='scale="global" or "auto", or where a mixture may be fitted; dense rows',
         )  # fmt: skip
         squares: Array | None = array(
-            "D", "for each column, the sum of squared deviations from its mean (of squared entries, for sparse rows)",
+            "d", "for each column, the sum of squared deviations from its mean (of squared entries, for sparse rows)",
             "The spread of each column and which columns are constant or empty; with `means`, the values of a column "
-            "with two rows.", when='scale="global"',
+            "with two rows.", when="as `means`, and for sparse rows",
         )  # fmt: skip
+        filled: Array | None = array(
+            "d", "number of filled cells of each column", "Which columns the silo does not measure, and how often.",
+            kind="int", when="where cells are missing",
+        )  # fmt: skip
+        unit_length: bool | None = number(
+            "whether all rows have length 1", "Exactly that.", kind="flag", when='scale="auto"'
+        )
         document_counts: Array | None = array(
-            "D", "in how many rows each column is filled",
+            "d", "in how many rows each column is filled",
             "For texts, how many documents hold each (hashed) word; see [Words](#words).", kind="real",
             when='scale="tfidf"',
         )  # fmt: skip
@@ -50,18 +59,21 @@ class Moments(Phase):
             return None if self.means is None or self.squares is not None else "means come with squares only"
 
     def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, where the clients agree on the scale of the columns."""
-        return int(settings.scale in POOLED_SCALES)
+        """Once, where the clients agree on the units of columns, or on their means."""
+        return int(needs_moments(settings))
 
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
-        """Sum up the columns as they came."""
+        """Sum up the columns as they came, categories as indicators of their levels."""
         n = client.X.shape[0]
         if settings.scale == "tfidf":
             return client, self.Answer(n_samples=n, document_counts=scaling.document_counts(client.X))
-        if settings.scale not in POOLED_SCALES:
+        if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
-        own = scaling.moments(client.X)
-        return client, self.Answer(n_samples=own.n, means=own.means, squares=own.squares)
+        own = scaling.moments(expanded(client.X, settings.levels))
+        unit = scaling.has_unit_rows(client.X) if settings.scale == "auto" else None
+        return client, self.Answer(
+            n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, unit_length=unit
+        )
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Common units for the columns of all clients."""
@@ -75,11 +87,32 @@ class Moments(Phase):
             )
         rows = {cid: answer.n_samples for cid, answer in said.items()}
         width = shared_width({cid: len(of_columns) for cid, of_columns in sums.items()})
+        server = replace(server, n_samples=sum(rows.values()), n_features=width)
         if settings.scale == "tfidf":
             counts = sum(sums.values(), np.zeros(width, int))
-            return replace(server, scaling=scaling.tfidf(sum(rows.values()), counts, settings.solver.max_features))
-        pooled = scaling.pool(scaling.Moments(rows[cid], said[cid].means, sums[cid]) for cid in said)
-        return replace(server, scaling=scaling.standardize(pooled))
+            units = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
+            return replace(server, scaling=units, n_features=len(units.stretch))
+        parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
+        pooled = scaling.pool(parts)
+        unit = bool(said) and all(answer.unit_length for answer in said.values())
+        return replace(server, scaling=_units(pooled, unit, settings))
+
+
+def needs_moments(settings: Settings) -> bool:
+    """Whether the clients agree on units or means of columns before a run."""
+    return settings.scale in POOLED_SCALES or settings.view != "graph"
+
+
+def _units(pooled: scaling.Moments, unit: bool, settings: Settings) -> scaling.Scaling | None:
+    """What all clients do to their columns; None: nothing."""
+    wanted = settings.scale == "global" or (
+        settings.scale == "auto" and not unit and scaling.needs_scaling(pooled, settings.levels)
+    )
+    if wanted:
+        return scaling.standardize(pooled, settings.levels)
+    if settings.view == "graph" or settings.scale == "client" or pooled.means is None:
+        return None
+    return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
 
 
 MOMENTS = Moments()

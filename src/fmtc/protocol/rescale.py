@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rows_of
+from ..client import ClientState, with_rows
 from ..errors import RefusedError
+from ..kernels.encoding import expanded_width
 from ..kernels.scaling import Scaling
 from ..server import ServerState
-from ..settings import POOLED_SCALES, Settings
+from ..settings import Settings
 from .base import Array, Nothing, Phase, above, array
+from .moments import needs_moments
 
 
 def _are_columns(keep: Any, sizes: Mapping[str, int]) -> str | None:
@@ -36,10 +38,10 @@ class Rescale(Phase):
         shift: Array | None = array(
             "c", "column means of all rows of all clients, which are subtracted",
             "With its own means and the numbers of rows, the mean of all others; with two clients, that of the other.",
-            when='scale="global", all rows dense',
+            when="all rows dense",
         )  # fmt: skip
         stretch: Array = array(
-            "c", "what the columns are divided by: standard deviations of the same rows, or root mean squares (sparse)",
+            "c", "what the columns are divided by: standard deviations of the same rows, root mean squares (sparse), or 1",
             "As `shift`, for the spread; for texts, how common each (hashed) word is over all silos.", check=above(0),
         )  # fmt: skip
         keep: Array | None = array(
@@ -49,8 +51,8 @@ class Rescale(Phase):
         )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, where the clients agree on the scale of the columns."""
-        return int(settings.scale in POOLED_SCALES)
+        """Once, where the clients agreed on units of the columns, or on their means."""
+        return int(server.scaling is not None)
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same units for everyone."""
@@ -62,15 +64,15 @@ class Rescale(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Bring the rows, as they came, to the common units."""
-        d = client.X.shape[1]
-        if settings.scale not in POOLED_SCALES:
+        d = expanded_width(settings.levels, client.X.shape[1])
+        if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         fits = ask.keep is not None if settings.scale == "tfidf" else ask.keep is None and len(ask.stretch) == d
         if not fits:
             raise RefusedError(f"the common units do not fit {d} columns")
         scaling = Scaling(ask.stretch, ask.shift, ask.keep)
-        rows = rows_of(client.X, scaling, settings, client.device)
-        return replace(client, rows=rows, scaling=scaling, graph=None, factors=None), Nothing()
+        client = replace(client, rows=None, scaling=scaling, graph=None, factors=None, cells=None)
+        return (with_rows(client, settings) if settings.view == "graph" else client), Nothing()
 
 
 RESCALE = Rescale()

@@ -67,6 +67,10 @@ class Round(Phase):
             "How well the groups follow the features linearly.",
         )
 
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """In the graph view."""
+        return int(server.view != "mixture")
+
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """Cut each client its slice of Z - Y/rho."""
         d, k, m = server.Z.shape
@@ -82,7 +86,7 @@ class Round(Phase):
         """Turn to the common frame, then W (Eq. 12) and F (Eq. 14-16)."""
         client = rotated(client, ask.rotation)
         graph, factors, F = required(client, "graph", "factors", "F")
-        rows, solver = client.rows, settings.solver
+        (rows,), solver = required(client, "rows"), settings.solver
         client = replace(client, F=None, own=None, model=None)  # to be let go of as soon as there is another
         anchor, F = asarray_like(ask.anchor, F), graph.to_graph_order(F)
         alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
