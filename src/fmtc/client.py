@@ -13,6 +13,7 @@ from .errors import DataError
 from .inference import ClientModel, Frame, GraphModel
 from .kernels.encoding import expanded, expanded_width
 from .kernels.graph import Graph
+from .kernels.lift import Lift
 from .kernels.projection import RidgeFactors, Rows, column_means
 from .kernels.scaling import Scaling, moments, standardize
 from .linalg.arrays import HOST, asarray_like, to_device
@@ -45,6 +46,7 @@ class ClientState:
     k: int  # clusters
     rows: Rows | None = None  # of the graph: expanded, scaled where the run says so, and on a device if there is one
     scaling: Scaling | None = None  # from X to the rows; None: they are X
+    lift: Lift | None = None  # from scaled columns to those of the graph view; None: they are the same
     graph: Graph | None = None
     factors: RidgeFactors | None = None
     eta: float | None = None  # step size of the embedding
@@ -102,13 +104,13 @@ def with_rows(client: ClientState, settings: Settings) -> ClientState:
     """The client with the rows of its graph; nothing to do if it has them."""
     if client.rows is not None:
         return client
-    return replace(client, rows=rows_of(client.X, client.scaling, settings, client.device))
+    return replace(client, rows=rows_of(client.X, client.scaling, settings, client.device, client.lift))
 
 
 def width(client: ClientState, settings: Settings) -> int:
     """Columns of the rows that are computed with."""
     if client.rows is not None:
-        return client.rows.shape[1]
+        return int(client.rows.shape[1])
     if client.scaling is not None:
         return len(client.scaling.stretch)
     return expanded_width(settings.levels, client.X.shape[1])
@@ -123,10 +125,12 @@ def cells_of(client: ClientState, settings: Settings) -> Cells:
     return Cells(to_device(np.asarray(cells.Z[:]), client.device), cells.codes, cells.levels)
 
 
-def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str) -> Rows:
+def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str, lift: Lift | None = None) -> Rows:
     """The rows to compute with; the only copy of X where it is scaled or has categories or missing cells."""
     S = expanded(X, settings.levels)
     S = to_device(_without_holes(S) if scaling is None else scaling.apply(S), device)
+    if lift is not None:
+        return Rows(lift.apply(S))
     centre = settings.solver.center_features
     if centre == "auto":
         centre = not sp.issparse(S) and settings.scale != "tfidf"

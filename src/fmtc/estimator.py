@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,16 +19,15 @@ from sklearn.utils.validation import check_is_fitted
 from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .clients import ClientsMixin, is_mapping
 from .errors import DataError, FileError, InputError, NotFiniteError
-from .inference import ClientModel, assign, memberships, project
+from .inference import ClientModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
-from .protocol.graph import METHOD
-from .protocol.method import ClientResult
+from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
-from .settings import DEFAULT_BETA, Settings, Solver, split_solver
+from .settings import DEFAULT_BETA, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
 
@@ -138,11 +138,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self,
         n_clusters: int = 8,
         *,
+        view: str = "auto",
         alpha: float = 1.0,
         beta: float = DEFAULT_BETA,
         coupling: str = "tensor",
-        n_neighbors: int | str = "auto",
-        scale: str = "none",
+        scale: str = "auto",
         max_iter: int = 25,
         tol: float = 1e-3,
         client_weights: Mapping[Any, float] | None = None,
@@ -153,10 +153,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         verbose: int = 0,
     ):
         self.n_clusters = n_clusters
+        self.view = view
         self.alpha = alpha
         self.beta = beta
         self.coupling = coupling
-        self.n_neighbors = n_neighbors
         self.scale = scale
         self.max_iter = max_iter
         self.tol = tol
@@ -232,10 +232,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
-        transport = LocalTransport(silos, settings, self.n_jobs, device=self.device)
+        method = view_method(settings.view)
+        transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
         result = run(
             transport,
             settings,
+            method=method,
             weights=self._weights(),
             callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
             checkpoint=checkpoint,
@@ -282,7 +284,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if any(client.embedding is None for client in clients.values()):
             self.__dict__.pop("embedding_", None)
             return self
-        self.embedding_ = np.empty((len(self.labels_), self._k), dtype=next(iter(self._models.values())).W.dtype)
+        dtype = next(client.embedding.dtype for client in clients.values() if client.embedding is not None)
+        self.embedding_ = np.empty((len(self.labels_), self._k), dtype=dtype)
         for cid, client in clients.items():
             self.embedding_[places[cid]] = client.embedding
         return self
@@ -295,12 +298,17 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        self.__dict__.pop("consensus_", None)
-        if result.server is not None:
+        for name in ("consensus_", "kappa_", "common_centers_"):
+            self.__dict__.pop(name, None)
+        self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
+        self.view_reason_ = "" if result.server is None else result.server.why
+        if result.server is not None and self.view_ == "graph":
             self.consensus_ = result.server.Z
+        if result.server is not None and result.server.mixture is not None:
+            self.kappa_ = 1 / result.server.mixture.spread[0]
         self.history_: list[RoundRecord] = list(result.history)
         self.received_: list[Received] = list(result.received)
-        self.n_iter_ = len(result.history) if n_iter is None else n_iter
+        self.n_iter_ = len(result.history) - result.before if n_iter is None else n_iter
         self.converged_: bool | None = result.converged
         self.stopped_because_ = result.stopped_because
 
@@ -308,8 +316,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """The settings of a run, checked; the seed is drawn from `random_state`."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         solver = Solver() if self.solver is None else self.solver
-        names = {f.name for f in fields(Settings)} - {"seed", "solver"}
-        return Settings(**{name: getattr(self, name) for name in names}, solver=solver, seed=seed)
+        names = {f.name for f in fields(Settings)} - {"seed", "solver", "levels"}
+        schema = getattr(self, "schema_", None)
+        levels = () if schema is None or schema.is_plain else schema.levels
+        return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
 
     def _weights(self) -> dict[str, float] | None:
         weights = self.client_weights
@@ -351,9 +361,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self._each(X, clients, assign)
 
     def predict_proba(self, X: Any, *, clients: Any = None) -> Any:
-        """Probability of each cluster, as if clusters were equally likely round Gaussians in the projection.
+        """Probability of each cluster: its share times its density at the row, relative to all clusters.
 
-        Rows sum to one and are largest where `predict` says. Takes the parameters of `predict`.
+        These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
+        "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are largest where `predict` says. Takes the parameters of `predict`.
 
         Returns
         -------
@@ -361,8 +372,25 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         return self._each(X, clients, memberships)
 
+    def predict_outliers(self, X: Any, *, clients: Any = None, level: float = 1e-3) -> Any:
+        """Whether each row is further from all clusters than all but a share `level` of the rows of a Gaussian cluster.
+
+        Takes the parameters of `predict`; the mixture view only.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_samples,), or mapping of client to such
+        """
+        check_is_fitted(self)
+        if self.view_ != "mixture":
+            raise InputError('predict_outliers needs the mixture view: fit with view="mixture"')
+        check_number("level", level, Real, "a number between 0 and 1", lambda v: 0 < v < 1)
+        return self._each(X, clients, lambda Xt, model: outliers(Xt, model, level))
+
     def transform(self, X: Any, *, clients: Any = None) -> Any:
-        """Normalised projection of each row, the space `cluster_centers_` live in. Takes the parameters of `predict`.
+        """Normalised projection of each row; in the mixture view, its distance to each cluster in units of their shape.
+
+        Takes the parameters of `predict`.
 
         Returns
         -------
@@ -370,7 +398,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         if is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
-        return self._each(X, clients, lambda Xt, model: project(Xt, model.W, model.mean, model.keep))
+        return self._each(X, clients, transformed)
 
     def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
         """How well the predicted clusters keep neighbours together; needs no labels, higher is better.
@@ -393,7 +421,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             model = self._models[cid]
             solver = Solver() if self.solver is None else self.solver
             affinity = knn_affinity(
-                model.scaled(Xt), self.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
+                model.scaled(Xt), solver.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
             )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
@@ -402,12 +430,14 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     @property
     def projections_(self) -> dict[str, Array]:
-        """W of each client, d x k."""
+        """W of each client, d x k; the graph view only."""
+        if any(isinstance(model, MixtureModel) for model in self._fitted_models.values()):
+            raise AttributeError("the mixture view has no projections_; it has cluster_centers_")
         return {cid: model.W for cid, model in self._fitted_models.items()}
 
     @property
     def cluster_centers_(self) -> dict[str, Array]:
-        """Centres among the normalised projections of each client, k x k."""
+        """Centres of each client: among its normalised projections, k x k; of a mixture, in the units of X, k x d."""
         return {cid: model.centers for cid, model in self._fitted_models.items()}
 
     @property
@@ -454,7 +484,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
-        return METHOD.sent(self.received_)
+        return view_method(self.view).sent(self.received_)
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from .errors import NotFiniteError
 from .kernels.centers import row_norms
 from .kernels.encoding import codes, expanded
+from .kernels.lift import Lift
 from .kernels.projection import Rows
 from .kernels.scaling import Scaling, kept_columns
 from .linalg.arrays import double, is_tensor, namespace, to_device_of
@@ -37,8 +38,9 @@ class GraphModel:
     precision: Array | None = None  # k x k, inverse covariance of clusters; None: the nearest unit centre wins
     shares: Array | None = None  # k, of clusters; with `precision`
     levels: Array | None = None  # of each column, 0 for numbers; None: all columns are numbers
+    lift: Lift | None = None  # from scaled columns to those that W takes; None: W takes columns as they come
 
-    def design(self, X: Any) -> Any:
+    def numbers(self, X: Any) -> Any:
         """New rows as columns of numbers: categories expanded, missing numbers filled."""
         if self.levels is not None:
             X = expanded(X, tuple(int(size) for size in self.levels))
@@ -46,10 +48,20 @@ class GraphModel:
             return X
         return np.where(np.isnan(X), self.fill.astype(X.dtype), X)
 
+    def design(self, X: Any) -> Any:
+        """New rows as the columns that W takes."""
+        X = self.numbers(X)
+        if self.lift is None:
+            return X
+        assert self.stretch is not None
+        if not is_tensor(X) and not np.isfinite(X.sum(dtype=np.float64)) and not np.isfinite(X).all():
+            raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
+        return self.lift.apply(Scaling(self.stretch, self.fill).apply(X))
+
     def scaled(self, X: Any) -> Any:
-        """New rows in the units the model was made in, up to a shift: their distances are those of the graph."""
+        """New rows in the units of the graph: distances between them are those that it was made of."""
         X = self.design(X)
-        return X if self.stretch is None else Scaling(self.stretch, keep=self.keep).apply(X)
+        return X if self.stretch is None or self.lift is not None else Scaling(self.stretch, keep=self.keep).apply(X)
 
     @property
     def k(self) -> int:
@@ -137,8 +149,28 @@ class MixtureModel:
         scores, constant = row_scores(_checked_cells(self.frame, X), self.personal, self.covariance)
         return posteriors(scores)[1] + constant
 
+    @property
+    def centers(self) -> Array:
+        """Centres in the units of X, categories as shares of their levels; (k, d)."""
+        frame, means = self.frame, self.means
+        if frame.axes is not None:
+            means = (means if frame.origin is None else means + frame.origin) @ frame.axes.T
+        means = np.hstack([means, self.profiles])
+        r = means.shape[1] - self.profiles.shape[1]
+        stretch = np.ones(r) if frame.stretch is None else frame.stretch[:r]
+        shift = np.zeros(r) if frame.shift is None else frame.shift[:r]
+        means[:, :r] = means[:, :r] * stretch + shift
+        return means
+
+    def gaps(self, X: Any) -> Array:
+        """Distance of each row to each cluster in units of its shape, from the filled numbers; (n, d) -> (n, k)."""
+        cells = _checked_cells(self.frame, X)
+        flat = Personal(self.means, np.ones(self.k), np.ones_like(self.profiles))
+        scores, constant = row_scores(cells, flat, self.covariance, normalized=False)
+        return np.sqrt(np.maximum(-2 * (scores + constant[:, None]), 0))
+
     def distances(self, X: Any) -> tuple[Array, Array]:
-        """Squared distance to the nearest cluster in units of its shape, and the filled numbers; (n, d) -> (n,), (n,)."""
+        """Squared distance of each row to the nearest cluster, in units of its shape, and the row's filled numbers."""
         return row_distances(_checked_cells(self.frame, X), self.personal, self.covariance)
 
 
@@ -195,6 +227,21 @@ def assign(X: Any, model: ClientModel) -> Array:
     V = to_device_of(model.W @ model.centers.T, X)
     mean = None if model.mean is None else to_device_of(model.mean, X)
     return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
+
+
+def transformed(X: Any, model: ClientModel) -> Array:
+    """Normalised projections; of a mixture, distances to the clusters; (n, d) -> (n, k)."""
+    if isinstance(model, MixtureModel):
+        return model.gaps(X)
+    return project(model.design(X), model.W, model.mean, model.keep)
+
+
+def outliers(X: Any, model: MixtureModel, level: float) -> Array:
+    """Rows further from every cluster than all but a share `level` of a Gaussian's rows; (n, d) -> (n,) of bool."""
+    from scipy.stats import chi2
+
+    distance, filled = model.distances(X)
+    return distance > chi2.isf(level, np.maximum(filled, 1))
 
 
 def _cluster_scores(block: Any, model: GraphModel) -> Array:

@@ -75,6 +75,8 @@ class ServerState:
     client_ids: tuple[str, ...]
     weights: Mapping[str, float] | None = None  # the paper's omega as given; None: all alike
     view: str | None = None  # "graph" or "mixture"; None: to be decided
+    why: str = ""  # the view was decided so
+    lifted: bool = False  # the graph view replaces columns by random features
     n_samples: int = 0  # rows of all clients, where they have told it for a mixture
     n_features: int = 0  # columns that are computed with
     scaling: Scaling | None = None  # what all clients were told to do to their columns

@@ -28,6 +28,8 @@ class Solver:
 
     Parameters
     ----------
+    n_neighbors : int or "auto", default="auto"
+        Neighbours in the graph of each client; "auto" is sqrt(n)/2, at least 10 and at most 30.
     ridge : float, default=0.03
         Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, for data of mean squared row norm 1.
     rho : float, default=None
@@ -52,6 +54,10 @@ class Solver:
         them, and from the third round on two passes over projection and embedding per round. False is the paper's loop.
     center_features : bool or "auto", default="auto"
         Subtract each client's own column means. "auto" does so for dense data only.
+    lift : bool or "auto", default="auto"
+        Graph view: replace columns by 256 random Fourier features, the same at all clients, in which a linear
+        projection can follow any shape. "auto" does so for at most 10 columns, or two for each cluster, of numbers in
+        common units (`scale`). Lifted columns have a `ridge` of their own, 0.001.
     max_features : int, default=2000
         For ``scale="tfidf"``: number of columns to keep, those in most rows, out of all that occur in at least 2 and at
         most half of the rows.
@@ -78,6 +84,7 @@ class Solver:
     0.5
     """
 
+    n_neighbors: int | str = "auto"
     ridge: float = 0.03
     rho: float | None = None
     schatten_p: float = 1.0
@@ -88,6 +95,7 @@ class Solver:
     n_inner: int = 3
     accelerate: bool = True
     center_features: bool | str = "auto"
+    lift: bool | str = "auto"
     max_features: int = 2000
     labels_from: str = "projection"
     final: str = "mixture"
@@ -113,6 +121,9 @@ class Solver:
         """Raise an error for a value that no run can use."""
         for name in ("n_inner", "n_init", "max_features"):
             check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
+            wanted = '"auto" or a whole number of at least 1'
+            check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
         check_number("ridge", self.ridge, Real, "a finite number above 0", lambda v: v > 0)
         for name in ("rho", "bandwidth", "step_size"):
             if getattr(self, name) is not None:
@@ -123,9 +134,10 @@ class Solver:
         for name in ("align", "accelerate"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        value = self.center_features
-        if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
-            raise ValueError(f'center_features must be True, False or "auto", got {value!r}')
+        for name in ("center_features", "lift"):
+            value = getattr(self, name)
+            if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
+                raise ValueError(f'{name} must be True, False or "auto", got {value!r}')
         if self.kappa is not None:
             if not isinstance(self.kappa, Real) or isinstance(self.kappa, bool):
                 raise TypeError(f"kappa must be None or a number of at least 0, got {self.kappa!r}")
@@ -166,7 +178,6 @@ class Settings:
     alpha: float = 1.0
     beta: float = DEFAULT_BETA
     coupling: str = "tensor"
-    n_neighbors: int | str = "auto"
     scale: str = "none"
     levels: tuple[int, ...] = ()  # of each column that is a category; 0 for numbers; (): all columns are numbers
     max_iter: int = 25
@@ -183,9 +194,6 @@ class Settings:
         check_number("alpha", self.alpha, Real, "a finite number above 0", lambda v: v > 0)
         for name in ("tol", "beta"):
             check_number(name, getattr(self, name), Real, "a finite number of at least 0", lambda v: v >= 0)
-        if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
-            wanted = '"auto" or a whole number of at least 1'
-            check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
         check_choice("view", self.view, VIEWS)
         check_choice("coupling", self.coupling, tuple(COUPLINGS))
         object.__setattr__(self, "levels", tuple(int(size) for size in self.levels))

@@ -179,22 +179,24 @@ def score_block(cells: Cells, where: Any, block: Any, part: _Linear, own: Person
     return scores if extra is None else scores + (asarray_like(extra, block) if is_tensor(block) else extra)
 
 
-def row_scores(cells: Cells, own: Personal, covariance: Array) -> tuple[Array, Array]:
-    """Scores of each row, and the constant that makes them log-densities times shares; (n, k), (n,)."""
+def row_scores(cells: Cells, own: Personal, covariance: Array, *, normalized: bool = True) -> tuple[Array, Array]:
+    """Scores of each row, and the constant that makes them log-densities times shares; (n, k), (n,).
+
+    Without `normalized`, the constant leaves out what does not depend on the row.
+    """
     scores, constant = np.empty((cells.n, len(own.means))), np.empty(cells.n)
     for rows, seen in cells.patterns:
         part = _scores(own, covariance, seen)
         for where, block in cells.blocks(rows, seen):
             scores[where] = to_numpy(score_block(cells, where, block, part, own))
             block = to_numpy(block)
-            constant[where] = -0.5 * (
-                ((block @ part.precision) * block).sum(axis=1) + len(seen) * LOG_2PI + part.log_det
-            )
+            level = len(seen) * LOG_2PI + part.log_det if normalized else 0.0
+            constant[where] = -0.5 * (((block @ part.precision) * block).sum(axis=1) + level)
     return scores, constant
 
 
 def row_distances(cells: Cells, own: Personal, covariance: Array) -> tuple[Array, Array]:
-    """Squared Mahalanobis distance of each row to the nearest mean, and its number of filled coordinates; (n,), (n,)."""
+    """Squared Mahalanobis distance of each row to the nearest mean, and its filled coordinates; (n,), (n,)."""
     distance, filled = np.empty(cells.n), np.empty(cells.n, np.int64)
     flat = Personal(own.means, np.ones(len(own.means)), own.profiles)
     for rows, seen in cells.patterns:

@@ -53,9 +53,7 @@ class Conclude(Phase):
         own = Statistics(counts[start], sums[start], tallies[start], shifts[start])
         mine, order = personal(common, own, cells.levels, pool_of(settings).concentration), ask.order
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
-        model = MixtureModel(
-            frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order]
-        )
+        model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
         return replace(client, model=model, labels=assign(client.X, model)), Nothing()
 
 

@@ -99,9 +99,7 @@ def n_starts(server: ServerState, settings: Settings) -> int:
     return STARTS * settings.solver.n_init if settings.n_clusters > 1 else 1
 
 
-def fresh_centers(
-    mean: Array | None, within: Array, total: Array, n: int, settings: Settings, turn: int
-) -> Array:
+def fresh_centers(mean: Array | None, within: Array, total: Array, n: int, settings: Settings, turn: int) -> Array:
     """Centres drawn from a Gaussian with the moments of the rows; (s, k, p)."""
     assert mean is not None
     k, rng = settings.n_clusters, np.random.default_rng([settings.seed, 2, turn])

@@ -82,7 +82,9 @@ class Answer:
         "s h", "products of deviations from the silo's means, and of the weighted means",
         "How the silo's columns vary together within clusters.",
     )  # fmt: skip
-    spread: Array = array("s 2 k", "the silo's part in the estimate of spread", "How far its means lie from the common.")
+    spread: Array = array(
+        "s 2 k", "the silo's part in the estimate of spread", "How far its means lie from the common."
+    )
     drift: Array = array("s 2", "the silo's part in the estimate of drift", "How far it is shifted as a whole.")
     score: Array = array(
         "s 3", "log-likelihood of the rows less penalties, the same integrated over the silo's means, number of rows",
@@ -117,9 +119,7 @@ def common_of(ask: Any, s: int) -> Common:
     return Common(ask.means[s], ask.covariance[s], ask.shares[s], profiles, ask.spread[s], float(ask.drift[s]))
 
 
-def one_round(
-    cells: Cells, ask: Ask, before: list[Statistics], pool: Pool
-) -> tuple[list[Statistics], Answer]:
+def one_round(cells: Cells, ask: Ask, before: list[Statistics], pool: Pool) -> tuple[list[Statistics], Answer]:
     """E-step of every start, and the sums that leave."""
     after, sums = [], []
     for s, own in enumerate(before):
@@ -249,7 +249,7 @@ class _EM(Phase):
         levels = category_levels(mixture, settings)
         mixture, score = next_round(mixture, answers, pool_of(settings), levels)
         mixture = best(mixture, COMPARED.get(mixture.rounds, len(mixture.keep)))
-        return replace(server, mixture=mixture, round_no=server.round_no + 1), RoundReport(objective=-score)
+        return replace(server, mixture=mixture), RoundReport(objective=-score)
 
 
 def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
@@ -262,7 +262,10 @@ def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
             return True, f"log-likelihood per row changed by less than {tol:g} after {rounds} rounds"
     if rounds >= most:
         change = abs(history[-1].objective - history[-2].objective) if rounds > 1 else float("inf")
-        return False, f"{most} rounds of the mixture done (4 max_iter); log-likelihood per row still changed by {change:.1e}"
+        return (
+            False,
+            f"{most} rounds of the mixture done (4 max_iter); log-likelihood per row still changed by {change:.1e}",
+        )
     return None
 
 
@@ -319,7 +322,7 @@ class Settle(Phase):
         else:
             raise RefusedError(f"round {ask.step} of the mixture cannot follow round {own.step}")
         cells = Cells(double(own.E), np.zeros((own.E.shape[0], 0), np.int64)) if own.cells is None else own.cells
-        after, answer = one_round(cells, ask, [before], settle_pool(settings))
+        after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n))
         own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
         return replace(client, own=own), answer
 
@@ -344,11 +347,14 @@ def _first_statistics(own: Clusters, order: Array) -> Statistics:
 SETTLED = 1e-5  # change of the log-likelihood of a row that ends it
 
 
-def settle_pool(settings: Settings) -> Pool:
-    """Equal shares, and silos do not shift as a whole: projections are in a common frame already."""
+EVEN = 0.5  # rows in equal shares that a silo's own shares get, for each of its rows: cuts prefer even clusters
+
+
+def settle_pool(settings: Settings, n_rows: int = 1) -> Pool:
+    """Shares drawn to equal ones; silos do not shift as a whole: projections are in a common frame already."""
     kappa = settings.solver.kappa
     spread = None if kappa is None else 1 / max(kappa, 1e-12)
-    return Pool(spread=spread, drift=0.0, concentration=float("inf"), even=True)
+    return Pool(spread=spread, drift=0.0, concentration=EVEN * n_rows, even=True)
 
 
 SETTLE = Settle()

@@ -64,12 +64,16 @@ class Finish(Phase):
         mean = None if rows.mean is None else to_numpy(rows.mean)
         stretch = keep = None
         if client.scaling is not None:
-            W, mean = client.scaling.fold(W, mean)
             stretch, keep = client.scaling.stretch, client.scaling.keep
+            if client.lift is None:
+                W, mean = client.scaling.fold(W, mean)
         levels = np.array(settings.levels, np.int64) if settings.has_categories else None
-        model = GraphModel(W, np.eye(k), 0.0, mean, stretch, keep, fill=hole_filling(client, settings), levels=levels)
-        X = model.design(input_rows(client))
-        E = F / row_norms(F) if from_embedding else project(X, W, mean, keep)
+        fill = hole_filling(client, settings)
+        model = GraphModel(W, np.eye(k), 0.0, mean, stretch, keep, fill=fill, levels=levels, lift=client.lift)
+        if from_embedding:
+            E = F / row_norms(F)
+        else:
+            E = project(rows.X if client.lift is not None else model.design(input_rows(client)), W, mean, keep)
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
         centers = to_numpy(found)

@@ -77,8 +77,8 @@ class GraphView(Method):
             return None
         last, tol = history[-1], settings.tol
         if max(last.primal_residual, last.dual_residual) < tol:
-            return True, f"primal and dual residuals below tol={tol:g} after {last.round_no} rounds"
-        if last.round_no >= settings.max_iter:
+            return True, f"primal and dual residuals below tol={tol:g} after {len(history)} rounds"
+        if len(history) >= settings.max_iter:
             return False, (
                 f"max_iter={settings.max_iter} rounds done; residuals {last.primal_residual:.1e} (primal) and "
                 f"{last.dual_residual:.1e} (dual), tol={tol:g}"

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..client import ClientState, with_rows
 from ..errors import DataError
+from ..kernels.lift import RIDGE
 from ..server import ServerState, client_weights, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
@@ -61,7 +62,8 @@ class Hello(Phase):
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in ids)))
         beta: float | None
         if settings.solver.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
-            rho, beta = 2 * settings.alpha * settings.solver.ridge / m, None
+            ridge = RIDGE if server.lifted else settings.solver.ridge
+            rho, beta = 2 * settings.alpha * ridge / m, None
         else:
             rho, beta = settings.solver.rho, settings.beta
         zeros = np.zeros((d, k, m))

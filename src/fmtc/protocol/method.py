@@ -21,6 +21,8 @@ COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a 
 # Methods that a federation of processes may run: a job names one of these, never code of its own.
 METHODS = {
     "fmtc": "fmtc.protocol.graph:METHOD",
+    "fmtc-mixture": "fmtc.protocol.mixture:METHOD",
+    "fmtc-auto": "fmtc.protocol.auto:METHOD",
     "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
     "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
     "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",
@@ -39,9 +41,9 @@ class ClientResult:
 class Method:
     """A clustering method as phases: `opening` once, `loop` until it stops, `closing` once.
 
-    Some methods have more than one loop (`phases` lists all that they do, `loops` those that repeat). A subclass gives the
-    phases and how server and clients begin; the driver, the transports, checkpoints and the outbox
-    need nothing else. The state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
+    A method may have more than one loop: `phases` lists all that it does, `loops` what repeats. A subclass gives the
+    phases and how server and clients begin; the driver, the transports, checkpoints and the outbox need nothing else. The
+    state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
     continue after a round; they are written to disk.
     """
 
@@ -122,6 +124,11 @@ class Method:
     def result(self, client: Any) -> ClientResult:
         """Model and labels of a client after `closing`."""
         return ClientResult(client.model, client.labels)
+
+
+def view_method(view: str) -> Method:
+    """The method of a view of FMTC."""
+    return method_of("fmtc" if view == "graph" else f"fmtc-{view}")
 
 
 def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:

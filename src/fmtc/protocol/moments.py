@@ -11,8 +11,10 @@ from ..client import ClientState
 from ..errors import RefusedError
 from ..kernels import scaling
 from ..kernels.encoding import expanded
+from ..kernels.lift import lifts
 from ..server import ServerState, shared_width
 from ..settings import POOLED_SCALES, Settings
+from .axes import uses_axes
 from .base import Array, Nothing, Phase, array, number
 
 
@@ -30,7 +32,8 @@ class Moments(Phase):
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
         means: Array | None = array(
-            "d", "column means; of a category, the share of each level", 'Exactly that: a typical row of the silo; for a column of 0 and 1, the share of ones. '
+            "d", "column means; of a category, the share of each level",
+            "Exactly that: a typical row of the silo; for a column of 0 and 1, the share of ones. "
             "Two runs that differ by one row give that row.",
             when='scale="global" or "auto", or where a mixture may be fitted; dense rows',
         )  # fmt: skip
@@ -91,11 +94,13 @@ class Moments(Phase):
         if settings.scale == "tfidf":
             counts = sum(sums.values(), np.zeros(width, int))
             units = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
-            return replace(server, scaling=units, n_features=len(units.stretch))
+            return _decided(replace(server, scaling=units, n_features=len(units.stretch)), settings)
         parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
         pooled = scaling.pool(parts)
         unit = bool(said) and all(answer.unit_length for answer in said.values())
-        return replace(server, scaling=_units(pooled, unit, settings))
+        units = _units(pooled, unit, settings)
+        lifted = units is not None and _lifts(pooled, units, settings)
+        return _decided(replace(server, scaling=units, lifted=lifted), settings)
 
 
 def needs_moments(settings: Settings) -> bool:
@@ -115,4 +120,33 @@ def _units(pooled: scaling.Moments, unit: bool, settings: Settings) -> scaling.S
     return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
 
 
+def _decided(server: ServerState, settings: Settings) -> ServerState:
+    """The view, where the number of columns and rows decides it."""
+    if server.view is not None:
+        return server
+    d, rows = server.n_features, server.n_samples / (settings.n_clusters * len(server.client_ids))
+    if uses_axes(d) and rows < FEWEST_ROWS:
+        why = f"{d} columns, and a mixture needs more than {rows:.0f} rows of a silo for each cluster"
+        return replace(server, view="graph", why=why)
+    if uses_axes(d) or server.lifted:
+        return server
+    return replace(server, view="mixture", why=f"a table of {d} columns")
+
+
+def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) -> bool:
+    """Whether the graph view lifts columns: few numbers in common units, none of which is 0 or 1 only."""
+    wanted, d = settings.solver.lift, len(pooled.squares)
+    if wanted is False or units.shift is None or settings.has_categories or settings.solver.rho is not None:
+        return False
+    if (units.stretch == 1).all() and not (pooled.squares == 0).all():
+        return False  # not standardised
+    mean = pooled.means
+    assert mean is not None
+    two_valued = (
+        np.isclose(scaling.spreads(pooled) ** 2, mean * (1 - mean), rtol=1e-9, atol=0) & (mean > 0) & (mean < 1)
+    )
+    return wanted is True or (lifts(d, settings.n_clusters) and not two_valued.any())
+
+
+FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view
 MOMENTS = Moments()

@@ -65,7 +65,9 @@ class Number(Phase):
         labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
         if ask.means is not None:
             model = _mixed(model, own, ask, settings)
-        if settings.solver.labels_from == "projection":  # the very code of predict, so that ties are broken the same way
+        if (
+            settings.solver.labels_from == "projection"
+        ):  # the very code of predict, so that ties are broken the same way
             labels = assign(input_rows(client), model)
         gap = E - to_device_of(model.centers, E)[labels]
         model = replace(model, spread=dot(gap, gap) / len(E))
@@ -76,7 +78,7 @@ def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> Gr
     """The model with the client's own parameters of the mixture."""
     (statistics,) = required(own, "statistics")
     common = common_of(ask, 0)
-    mine = personal(common, statistics, (), settle_pool(settings).concentration)
+    mine = personal(common, statistics, (), settle_pool(settings, len(own.E)).concentration)
     precision = np.linalg.inv(common.covariance)
     return replace(
         model, centers=mine.means.astype(model.W.dtype), precision=(precision + precision.T) / 2, shares=mine.shares

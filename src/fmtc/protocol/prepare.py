@@ -58,7 +58,7 @@ class Prepare(Phase):
             required(client, "scaling")
         client = with_rows(replace(client, cells=None), settings)
         (rows,) = required(client, "rows")
-        graph = client.graph or build_graph(rows.X, settings.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
+        graph = client.graph or build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
         sizes = graph.component_sizes
         if len(sizes) > 1 and client.graph is None:
             warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
@@ -83,7 +83,7 @@ def _components_message(client_id: str, sizes: Array, k: int) -> str:
     )
     return (
         f"the neighbour graph of client {client_id!r} has {len(sizes)} unconnected parts, of {shown} rows. "
-        f"{effect}. If that is not what the data mean, raise n_neighbors."
+        f"{effect}. If that is not what the data mean, raise solver.n_neighbors."
     )
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from ..client import ClientState, with_rows
 from ..errors import RefusedError
 from ..kernels.encoding import expanded_width
-from ..kernels.scaling import Scaling
+from ..kernels.lift import draw
+from ..kernels.scaling import Moments, Scaling
 from ..server import ServerState
 from ..settings import Settings
-from .base import Array, Nothing, Phase, above, array
+from .base import Array, Nothing, Phase, above, array, number
 from .moments import needs_moments
 
 
@@ -41,13 +42,18 @@ class Rescale(Phase):
             when="all rows dense",
         )  # fmt: skip
         stretch: Array = array(
-            "c", "what the columns are divided by: standard deviations of the same rows, root mean squares (sparse), or 1",
+            "c", "what the columns are divided by: standard deviations, root mean squares (sparse rows), or 1",
             "As `shift`, for the spread; for texts, how common each (hashed) word is over all silos.", check=above(0),
         )  # fmt: skip
         keep: Array | None = array(
             "c", "numbers of the columns that are kept",
             "Which columns are filled in at least two and at most half of all rows, and are among the fullest; "
             "see [Words](#words).", kind="int", when='scale="tfidf"', check=_are_columns,
+        )  # fmt: skip
+
+        lift: bool | None = number(
+            "whether the graph view replaces columns by random features that all clients draw from the seed",
+            "Whether columns are few.", kind="flag", when="where columns have common units",
         )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:
@@ -59,7 +65,7 @@ class Rescale(Phase):
         units = server.scaling
         if units is None:
             raise RuntimeError("columns cannot be scaled before they are summed up")
-        ask = self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep)
+        ask = self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep, lift=server.lifted or None)
         return dict.fromkeys(server.client_ids, ask)
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
@@ -71,7 +77,12 @@ class Rescale(Phase):
         if not fits:
             raise RefusedError(f"the common units do not fit {d} columns")
         scaling = Scaling(ask.stretch, ask.shift, ask.keep)
-        client = replace(client, rows=None, scaling=scaling, graph=None, factors=None, cells=None)
+        lift = None
+        if ask.lift:
+            if settings.solver.lift is False:
+                raise RefusedError("the server wants to lift columns in a run that does not lift them")
+            lift = draw(Moments(1, np.zeros(d), np.ones(d)), settings.seed)
+        client = replace(client, rows=None, scaling=scaling, lift=lift, graph=None, factors=None, cells=None)
         return (with_rows(client, settings) if settings.view == "graph" else client), Nothing()
 
 
