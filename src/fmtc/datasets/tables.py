@@ -10,7 +10,6 @@ import lzma
 import re
 import struct
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -354,15 +353,18 @@ def _plain_text(content: bytes) -> str:
 def _convert_heart(archives: tuple[Path, ...], folder: Path) -> None:
     """The four files processed.HOSPITAL.data, or an archive with them."""
     pattern = rf"processed\.({'|'.join(HOSPITALS)})\.data"
+    altered = []
     for match, content in _contents(archives, pattern, "processed.cleveland.data"):
         text = content.replace(b"\r\n", b"\n")
         _fields(_plain_text(text), len(HEART) + 1, match[0])
         if sha256(text).hexdigest() != HEART_BYTES[match[1]][1]:
-            warnings.warn(
-                f"heart_disease: {match[0]} is not the official file; some copies have 0 for missing cells",
-                stacklevel=2,
-            )
+            altered.append(match[0])
         (folder / match[0]).write_bytes(text)
+    if altered:
+        warnings.warn(
+            f"heart_disease: not the official content: {', '.join(altered)}; some copies have 0 for missing cells",
+            stacklevel=2,
+        )
 
 
 def _csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -574,7 +576,7 @@ class _Workspace:
 def _unpacked(content: bytes) -> bytes:
     """Without the compression of R's ``save``: gzip, bzip2 or xz."""
     limit = 2**28
-    readers = {b"\x1f\x8b": gzip.GzipFile, b"BZ": bz2.BZ2File, b"\xfd7": lzma.LZMAFile}
+    readers: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZ": bz2.open, b"\xfd7": lzma.open}
     reader = readers.get(content[:2])
     unpacked = content if reader is None else reader(io.BytesIO(content)).read(limit)
     if len(unpacked) == limit:
@@ -615,17 +617,7 @@ def _convert_pancreas(archives: tuple[Path, ...], folder: Path) -> None:
             genes.append(names)
             labels += map(str, kinds)
             clients += [laboratory] * len(X)
-    except (
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        OSError,
-        EOFError,
-        zlib.error,
-        lzma.LZMAError,
-    ) as error:
+    except Exception as error:  # a damaged file makes the reader fail in many ways
         raise DatasetError(
             f"{path.name} is not scClassify_example.rda of the R package scClassify, or damaged: {error}"
         ) from None
