@@ -825,7 +825,7 @@ def test_version(monkeypatch):
     assert versions["fmtc"] == fmtc.__version__
     assert versions["numpy"] == np.__version__
     assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
-    assert set(versions["extras"]) == {"plot", "report", "onnx", "federation", "data"}
+    assert set(versions["extras"]) == {"plot", "report", "onnx", "federation", "data", "knn", "gpu"}
     text = fmtc_ok("version").stdout
     assert f"numpy         {np.__version__}\n" in text
     assert f"[onnx]        onnx {versions['extras']['onnx']}\n" in text

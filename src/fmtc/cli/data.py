@@ -17,7 +17,7 @@ from rich.text import Text
 
 from .options import quiet_option
 from .program import Option, main_group
-from .words import Words, new_table, plural, print_json, show
+from .words import Words, new_console, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
     from ..datasets import FederatedDataset, Source
@@ -98,7 +98,7 @@ def list_sets(data_home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"homes": {label: str(path) for label, path in homes.items()}, "sets": rows})
         return
-    console = Console(highlight=False)
+    console = new_console()
     table = new_table()
     for title in ("name", "what it is", "where", "size"):
         table.add_column(title, justify="right" if title == "size" else "left", no_wrap=title != "what it is")
@@ -151,7 +151,7 @@ def show_set(name: str, data_home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(_document(source, loaded) | place)
         return
-    console = Console(highlight=False)
+    console = new_console()
     show(console, Text.assemble((source.name, "bold"), f": {source.title}"))
     show(console, Text())
     lines = Table.grid(padding=(0, 2))
