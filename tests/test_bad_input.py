@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fmtc import FMTC
 from fmtc.errors import DataError, InputError, NotFiniteError
 from fmtc.settings import split_solver
+from fmtc.tables import read_silos
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 OTHER = np.random.default_rng(1).normal(size=(25, 4))
@@ -178,6 +179,14 @@ def test_blanks_around_a_name_do_not_make_another_client():
         quick(2).fit(X, clients=" ")
     with pytest.raises(DataError, match=r"clients has 15 rows"):
         quick(2).fit(X, clients=["a", "  "] * 15)
+
+
+def test_blanks_in_the_names_of_files(tmp_path):
+    for name in ("north", "north ", "south "):
+        np.save(tmp_path / f"{name}.npy", X)
+    assert [silo.name for silo in read_silos([tmp_path / "north .npy", tmp_path / "south .npy"])] == ["north", "south"]
+    with pytest.raises(DataError, match=r"both be client 'north'"):
+        read_silos([tmp_path / "north.npy", tmp_path / "north .npy"])
 
 
 def test_a_model_of_before_keeps_the_blanks_of_its_names():

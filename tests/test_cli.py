@@ -1064,7 +1064,8 @@ def test_every_error_has_a_documented_exit_code():
         (KeyboardInterrupt(), 130, "interrupted"),
         (ImportError("needs onnx: pip install"), 1, "needs onnx: pip install"),
         (PermissionError(13, "Permission denied", "/x"), 1, "Permission denied: /x"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (OSError(28, "No space left on device"), 1, "No space left on device: standard output"),
+        (OSError(28, "No space left on device", "a.csv"), 1, "No space left on device: a.csv"),
         (MemoryError("8 PiB"), 3, "8 PiB"),
         (click.UsageError("bad flag"), 2, "bad flag"),
         # what nobody raised on purpose is a bug of ours, whatever its class

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -271,7 +272,8 @@ def judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, ImportError):
         return 1, str(error)
     if isinstance(error, OSError) and error.strerror:
-        return 1, f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        full = "standard output, or a temporary file" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return 1, ": ".join(filter(None, (error.strerror, str(error.filename or full))))
     return 1, (
         f"internal error: {type(error).__name__}: {error}. This is a bug in fmtc, not in your data; please report it "
         "with what FMTC_DEBUG=1 prints"

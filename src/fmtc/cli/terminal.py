@@ -23,9 +23,6 @@ def printable(text: str) -> str:
 def tell_interrupted(more: str = "") -> None:
     """Say so on standard error, without any import: the next interrupt may come at once."""
     sys.stderr.write(f"interrupted{more}\n")
-    # CPython remembers an interrupt inside exec(), with which many modules are imported, and would later end by the
-    # signal, whatever the exit code. The next exec() makes it forget.
-    exec("")
 
 
 __all__ = ["printable", "tell_interrupted"]
