@@ -18,7 +18,9 @@ TERMINAL = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm-256color",
 
 
 def fmtc_run(*words, **env):
-    return CliRunner().invoke(main_group, [str(word) for word in words], prog_name="fmtc", env=TERMINAL | env)
+    """As on a terminal: click removes colours elsewhere."""
+    words = [str(word) for word in words]
+    return CliRunner().invoke(main_group, words, prog_name="fmtc", env=TERMINAL | env, color=True)
 
 
 # ------------------------------------------------------------------------------------------------- text of others
