@@ -8,7 +8,6 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from numpy.testing import assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from fmtc import FMTC
@@ -162,39 +161,12 @@ def test_every_client_needs_a_name(missing):
         quick().fit({missing: X, "b": OTHER})
 
 
-def test_blanks_around_a_name_do_not_make_another_client():
-    given = np.array(["a", "a ", " b", "b"])[np.arange(30) % 4]
-    model = quick(2).fit(X, clients=given)
-    assert model.client_ids_ == ["a", "b"]
-    plain = quick(2).fit(X, clients=[name.strip() for name in given])
-    assert_array_equal(model.labels_, plain.labels_)
-    assert_array_equal(model.predict(X, clients=given), model.labels_)
-    assert_array_equal(model.predict(X[:3], clients=" a "), model.predict(X[:3], clients="a"))
-    assert quick(2).fit({"a ": X, "b": OTHER}).client_ids_ == ["a", "b"]
-    with pytest.raises(DataError, match=r"two clients are called 'a'.* blanks"):
-        quick(2).fit({"a": X, "a ": OTHER})
-    with pytest.raises(DataError, match="no name"):
-        quick(2).fit({" ": X, "b": OTHER})
-    with pytest.raises(DataError, match="no name"):
-        quick(2).fit(X, clients=" ")
-    with pytest.raises(DataError, match=r"clients has 15 rows"):
-        quick(2).fit(X, clients=["a", "  "] * 15)
-
-
 def test_blanks_in_the_names_of_files(tmp_path):
     for name in ("north", "north ", "south "):
         np.save(tmp_path / f"{name}.npy", X)
     assert [silo.name for silo in read_silos([tmp_path / "north .npy", tmp_path / "south .npy"])] == ["north", "south"]
     with pytest.raises(DataError, match=r"both be client 'north'"):
         read_silos([tmp_path / "north.npy", tmp_path / "north .npy"])
-
-
-def test_a_model_of_before_keeps_the_blanks_of_its_names():
-    model = quick(2).fit({"a": X, "b": OTHER})
-    model._models = {"a ": model._models["a"], "b": model._models["b"]}
-    model.client_ids_ = ["a ", "b"]
-    assert model.predict(X[:3], clients="a ").shape == (3,)
-    assert model.predict(X[:2], clients=["a ", "b "]).shape == (2,)
 
 
 def test_the_only_client_needs_a_name_as_well():

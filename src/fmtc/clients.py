@@ -30,15 +30,10 @@ class ClientsMixin:
 
     def _model_of(self, client: Any) -> Any:
         try:
-            return self._models[self._name(client)]
+            return self._models[str(client)]
         except KeyError:
             known = ", ".join(map(repr, self.client_ids_))
             raise DataError(f"unknown client {str(client)!r}; this model has {known}") from None
-
-    def _name(self, client: Any, reset: bool = False) -> str:
-        """The name of a client as text. Blanks around it do not count, unless a model of before has them."""
-        name = str(client)
-        return name if not reset and name in self._models else name.strip()
 
     def _each(self, X: Any, clients: Any, answer: Callable[[Any, Any], Array], **checks: Any) -> Any:
         """Answer for every row with its client's model, in the order of the rows."""
@@ -75,12 +70,12 @@ class ClientsMixin:
             return {SINGLE if reset else self.client_ids_[0]: (X, slice(None))}
         parts: dict[str, tuple[Any, Any]]
         if isinstance(clients, str):
-            names = [self._name(clients, reset)]
-            if names[0] in NAMELESS:
+            if clients in NAMELESS:
                 raise DataError(f"the client has no name: {clients!r}")
-            parts = {names[0]: (X, slice(None))}
+            names = [clients]
+            parts = {clients: (X, slice(None))}
         else:
-            names, index = _client_index(clients, n, lambda client: self._name(client, reset))
+            names, index = _client_index(clients, n)
             if len(names) == 1:
                 parts = {names[0]: (X, slice(None))}
             else:
@@ -100,11 +95,11 @@ class ClientsMixin:
         parts: dict[str, tuple[Any, Any]] = {}
         begin = 0
         for key, rows in X.items():
-            name = self._name(key, reset)
+            name = str(key)
             if name in NAMELESS:
                 raise DataError(f"a client has no name: {key!r}")
             if name in parts:
-                raise DataError(f"two clients are called {name!r}; names must differ in more than blanks around them")
+                raise DataError(f"two clients are called {name!r}; names must differ as text")
             if not reset:
                 self._model_of(name)
             Xt = self._checked(rows, f"client {name!r}: ", reset=reset and not parts, **checks)
@@ -134,16 +129,14 @@ def _n_rows(X: Any) -> int:
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
-def _client_index(clients: Any, n: int, name: Callable[[str], str]) -> tuple[list[str], list[Array]]:
-    """Names of the clients and the rows of each, from one value per row; `name` gives the name for a value."""
+def _client_index(clients: Any, n: int) -> tuple[list[str], list[Array]]:
+    """Names of the clients and the rows of each, from one name per row."""
     array = np.asarray(clients)
     if array.ndim != 1 or len(array) != n:
         raise DataError(f"clients must hold one name per row: X has {n} rows, clients has shape {array.shape}")
-    given, places = np.unique(array.astype(str), return_inverse=True)
-    values, merged = np.unique([name(value) for value in given.tolist()], return_inverse=True)
-    codes = merged[places]
-    nameless = np.isin(values, list(NAMELESS))[codes].sum()
-    if nameless:
-        raise DataError(f"clients has {nameless} rows without a name")
+    values, codes = np.unique(array.astype(str), return_inverse=True)
+    missing = NAMELESS & set(values.tolist())
+    if missing:
+        raise DataError(f"clients has {int(np.isin(array.astype(str), list(missing)).sum())} rows without a name")
     order = np.argsort(codes, kind="stable")
     return values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])
