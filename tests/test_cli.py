@@ -825,7 +825,7 @@ def test_version(monkeypatch):
     assert versions["fmtc"] == fmtc.__version__
     assert versions["numpy"] == np.__version__
     assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
-    assert set(versions["extras"]) == {"plot", "report", "onnx", "federation", "data"}
+    assert set(versions["extras"]) == {"plot", "report", "onnx", "federation", "data", "knn", "gpu"}
     text = fmtc_ok("version").stdout
     assert f"numpy         {np.__version__}\n" in text
     assert f"[onnx]        onnx {versions['extras']['onnx']}\n" in text
@@ -1064,7 +1064,8 @@ def test_every_error_has_a_documented_exit_code():
         (KeyboardInterrupt(), 130, "interrupted"),
         (ImportError("needs onnx: pip install"), 1, "needs onnx: pip install"),
         (PermissionError(13, "Permission denied", "/x"), 1, "Permission denied: /x"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (OSError(28, "No space left on device"), 1, "No space left on device: standard output"),
+        (OSError(28, "No space left on device", "a.csv"), 1, "No space left on device: a.csv"),
         (MemoryError("8 PiB"), 3, "8 PiB"),
         (click.UsageError("bad flag"), 2, "bad flag"),
         # what nobody raised on purpose is a bug of ours, whatever its class

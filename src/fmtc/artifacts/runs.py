@@ -70,7 +70,15 @@ REPORT = ANY_REPORT | {
 }  # fmt: skip
 CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str]}
 
-EXTRAS = {"plot": "matplotlib", "report": "jinja2", "onnx": "onnx", "federation": "nvflare", "data": "av"}
+EXTRAS = {
+    "plot": "matplotlib",
+    "report": "jinja2",
+    "onnx": "onnx",
+    "federation": "nvflare",
+    "data": "av",
+    "knn": "faiss-cpu",
+    "gpu": "torch",
+}
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
@@ -33,6 +32,7 @@ from .settings import build_model, model_options
 from .words import (
     Rounds,
     Words,
+    new_console,
     new_table,
     note_constants,
     plural,
@@ -326,7 +326,7 @@ def _show_wire(as_json: bool) -> None:
     if as_json:
         print_json({"letters": LETTERS, "phases": phases})
         return
-    console = Console(highlight=False)
+    console = new_console()
     for phase in phases:
         show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
         for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
@@ -362,7 +362,7 @@ def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, An
 
 
 def _show_model(about: Mapping[str, Any]) -> None:
-    console = Console(highlight=False)
+    console = new_console()
     last, clients = about["last_round"], about["clients"]
     features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
     facts = {

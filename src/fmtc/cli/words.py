@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..artifacts.runs import OUTBOX
+from .terminal import printable
 
 if TYPE_CHECKING:
     from ..runtime.driver import RoundRecord
@@ -40,6 +41,20 @@ def in_flags(sentence: str) -> str:
     return _ARGUMENT.sub(lambda found: "--" + found[1].replace("_", "-"), sentence)
 
 
+class _Console(Console):
+    """A console on which names and texts of others cannot give the terminal orders."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Pieces of text with their styles; colours are added later."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """A console for standard output or standard error."""
+    return _Console(stderr=stderr, highlight=False)
+
+
 def show(console: Console, what: Text | Table) -> None:
     """A line is broken between words on a terminal and nowhere else."""
     console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
@@ -57,7 +72,7 @@ class Words:
     """What a command says to its reader, on standard error, and the notes it collects on the way."""
 
     def __init__(self, quiet: bool = False):
-        self.console = Console(stderr=True, highlight=False)
+        self.console = new_console(stderr=True)
         self.quiet = quiet
         self.notes: list[str] = []
 
@@ -166,6 +181,8 @@ def note_constants(words: Words, silos: Sequence[Silo]) -> None:
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
+    from ..artifacts.runs import OUTBOX
+
     words.say(_run_table(report))
     words.say("")
     words.say(

@@ -395,7 +395,7 @@ def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for of, values, known in (
         ("FMTC", settings, FMTC().get_params(deep=False)),
-        ("Solver", settings["solver"], Solver().get_params()),
+        ("Solver", settings.get("solver", {}), Solver().get_params()),
     ):
         names = [name for name in inspect.signature(FMTC if of == "FMTC" else Solver).parameters if name in values]
         found += [
@@ -545,6 +545,8 @@ def _absent(run: _Run) -> dict[str, str]:
         absent["history"] = "Only the coordinator of a federation sees the rounds; its own page shows them."
     if "sent" not in run.report:
         absent["sent"] = "The run was written by an older version of fmtc, which did not record what left."
+    elif not run.report["sent"]:
+        absent["sent"] = "The run recorded nothing that left."
     if run.model is not None and hasattr(run.model, "text_recipe_"):
         absent["names"] = "The features are words under a keyed hash: their columns have numbers, not names."
     elif run.model is not None and not hasattr(run.model, "feature_names_in_"):
