@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from ..errors import DataError, nearest_names
-from .formats import is_typed, read_file
+from .formats import is_typed, read_file, stem_of
 
 Array = np.ndarray
 
@@ -150,12 +150,13 @@ def open_files(
 def _by_name(paths: list[Path]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in paths:
-        if path.stem in files:
+        name = stem_of(path)
+        if name in files:
             raise DataError(
-                f"{files[path.stem]} and {path} would both be client {path.stem!r}, as clients are named after their "
+                f"{files[name]} and {path} would both be client {name!r}, as clients are named after their "
                 "files: rename one, or put both in one file and use `client_column`"
             )
-        files[path.stem] = path
+        files[name] = path
     if not files:
         raise DataError("no file was given; give one file per client, or one file and `client_column`")
     return files
