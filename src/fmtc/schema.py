@@ -160,18 +160,18 @@ class Schema:
         single = self.is_plain and {frame.schema[name] for name in self.names} == {pl.Float32}
         X = np.empty((frame.height, len(self.columns)), np.float32 if single else np.float64)
         unknown, outside = [], []
-        for place, column in enumerate(self.columns):
+        for j, column in enumerate(self.columns):
             cells = frame.get_column(column.name).alias("x")
             if column.kind == CATEGORY:
-                X[:, place], strange = _codes(cells, column.levels)
+                X[:, j], strange = _codes(cells, column.levels)
                 unknown += [f"{column.name!r} ({joined(strange)})"] if strange else []
                 continue
-            X[:, place] = _numbers(cells, column.name, where, column.name in lenient, place)
+            X[:, j] = _numbers(cells, column.name, where, column.name in lenient, place)
             if column.lower is not None or column.upper is not None:
                 low = -np.inf if column.lower is None else column.lower
                 high = np.inf if column.upper is None else column.upper
-                out = (X[:, place] < low) | (X[:, place] > high)
-                X[out, place] = np.nan
+                out = (X[:, j] < low) | (X[:, j] > high)
+                X[out, j] = np.nan
                 outside += [f"{column.name!r} ({int(out.sum())})"] if out.any() else []
         for what, names in (
             ("levels that are not known count as missing", unknown),

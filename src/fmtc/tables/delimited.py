@@ -143,7 +143,7 @@ def _layout(path: Path, content: Path | bytes, suffix: str, header: bool | None)
         shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
         raise DataError(
             f"{path} seems to have no header: its first line is {shown}. Write the names of the columns there, or say "
-            "that it has none (`no_header`)."
+            "that it has none (`header`=False)."
         )
     return layout
 
@@ -192,7 +192,7 @@ def _is_row(cells: tuple[str, ...]) -> bool:
 def _ragged(content: Path | bytes, layout: Layout) -> tuple[int, int] | None:
     """Number of the first line with too many cells, and their number."""
     stream = StringIO(content.decode("utf-8-sig", errors="replace"), newline="") if isinstance(content, bytes) else None
-    with stream or open(content, encoding="utf-8-sig", errors="replace", newline="") as lines:  # type: ignore[arg-type]
+    with stream or open(content, encoding="utf-8-sig", errors="replace", newline="") as lines:
         reader = csv.reader(islice(lines, layout.n_comments, None), delimiter=layout.separator)
         try:
             for row in reader:

@@ -1,4 +1,4 @@
-"""Files as frames and matrices: text, Excel, Parquet, Arrow, NumPy, AnnData; limits on what a file may claim to hold."""
+"""Files as frames and matrices: text, Excel, Parquet, Arrow, NumPy, AnnData; limits on what they claim to hold."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def pandas_index(path: Path) -> list[str]:
 def _read_arrow(path: Path) -> pl.DataFrame:
     with path.open("rb") as stream:
         is_file = stream.read(6) == b"ARROW1"
-    return pl.read_ipc(path, memory_map=False) if is_file else pl.read_ipc_stream(path)
+    return pl.read_ipc(path) if is_file else pl.read_ipc_stream(path)
 
 
 def _read_lines(path: Path) -> pl.DataFrame:
@@ -204,7 +204,7 @@ def _read_sheet(path: Path, header: bool | None) -> pl.DataFrame:
         if header is None and 2 * numbers > width and len({type(name) for name in rows[0]}) > 1:
             raise DataError(
                 f"{path} seems to have no header: its first row is {', '.join(names[:4])}. Write the names of the "
-                "columns there, or say that it has none (`no_header`)."
+                "columns there, or say that it has none (`header`=False)."
             )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,10 +70,19 @@ class Judged:
         )
         return Schema(columns, self.id_column or "")
 
-    def said(self) -> list[str]:
-        """What was done with the columns, in at most two lines."""
+    def keeping(self, names: Collection[str]) -> Judged:
+        """The same, with identifiers and constants among these columns taken for numbers: somebody asked for them."""
+        verdicts = {
+            name: Verdict(NUMBER) if name in names and verdict.kind in (IDENTIFIER, CONSTANT) else verdict
+            for name, verdict in self.verdicts.items()
+        }
+        kept = verdicts.get(self.id_column or "")
+        return Judged(verdicts, None if kept is not None and kept.kind == NUMBER else self.id_column)
+
+    def said(self, constants: bool = True) -> list[str]:
+        """What was done with the columns, in at most two lines; without `constants`, those were left alone."""
         aside = [name for name in self.of_kind(IDENTIFIER) if name != self.id_column]
-        constant, categories = self.of_kind(CONSTANT), self.of_kind(CATEGORY)
+        constant, categories = self.of_kind(CONSTANT) if constants else [], self.of_kind(CATEGORY)
         parts = []
         if self.id_column in self.of_kind(IDENTIFIER):
             parts.append(f"{self.id_column!r} names the rows and is no feature")
@@ -152,10 +161,10 @@ def judge(
     return Judged(verdicts, id_column)
 
 
-def levels_in(columns: object) -> tuple[str, ...]:
+def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
     """Levels of a category over several columns: in order, each in its most frequent spelling."""
     counts: Counter[str] = Counter()
-    for cells in columns:  # type: ignore[attr-defined]
+    for cells in columns:
         words = level_words(cells).drop_nulls()
         counts.update(dict(words.value_counts().iter_rows()))
     spelt: dict[str, str] = {}
@@ -195,8 +204,8 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
         if kind in _TEMPORAL:
             return _date(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
         if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
-            return Verdict(OTHER, problem=f"column {name!r} holds values of type {kind}, which are neither numbers nor "
-                           "words: omit it (`drop`)")  # fmt: skip
+            problem = f"column {name!r} holds values of type {kind}, neither numbers nor words: omit it (`drop`)"
+            return Verdict(OTHER, problem=problem)
     if not filled:
         return Verdict(CONSTANT)
     if not any(is_text(column) for column in filled.values()):
@@ -254,16 +263,22 @@ def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, i
             for silo, column in words.items()
             for row in (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true().to_list()
         )
-        return Verdict(WORDS, problem=f"column {name!r} holds numbers, but {word!r} in {place(silo, row)}: correct it, "
-                       f"count such words as missing (`as_types` number:{name}), or omit the column (`drop`)")  # fmt: skip
+        problem = (
+            f"column {name!r} holds numbers, but {word!r} in {place(silo, row)}: correct it, count such words as "
+            f"missing (`as_types` number:{name}), take the column as a category (`as_types` category:{name}), or omit "
+            "it (`drop`)"
+        )
+        return Verdict(WORDS, problem=problem)
     if strong or (unique and n >= 3):
         return Verdict(IDENTIFIER)
     if len(distinct) <= MOST_LEVELS:
         return _category(cells)
     first = next(iter(words.values())).drop_nulls()[0]
-    return Verdict(WORDS, problem=f"column {name!r} holds {len(distinct)} different words (such as {first!r}), too many "
-                   f"for a category: omit it (`drop`), cluster by its words (`text_column`), or insist (`as_types` "
-                   f"category:{name})")  # fmt: skip
+    problem = (
+        f"column {name!r} holds {len(distinct)} different words (such as {first!r}), too many for a category: omit it "
+        f"(`drop`), cluster by its words (`text_column`), or insist (`as_types` category:{name})"
+    )
+    return Verdict(WORDS, problem=problem)
 
 
 def _category(cells: Mapping[str, pl.Series]) -> Verdict:
