@@ -78,7 +78,7 @@ class ClientsMixin:
                 raise DataError(f"the client of these rows is not given: pass clients=; this model has {known}")
             return self._noted({SINGLE if reset else self.client_ids_[0]: (X, slice(None))}, reset)
         parts: dict[str, tuple[Any, Any]]
-        if np.ndim(clients) == 0:
+        if not reset and np.ndim(clients) == 0:
             name = client_name(clients)
             if name in NAMELESS:
                 raise DataError(f"the client has no name: {clients!r}")
@@ -134,8 +134,8 @@ class ClientsMixin:
             column = X[clients]
             X = X.drop(clients) if hasattr(X, "get_column") else X.drop(columns=clients)
             return X, np.asarray(column)
-        if reset and clients is not None and np.ndim(clients) == 0:
-            near = f"; {nearest_names(str(clients), names)}" if names else ", and X has no names of columns"
+        if reset and isinstance(clients, str):
+            near = f"; {nearest_names(clients, names)}" if names else ", and X has no names of columns"
             raise DataError(
                 f"clients={clients!r} is not a column of X{near.rstrip('.')}. Give one name per row, or, for a single "
                 f"client of this name, fit({{{clients!r}: X}})"

@@ -22,6 +22,7 @@ _ROW_WORDS = _ID_WORDS | {
     "patient", "subject", "participant", "person", "sample", "specimen", "case", "record", "row", "number", "no", "nr",
     "num", "name", "key", "code", "image", "visit", "unnamed", "encounter", "cell",
 }  # fmt: skip
+_ANSWERS = {"class", "label", "labels", "target", "diagnosis", "outcome", "species", "truth"}
 _TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DATE_FORMS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d", "%d %b %Y")
 _TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
@@ -93,7 +94,9 @@ class Judged:
         lines = ["; ".join(parts)] if parts else []
         if categories:
             shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
-            lines.append(f"categories: {joined(shown)}")
+            answers = [name for name in categories if _tokens(name) & _ANSWERS]
+            doubt = f"; if {listed(answers)} is the answer, say so (`label_column`)" if answers else ""
+            lines.append(f"categories: {joined(shown)}{doubt}")
         return lines
 
 
@@ -223,7 +226,7 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
 def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False) -> Verdict:
     values = {silo: column.drop_nulls().to_numpy() for silo, column in cells.items()}
     together = np.concatenate(list(values.values())) if values else np.empty(0)
-    if not len(together) or (together == together[0]).all():
+    if not len(together) or ((together == together[0]).all() and len(together) > 2):
         return Verdict(CONSTANT)
     missing = sum(column.null_count() for column in cells.values())
     if not np.isfinite(together).all() or (together != np.round(together)).any() or missing:

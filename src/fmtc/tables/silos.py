@@ -218,8 +218,10 @@ def _typed_silos(
         schema = schema if isinstance(schema, Schema) else Schema.read(schema)
         given = True
     if not schema.columns:
-        raise DataError("there is no column left to cluster: all are identifiers, constants or were omitted")
-    id_column = id_column or schema.id_column or None
+        first = next(iter(opened.parts))
+        raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
+    if id_column is None and schema.id_column not in opened.others:
+        id_column = schema.id_column or None
     silos: list[Silo] = []
     ignored: dict[tuple[str, ...], list[str]] = {}
     for name, part in opened.parts.items():
