@@ -445,7 +445,11 @@ def test_what_fit_needs(home, tmp_path, missing):
         ("x,y\n1,\n2,3\n", ["--missing", "refuse"], ["missing", "'a' in 'y' (1)", "line 2 of a.csv", "--drop"]),
         ("x,y\n1,2\n1,inf\n", [], ["infinite", "'a' in 'y' (1)", "line 3 of a.csv", "--drop"]),
         ("x,y\n1,2021-03-04\n2,2020-01-31\n", [], ["'y' holds dates (such as 20", "--drop y", "dt.days"]),
-        ("x,y\n" + "".join(f"{i},w{i % 60}\n" for i in range(99)), [], ["'y' holds 60 different words", "--as category:y"]),
+        (
+            "x,y\n" + "".join(f"{i},w{i % 60}\n" for i in range(99)),
+            [],
+            ["'y' holds 60 different words", "--as category:y"],
+        ),
         ("100,17.9\n120,18.5\n", [], ["a.csv seems to have no header", "100, 17.9", "--no-header"]),
         ("x,y\n1,2\n3,4,5\n", [], ["line 3 has 3 cells", "2 columns"]),
         ("x,y\n1,2\n", ["--drop", "z"], ["--drop", "'z'"]),

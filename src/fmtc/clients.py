@@ -125,15 +125,15 @@ class ClientsMixin:
 
     def _column_of_clients(self, X: Any, clients: Any, reset: bool) -> tuple[Any, Any]:
         """Rows and the client of each, where `clients` may be the name of a column, which then is no feature."""
-        about = getattr(X, "obs", None) if _is_anndata(X) else X
+        about = X.obs if _is_anndata(X) else None
         X = _unwrapped(X)
-        names = [str(name) for name in getattr(about, "columns", ())] if _is_frame(about) else []
+        about = X if about is None else about
+        names = [str(name) for name in about.columns] if _is_frame(about) else []
         if isinstance(clients, str) and clients in names and (reset or clients not in self.client_ids_):
-            if about is None or not _is_frame(X):  # AnnData
-                return X, np.asarray(about[clients])  # type: ignore[index]
-            column = X[clients]
-            X = X.drop(clients) if hasattr(X, "get_column") else X.drop(columns=clients)
-            return X, np.asarray(column)
+            column = np.asarray(about[clients])
+            if about is X:
+                X = X.drop(clients) if hasattr(X, "get_column") else X.drop(columns=clients)
+            return X, column
         if reset and isinstance(clients, str):
             near = f"; {nearest_names(clients, names)}" if names else ", and X has no names of columns"
             raise DataError(

@@ -72,7 +72,9 @@ def test_what_was_said_about_a_column_is_not_questioned():
 
 
 def test_levels_are_those_of_all_silos_in_one_spelling():
-    found = judge({"a": pl.DataFrame({"s": ["Male", "female"] * 5}), "b": pl.DataFrame({"s": ["male", "male", "other"]})})
+    found = judge(
+        {"a": pl.DataFrame({"s": ["Male", "female"] * 5}), "b": pl.DataFrame({"s": ["male", "male", "other"]})}
+    )
     assert found.verdicts["s"].levels == ("Male", "female", "other")
     numbers = judge({"a": pl.DataFrame({"s": [10, 9] * 5})}, as_types={"s": "category"})
     assert numbers.verdicts["s"].levels == ("9", "10")

@@ -117,8 +117,10 @@ def read_columns(
         else:
             judged = opened.judged(columns, as_types, id_column)
             asked = judge or bool(columns or as_types)
-            found = {name: _by_judgement(part, judged, opened.others, asked) for name, part in opened.parts.items()}
-            for line in judged.said(constants=False) if asked else ():
+            parts = opened.parts
+            kept = {c for c in judged.verdicts if any(c not in part.frame.columns for part in parts.values())}
+            found = {name: _by_judgement(part, judged, opened.others, kept, asked) for name, part in parts.items()}
+            for line in judged.said(kept) if asked else ():
                 warnings.warn(line, UserWarning, stacklevel=2)
     if client_column is None:
         contents = {name: getattr(content, "X", content) for name, content in opened.contents.items()}
@@ -152,14 +154,18 @@ def _encoded(part: Part, schema: Schema, rest: Mapping[str, pl.Series]) -> Colum
     return Columns(frame, {column.name: column.levels for column in schema.columns if column.levels})
 
 
-def _by_judgement(part: Part, judged: Judged, others: set[str], asked: bool) -> Columns:
-    """Columns as they were judged; unless that was asked for, categories stay words and identifiers stay."""
+def _by_judgement(part: Part, judged: Judged, others: set[str], kept: set[str], asked: bool) -> Columns:
+    """Columns as they were judged; unless that was asked for, categories stay words and identifiers stay.
+
+    A constant column stays if it is among `kept`: those that some client lacks, which the comparison should find.
+    """
     plain = part.features(others)
     if not asked:
         names = frozenset(name for name in judged.of_kind(IDENTIFIER) if name in plain.columns and name)
         return Columns(plain, identifiers=names)
     here = Schema(tuple(column for column in judged.schema.columns if column.name in plain.columns))
-    troubled = {name for name, verdict in judged.verdicts.items() if verdict.problem or verdict.kind == CONSTANT}
+    constant = kept & set(judged.of_kind(CONSTANT))
+    troubled = constant | {name for name, verdict in judged.verdicts.items() if verdict.problem}
     return _encoded(part, here, {name: plain.get_column(name) for name in plain.columns if name in troubled})
 
 

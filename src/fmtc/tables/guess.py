@@ -80,10 +80,11 @@ class Judged:
         kept = verdicts.get(self.id_column or "")
         return Judged(verdicts, None if kept is not None and kept.kind == NUMBER else self.id_column)
 
-    def said(self, constants: bool = True) -> list[str]:
-        """What was done with the columns, in at most two lines; without `constants`, those were left alone."""
+    def said(self, kept: Collection[str] = ()) -> list[str]:
+        """What was done with the columns, in at most two lines; constant columns among `kept` were left alone."""
         aside = [name for name in self.of_kind(IDENTIFIER) if name != self.id_column]
-        constant, categories = self.of_kind(CONSTANT) if constants else [], self.of_kind(CATEGORY)
+        constant = [name for name in self.of_kind(CONSTANT) if name not in kept]
+        categories = self.of_kind(CATEGORY)
         parts = []
         if self.id_column in self.of_kind(IDENTIFIER):
             parts.append(f"{self.id_column!r} names the rows and is no feature")
