@@ -1,4 +1,4 @@
-"""From tables as people have them to labels: columns that are set aside, missing cells, schemas, and back to the table."""
+"""From tables as people have them to labels: columns set aside, missing cells, schemas, and back to the table."""
 
 import json
 import re

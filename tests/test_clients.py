@@ -149,7 +149,7 @@ def test_masks_lazy_frames_and_anndata():
     model = Tabular().fit(lazy)
     assert_array_equal(model.parts["all"][0], EXPECTED)
     assert_array_equal(Tabular().fit({"a": lazy}).parts["a"][0], EXPECTED)
-    AnnData = type("AnnData", (SimpleNamespace,), {})  # noqa: N806
+    AnnData = type("AnnData", (SimpleNamespace,), {})
     cells = AnnData(X=sp.csr_array(np.eye(6)), obs=pd.DataFrame({"batch": list("aabbab")}))
     model = Tabular().fit(cells, clients="batch")
     assert {cid: rows.tolist() for cid, (_, rows) in model.parts.items()} == {"a": [0, 1, 4], "b": [2, 3, 5]}
@@ -200,7 +200,7 @@ def test_whole_numbers_name_clients(clients):
 
 @pytest.mark.parametrize("y", [["a", "b"], np.array(["a"]), pd.Series(["a", "b"]), pd.Series(pd.Categorical(["a"]))])
 def test_words_in_the_place_of_y_are_refused(y):
-    with pytest.raises(DataError, match="words such as 'a'.*clients="):
+    with pytest.raises(DataError, match=r"words such as 'a'.*clients="):
         refuse_names(y)
 
 

@@ -1,4 +1,4 @@
-"""Files as people have them: other separators, decimal commas, comments, no header, Excel, Arrow, JSON lines, AnnData."""
+"""Files as people have them: separators, decimal commas, comments, no header, Excel, Arrow, JSON lines, AnnData."""
 
 import gzip
 

@@ -50,6 +50,19 @@ def table_options(command: Any) -> Any:
     return command
 
 
+def silo_options(command: Any) -> Any:
+    """What the columns of one silo's table are, in a federation: all silos need the same schema."""
+    for option in (
+        click.option("--missing", type=click.Choice(["em", "drop", "refuse"]), default="em", show_default=True,
+                     cls=Option, section="Data",
+                     help="Missing cells: leave them to the method, omit their rows, or stop."),
+        click.option("--schema", type=click.Path(path_type=Path), cls=Option, section="Data",
+                     help="A schema.toml that all silos have, from `fmtc schema`; needed for categories."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def _names(text: str) -> list[str]:
     """Names between commas; a name with a comma stands in quotation marks."""
     return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]

@@ -70,7 +70,7 @@ def preflight(
     through what they would send in a federation: salted hashes of names, counts, means and variances of columns.
     """
     from ..tables import compare, read_columns
-    from ..tables.remarks import codes_in
+    from ..tables.doubts import codes_in
     from ..tables.survey import survey
 
     words = Words()

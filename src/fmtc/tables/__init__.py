@@ -6,9 +6,9 @@ from .. import lazy_names
 
 if TYPE_CHECKING:
     from .columns import Columns, read_columns
+    from .doubts import remarks
     from .findings import Finding, explain
     from .preflight import compare
-    from .remarks import remarks
     from .silos import Silo, constant_columns, missing_line, read_silos
     from .text import TextRecipe, hashed_counts
 
@@ -32,7 +32,7 @@ __getattr__, __dir__ = lazy_names(
     columns=("Columns", "read_columns"),
     findings=("Finding", "explain"),
     preflight=("compare",),
-    remarks=("remarks",),
+    doubts=("remarks",),
     silos=("Silo", "constant_columns", "missing_line", "read_silos"),
     text=("TextRecipe", "hashed_counts"),
 )

@@ -37,7 +37,7 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
     --------
     >>> import numpy as np
     >>> from fmtc.tables import Silo
-    >>> from fmtc.tables.remarks import remarks
+    >>> from fmtc.tables.doubts import remarks
     >>> X = np.random.default_rng(0).normal([50, 900], [9, 300], size=(80, 2))
     >>> remarks([Silo("north", X, ("age", "proline"), np.arange(80))], scaled=False)[0].partition(" and ")[0]
     "'proline' is 99.9 % of the variance of all columns"
