@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from .options import data_options, read_names, read_types, reading_of, table_options
+from ..artifacts.files import write_file
+from .options import data_options, free_path, read_names, read_types, reading_of, table_options
 from .program import Option, main_group
 from .words import Words, plural, print_json, show, show_indented
 
@@ -117,8 +118,12 @@ Examples:
 @click.option("--columns", multiple=True, metavar="NAMES", callback=read_names, cls=Option, section="Data",
               help="The only columns to use, such as age,sex.")  # fmt: skip
 @click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of a text file is a row.")
+@click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 def schema(
     files: tuple[Path, ...],
+    out: Path | None,
+    force: bool,
     client_column: str | None,
     label_column: str | None,
     id_column: str | None,
@@ -136,6 +141,8 @@ def schema(
     from ..tables import read_silos
 
     words = Words()
+    if out is not None:
+        out = free_path(out, force)
     with words.warnings_as_notes():
         silos = read_silos(
             files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
@@ -144,9 +151,13 @@ def schema(
     found = silos[0].schema
     if found is None:
         raise click.UsageError(f"{files[0]} is a matrix without column names; a schema is about tables")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_file(out, found.to_toml().encode())
+        words.say(f"wrote {out}: {plural(len(found.columns), 'column')}")
     if as_json:
         print_json(found.to_dict())
-    else:
+    elif out is None:
         click.echo(found.to_toml(), nl=False)
 
 
