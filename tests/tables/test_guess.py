@@ -71,6 +71,15 @@ def test_what_was_said_about_a_column_is_not_questioned():
         judge({"a": pl.DataFrame({"sex": codes})}, as_types={"sex": "date"})
 
 
+def test_a_category_may_be_the_answer_or_the_silo():
+    found = judge(
+        {"a": pl.DataFrame({"site": ["n", "s"] * 5, "tumour_class": ["b", "m"] * 5, "classic": [1.5, 2] * 5})}
+    )
+    (line,) = found.said()
+    assert line.startswith("categories: 'site' (2 levels), 'tumour_class' (2 levels)")
+    assert "if 'tumour_class' is the answer, say so (`label_column`); if 'site' names silos" in line
+
+
 def test_levels_are_those_of_all_silos_in_one_spelling():
     found = judge(
         {"a": pl.DataFrame({"s": ["Male", "female"] * 5}), "b": pl.DataFrame({"s": ["male", "male", "other"]})}

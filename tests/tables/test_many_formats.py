@@ -43,6 +43,15 @@ def test_the_same_rows_in_other_words(tmp_path, name, text):
     assert_array_equal(silo.X, FRAME.to_numpy())
 
 
+def test_a_file_that_was_cut_or_has_a_line_too_long_keeps_its_separator(tmp_path):
+    path, rows = tmp_path / "a.csv", "1,5;2\n" * 9
+    path.write_text(f"x;y\n{rows}3,5")
+    assert read_file(path).columns == ["x", "y"]
+    path.write_text(f"x;y\n{rows}3;4;5\n")
+    with pytest.raises(DataError, match="line 11 has 3 cells, but the header names 2 columns"):
+        read_file(path)
+
+
 def test_a_header_with_a_hash_is_a_header(tmp_path):
     assert read(tmp_path / "a.tsv", "#chrom\tpos\n1\t2\n3\t4\n").feature_names == ("#chrom", "pos")
 

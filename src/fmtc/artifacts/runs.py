@@ -393,8 +393,9 @@ def schema_of(model: FMTC, run: Path) -> Schema | None:
     """What the columns of a model are: what it keeps itself, what stands beside it, or numbers of known names."""
     if (schema := getattr(model, "schema_", None)) is not None:
         return schema
-    if (run / SCHEMA_FILE).is_file():
-        return Schema.read(run / SCHEMA_FILE)
+    for folder in (run, run.resolve().parent if run.resolve().name == "model" else run):
+        if (folder / SCHEMA_FILE).is_file():
+            return Schema.read(folder / SCHEMA_FILE)
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else Schema.of_numbers(names.tolist())
 

@@ -395,7 +395,7 @@ def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for of, values, known in (
         ("FMTC", settings, FMTC().get_params(deep=False)),
-        ("Solver", settings["solver"], Solver().get_params()),
+        ("Solver", settings.get("solver", {}), Solver().get_params()),
     ):
         names = [name for name in inspect.signature(FMTC if of == "FMTC" else Solver).parameters if name in values]
         found += [

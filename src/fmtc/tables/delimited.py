@@ -157,8 +157,9 @@ class _Under:
 
     @property
     def fits(self) -> bool:
-        """Whether all rows have the same number of cells, and more than one."""
-        return len(self.rows) > 1 and len(self.rows[0]) > 1 and len({len(row) for row in self.rows}) == 1
+        """Whether there is more than one column, and nearly all rows have a cell for each."""
+        header, *rows = self.rows or [[]]
+        return len(header) > 1 and bool(rows) and sum(len(row) == len(header) for row in rows) >= 0.8 * len(rows)
 
     @property
     def rank(self) -> tuple[bool, float]:

@@ -23,6 +23,7 @@ _ROW_WORDS = _ID_WORDS | {
     "num", "name", "key", "code", "image", "visit", "unnamed", "encounter", "cell",
 }  # fmt: skip
 _ANSWERS = {"class", "label", "labels", "target", "diagnosis", "outcome", "species", "truth"}
+_SILOS = {"client", "site", "hospital", "silo", "center", "centre", "institution", "batch"}
 _TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _DATE_FORMS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d", "%d %b %Y")
 _TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
@@ -96,7 +97,9 @@ class Judged:
         if categories:
             shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
             answers = [name for name in categories if _tokens(name) & _ANSWERS]
+            silos = [name for name in categories if _tokens(name) & _SILOS]
             doubt = f"; if {listed(answers)} is the answer, say so (`label_column`)" if answers else ""
+            doubt += f"; if {listed(silos)} names silos, say so (`client_column`)" if silos else ""
             lines.append(f"categories: {joined(shown)}{doubt}")
         return lines
 

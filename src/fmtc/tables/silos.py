@@ -390,7 +390,8 @@ def _check_numbers(tables: Mapping[str, pl.DataFrame]) -> None:
         if others:
             raise DataError(
                 f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns (`drop`), "
-                "or name them as `id_column`, `label_column` or `client_column`."
+                "name them as `id_column`, `label_column` or `client_column`, or say what they are in a schema "
+                "(`schema`): fmtc schema FILES > schema.toml makes one."
             )
         if table.width == 0:
             raise DataError(f"client {name!r} has no column of numbers left to cluster")
