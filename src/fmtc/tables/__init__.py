@@ -6,9 +6,10 @@ from .. import lazy_names
 
 if TYPE_CHECKING:
     from .columns import Columns, read_columns
+    from .doubts import remarks
     from .findings import Finding, explain
     from .preflight import compare
-    from .silos import Silo, constant_columns, read_silos
+    from .silos import Silo, constant_columns, missing_line, read_silos
     from .text import TextRecipe, hashed_counts
 
 __all__ = [
@@ -20,8 +21,10 @@ __all__ = [
     "constant_columns",
     "explain",
     "hashed_counts",
+    "missing_line",
     "read_columns",
     "read_silos",
+    "remarks",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -29,6 +32,7 @@ __getattr__, __dir__ = lazy_names(
     columns=("Columns", "read_columns"),
     findings=("Finding", "explain"),
     preflight=("compare",),
-    silos=("Silo", "constant_columns", "read_silos"),
+    doubts=("remarks",),
+    silos=("Silo", "constant_columns", "missing_line", "read_silos"),
     text=("TextRecipe", "hashed_counts"),
 )
