@@ -364,7 +364,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Probability of each cluster: its share times its density at the row, relative to all clusters.
 
         These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
-        "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are largest where `predict` says. Takes the parameters of `predict`.
+        "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are
+        largest where `predict` says. Takes the parameters of `predict`.
 
         Returns
         -------
@@ -431,9 +432,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def projections_(self) -> dict[str, Array]:
         """W of each client, d x k; the graph view only."""
-        if any(isinstance(model, MixtureModel) for model in self._fitted_models.values()):
+        found = {cid: model.W for cid, model in self._fitted_models.items() if not isinstance(model, MixtureModel)}
+        if not found:
             raise AttributeError("the mixture view has no projections_; it has cluster_centers_")
-        return {cid: model.W for cid, model in self._fitted_models.items()}
+        return found
 
     @property
     def cluster_centers_(self) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from .errors import NotFiniteError
 from .kernels.centers import row_norms
-from .kernels.encoding import codes, expanded
+from .kernels.encoding import codes, expanded, expanded_width
 from .kernels.lift import Lift
 from .kernels.projection import Rows
 from .kernels.scaling import Scaling, kept_columns
@@ -43,7 +43,7 @@ class GraphModel:
     def numbers(self, X: Any) -> Any:
         """New rows as columns of numbers: categories expanded, missing numbers filled."""
         if self.levels is not None:
-            X = expanded(X, tuple(int(size) for size in self.levels))
+            X = expanded(X, _levels(self.levels))
         if self.fill is None or sp.issparse(X) or is_tensor(X) or not np.isnan(X.sum(dtype=np.float64)):
             return X
         return np.where(np.isnan(X), self.fill.astype(X.dtype), X)
@@ -67,6 +67,31 @@ class GraphModel:
     def k(self) -> int:
         """Number of clusters."""
         return len(self.centers)
+
+    def fits(self, d: int, k: int) -> bool:
+        """Whether the arrays have the shapes that d columns and k clusters need."""
+        levels = _levels(self.levels)
+        width = expanded_width(levels, d)
+        if self.keep is not None:
+            if self.keep.dtype.kind != "i" or ((self.keep < 0) | (self.keep >= d)).any():
+                return False
+            width = len(self.keep)
+        columns = (self.stretch,) if self.lift is not None else (self.mean, self.stretch)
+        q = self.centers.shape[1] if self.centers.ndim == 2 else 0
+        rows = width
+        if self.lift is not None:
+            if self.lift.frequencies.shape[0] != width or self.stretch is None or self.fill is None:
+                return False
+            rows = self.lift.n_features
+        return (
+            self.W.shape == (rows, q)
+            and self.centers.shape == (k, q)
+            and all(array is None or array.shape == (width,) for array in columns)
+            and (self.fill is None or self.fill.shape == (expanded_width(levels, d),))
+            and (not levels or len(levels) == d)
+            and (self.precision is None or (self.precision.shape == (q, q) and self.shares is not None))
+            and (self.shares is None or self.shares.shape == (k,))
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,7 @@ class Frame:
     def cells(self, X: Any) -> Cells:
         """Rows as the mixture reads them."""
         n, d = X.shape
-        levels = () if self.levels is None else tuple(int(size) for size in self.levels)
+        levels = _levels(self.levels)
         if self.axes is not None:
             Z = np.empty((n, self.axes.shape[1]))
             step = n if sp.issparse(X) else BLOCK
@@ -127,6 +152,22 @@ class MixtureModel:
         """Number of clusters."""
         return len(self.means)
 
+    def fits(self, d: int, k: int) -> bool:
+        """Whether the arrays have the shapes that d columns and k clusters need."""
+        frame, levels = self.frame, _levels(self.frame.levels)
+        width = expanded_width(levels, d) if frame.keep is None else len(frame.keep)
+        r = width - sum(levels) if frame.axes is None else frame.axes.shape[1]
+        sizes = 0 if frame.axes is not None else sum(levels)
+        return (
+            self.means.shape == (k, r)
+            and self.covariance.shape == (r, r)
+            and self.shares.shape == (k,)
+            and self.profiles.shape == (k, sizes)
+            and (not levels or len(levels) == d)
+            and (frame.axes is None or frame.axes.shape[0] == width)
+            and all(array is None or array.shape == (width,) for array in (frame.stretch, frame.shift))
+        )
+
     @property
     def personal(self) -> Personal:
         """Parameters as the E-step takes them."""
@@ -134,7 +175,7 @@ class MixtureModel:
 
     def scaled(self, X: Any) -> Any:
         """New rows as columns of numbers in the units of the model, for distances between rows; missing ones 0."""
-        levels = () if self.frame.levels is None else tuple(int(size) for size in self.frame.levels)
+        levels = _levels(self.frame.levels)
         X = expanded(X, levels)
         if self.frame.stretch is not None:
             return Scaling(self.frame.stretch, self.frame.shift, self.frame.keep).apply(X)
@@ -175,6 +216,10 @@ class MixtureModel:
 
 
 ClientModel = GraphModel | MixtureModel
+
+
+def _levels(levels: Array | None) -> tuple[int, ...]:
+    return () if levels is None else tuple(int(size) for size in levels)
 
 
 def _checked_cells(frame: Frame, X: Any) -> Cells:

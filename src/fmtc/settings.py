@@ -138,11 +138,8 @@ class Solver:
             value = getattr(self, name)
             if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
                 raise ValueError(f'{name} must be True, False or "auto", got {value!r}')
-        if self.kappa is not None:
-            if not isinstance(self.kappa, Real) or isinstance(self.kappa, bool):
-                raise TypeError(f"kappa must be None or a number of at least 0, got {self.kappa!r}")
-            if not self.kappa >= 0:
-                raise ValueError(f"kappa must be None or a number of at least 0, got {self.kappa!r}")
+        if self.kappa is not None and self.kappa != float("inf"):
+            check_number("kappa", self.kappa, Real, "None or a number of at least 0", lambda v: v >= 0)
         if self.message_dtype not in (None, "float32"):
             raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
         check_choice("labels_from", self.labels_from, LABEL_SOURCES)

@@ -27,7 +27,7 @@ class AutoView(GraphView):
     closing = (*GraphView.closing, CONCLUDE)
 
     @property
-    def phases(self) -> tuple[Phase, ...]:  # type: ignore[override]
+    def phases(self) -> tuple[Phase, ...]:
         """Those of both views, and the comparison between them."""
         own = [phase for phase in GraphView.opening if phase not in MIXTURE.opening]
         return (*MIXTURE.opening, EM, PROBE, *own, self.loop, *self.closing)

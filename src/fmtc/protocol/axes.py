@@ -95,7 +95,8 @@ class Axes(Phase):
         axes = _signed(Q @ U)
         before, origin = server.mixture or empty(settings.n_clusters), None
         if all(answers[cid].totals is not None for cid in ids):
-            origin = sum((answers[cid].totals for cid in ids), np.zeros(len(axes))) @ axes / server.n_samples
+            totals = np.sum([np.asarray(answers[cid].totals) for cid in ids], axis=0)
+            origin = totals @ axes / server.n_samples
         return replace(server, mixture=replace(before, axes=axes, origin=origin))
 
 

@@ -36,13 +36,20 @@ class GraphView(Method):
     """Federated multi-task clustering of neighbour graphs (the paper)."""
 
     name = "fmtc"
-    opening = (MOMENTS, RESCALE, HELLO, PREPARE)
+    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, HELLO, PREPARE)
     loop: Phase = ROUND
-    closing = (FINISH, SETTLE, NUMBER)
+    closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
     settings_type = Settings
     model_type: Any = GraphModel
-    saved = ("F", "W")
-    changeable = ("max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.final", "solver.kappa")
+    saved: tuple[str, ...] = ("F", "W")
+    changeable: tuple[str, ...] = (
+        "max_iter",
+        "tol",
+        "solver.n_init",
+        "solver.labels_from",
+        "solver.final",
+        "solver.kappa",
+    )
     view: str | None = "graph"  # None: to be decided on the way
 
     def read_settings(self, document: Mapping[str, Any]) -> Settings:

@@ -42,8 +42,8 @@ class Method:
     """A clustering method as phases: `opening` once, `loop` until it stops, `closing` once.
 
     A method may have more than one loop: `phases` lists all that it does, `loops` what repeats. A subclass gives the
-    phases and how server and clients begin; the driver, the transports, checkpoints and the outbox need nothing else. The
-    state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
+    phases and how server and clients begin; the driver, the transports, checkpoints and the outbox need nothing else.
+    The state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
     continue after a round; they are written to disk.
     """
 

@@ -93,8 +93,8 @@ class Moments(Phase):
         server = replace(server, n_samples=sum(rows.values()), n_features=width)
         if settings.scale == "tfidf":
             counts = sum(sums.values(), np.zeros(width, int))
-            units = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
-            return _decided(replace(server, scaling=units, n_features=len(units.stretch)), settings)
+            words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
+            return _decided(replace(server, scaling=words, n_features=len(words.stretch)), settings)
         parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
         pooled = scaling.pool(parts)
         unit = bool(said) and all(answer.unit_length for answer in said.values())

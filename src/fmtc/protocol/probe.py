@@ -119,15 +119,14 @@ def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
     client = replace(client, rows=None, graph=None, factors=None, F=None, W=None, round_no=0, device=HOST)
-    for phase, rounds in ((HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)):
-        for number_ in range(1, rounds + 1):
-            (ask,) = phase.asks(server, settings).values()  # type: ignore[attr-defined]
-            client, answer = phase.reply(client, ask, settings, number_)  # type: ignore[attr-defined]
-            if phase is FINISH:
-                break
-            found = phase.reduce(server, {client.client_id: answer}, settings)  # type: ignore[attr-defined]
-            server = found[0] if phase is ROUND else found
-            server = replace(server, view="graph")
+    steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
+    for phase, rounds in steps:
+        for round_no in range(1, rounds + 1):
+            (ask,) = phase.asks(server, settings).values()
+            client, answer = phase.reply(client, ask, settings, round_no)
+            if phase is not FINISH:
+                found = phase.reduce(server, {client.client_id: answer}, settings)
+                server = found[0] if phase is ROUND else found
     assert client.own is not None and client.rows is not None
     return to_numpy(client.own.labels), client.rows.X
 

@@ -223,8 +223,9 @@ class _Run:
             elif place > begun or phase.rebuilds:
                 answered = self._phase(phase, answered, again=place < begun)
         missing = set(self.transport.client_ids) - set(answered)
-        end = tuple(sorted(missing)), tuple(self.received.values()), self.begun
-        return Result(self.server, self.history, *self.stopped, *end)
+        converged, why = self.stopped
+        received = tuple(self.received.values())
+        return Result(self.server, self.history, converged, why, tuple(sorted(missing)), received, self.begun)
 
     def _phase(self, phase: Phase, answered: Iterable[str], *, again: bool) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one. `again`: its answers were reduced before."""
