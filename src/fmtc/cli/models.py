@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -45,6 +45,7 @@ from .words import (
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
+    from ..tables import TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -139,8 +140,9 @@ def fit(
         if with_page:
             looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
-                details["details"] = study(model, results, reading=reading)
-        runs.write_run(out, force, model, results, report | details)
+                details["details"] = study(model, results)
+        lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
+        runs.write_run(out, force, model, results, {**report, **details, "reading": reading}, words=lookup)
         if with_page:
             write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:
@@ -154,6 +156,19 @@ def fit(
         words.say(f"wrote {out / PAGE}: open it in a browser")
     if as_json:
         print_json({"out": str(out), **report})
+
+
+def _word_lookup(
+    files: Sequence[Path], recipe: TextRecipe, client_column: str | None
+) -> Callable[[Sequence[int]], Mapping[int, str]]:
+    """What finds the words of some columns, in the texts that the columns were made of."""
+    from ..tables import column_words, read_texts
+
+    def lookup(columns: Sequence[int]) -> Mapping[int, str]:
+        texts = read_texts(files, recipe.text_column, client_column)
+        return column_words(texts, columns, recipe.salt, recipe.n_buckets)
+
+    return lookup
 
 
 def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> None:

@@ -185,6 +185,7 @@ COMMANDS = {
     "demo": "demo",
     "doctor": "doctor",
     "example": "demo",
+    "explain": "explain",
     "export": "models",
     "federate": "federation",
     "federation": "federation",

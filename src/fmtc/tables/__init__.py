@@ -8,20 +8,22 @@ if TYPE_CHECKING:
     from .columns import Columns, read_columns
     from .findings import Finding, explain
     from .preflight import compare
-    from .silos import Silo, constant_columns, read_silos
-    from .text import TextRecipe, hashed_counts
+    from .silos import Silo, constant_columns, read_silos, read_texts
+    from .text import TextRecipe, column_words, hashed_counts
 
 __all__ = [
     "Columns",
     "Finding",
     "Silo",
     "TextRecipe",
+    "column_words",
     "compare",
     "constant_columns",
     "explain",
     "hashed_counts",
     "read_columns",
     "read_silos",
+    "read_texts",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -29,6 +31,6 @@ __getattr__, __dir__ = lazy_names(
     columns=("Columns", "read_columns"),
     findings=("Finding", "explain"),
     preflight=("compare",),
-    silos=("Silo", "constant_columns", "read_silos"),
-    text=("TextRecipe", "hashed_counts"),
+    silos=("Silo", "constant_columns", "read_silos", "read_texts"),
+    text=("TextRecipe", "column_words", "hashed_counts"),
 )
