@@ -203,6 +203,7 @@ def report(
     as_published: bool,
     seconds: float,
     notes: Sequence[str],
+    reading: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Content of report.json, without the history and the projection, which `write_run` adds.
 
@@ -220,6 +221,8 @@ def report(
         Duration of the run.
     notes : sequence of str
         Notes and warnings of the run.
+    reading : mapping, optional
+        Keywords of `tables.read_silos` with which the files were read, for the code that does it again.
 
     Returns
     -------
@@ -231,6 +234,7 @@ def report(
         "schema": REPORT_FORMAT,
         "versions": versions(),
         "files": [file.as_posix() for file in files],
+        "reading": dict(reading or {}),
         "settings": model._params() | {"as_published": as_published},
         "n_features": model.n_features_in_,
         "feature_names": results[0].silo.feature_names,

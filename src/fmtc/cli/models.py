@@ -135,14 +135,16 @@ def fit(
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
         seconds = time.perf_counter() - started
-        report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+        report = runs.report(
+            model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+        )
         details = {}
         if with_page:
             looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
                 details["details"] = study(model, results)
         lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
-        runs.write_run(out, force, model, results, {**report, **details, "reading": reading}, words=lookup)
+        runs.write_run(out, force, model, results, report | details, words=lookup)
         if with_page:
             write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:

@@ -172,7 +172,7 @@ def _data(summary: Mapping[str, Any]) -> dict[str, Any]:
         ],
         "clusters": [
             {"silo": c["silo"], "cluster": c["cluster"], "name": c["name"], "rows": c["rows"], "size": c["size"],
-             "differences": [f"{d['what']} {d['values']}" for d in c["differences"][:3]]}
+             "differences": [f"{d['what']} {d['amounts']}" for d in c["differences"][:3]]}
             for c in summary["clusters"]
         ],
         "calibrated": summary["calibrated"],

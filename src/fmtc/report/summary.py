@@ -287,7 +287,7 @@ def _cluster(cluster: Cluster) -> dict[str, Any]:
         "differences": [
             {
                 "what": one.what,
-                "values": one.values,
+                "amounts": one.values,
                 "effect": one.effect,
                 "kind": one.kind,
                 "histogram": None if one.histogram is None else _histogram(one.histogram),
@@ -441,10 +441,13 @@ def _share_words(summary: Mapping[str, Any]) -> list[str]:
     unlike = [one for one in compared if one["unlike"]]
     if compared and not unlike:
         said.append("By their columns, the same number means the same cluster in every silo.")
+    elif len(unlike) > 2:
+        said.append(
+            f"{len(unlike)} of {len(compared)} clusters of single silos are unlike the same number in the other silos; "
+            "the table of clusters marks them."
+        )
     elif unlike:
-        where = [f"cluster {one['cluster']} of {one['silo']}" for one in unlike[:3]]
-        if len(unlike) > 3:
-            where.append(f"{len(unlike) - 3} more")
+        where = [f"cluster {one['cluster']} of {one['silo']}" for one in unlike]
         is_are = "is" if len(unlike) == 1 else "are"
         said.append(f"C{_and(where)[1:]} {is_are} unlike the same number in the other silos.")
     return said
