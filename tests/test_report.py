@@ -393,6 +393,87 @@ def test_a_map_has_a_place_for_every_row(make_federation, monkeypatch):
     assert all(np.isfinite(points[name]["map_y"]).all() for name in "ab")
 
 
+# ------------------------------------------------------------------------------------------------------ in Python
+
+
+def shown(path):
+    """Words of a page, and its data."""
+    parsed = Page(path.read_text(encoding="utf-8"))
+    return " ".join("".join(parsed.words).split()), json.loads(parsed.scripts[1])
+
+
+def test_a_fitted_model_writes_its_page(make_federation, tmp_path):
+    data = make_federation()
+    model = FMTC(3, max_iter=4, random_state=0).fit(data)
+    path = model.report(tmp_path / "pages" / "study.html", data, names={1: "severe"})
+    words, kept = shown(path)
+    assert words.index("study") < words.index("severe") < words.index("How the run went")
+    assert [one["n"] for one in kept["points"]] == [60, 60, 60]
+    told = model.explain(data)
+    for one in told.clusters[0].differences:
+        assert str(one) in words
+    assert "Residual" in words  # these are the rows it was fitted on
+    assert "What joining changed" not in words
+    X, clients = np.vstack(list(data.values())), np.repeat(list(data), 60)
+    shuffled = np.random.default_rng(0).permutation(180)
+    again = FMTC(3, max_iter=4, random_state=0).fit(X[shuffled], clients=clients[shuffled])
+    _, other = shown(again.report(tmp_path / "again.html", X[shuffled], clients=clients[shuffled]))
+    assert [one["shares"] for one in other["silos"]] == [one["shares"] for one in kept["silos"]]
+
+
+def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federation, tmp_path):
+    data = make_federation(m=2)
+    model = FMTC(3, max_iter=2, random_state=0).fit(data)
+    other = {name: rows[::-1] for name, rows in data.items()}
+    words, _ = shown(model.report(tmp_path / "page.html", other))
+    assert "Residual " not in words
+    assert "Unseen rows" not in words
+    words, _ = shown(model.report(tmp_path / "page.html", other, gain=True))
+    assert "what joining changed" in words
+
+
+class Mixture(FMTC):
+    """Stands for a model that does not project: holes in its rows, no residuals in its rounds."""
+
+    projections_ = None
+
+    def transform(self, X, *, clients=None):
+        raise AssertionError("there is nothing to project with")
+
+    def fit(self, X, y=None, **others):
+        super().fit({name: np.nan_to_num(rows) for name, rows in X.items()}, **others)
+        del self.embedding_
+        nan = float("nan")
+        self.history_ = [replace(record, primal_residual=nan, dual_residual=nan) for record in self.history_]
+        return self
+
+    def predict(self, X, *, clients=None):
+        filled = {c: np.nan_to_num(x) for c, x in X.items()} if isinstance(X, dict) else np.nan_to_num(X)
+        return super().predict(filled, clients=clients)
+
+    def predict_proba(self, X, *, clients=None):
+        return super().predict_proba(np.nan_to_num(X), clients=clients)
+
+    def score(self, X, y=None, *, clients=None):
+        return super().score(np.nan_to_num(X), clients=clients)
+
+
+def test_a_model_without_projection_has_a_page(make_federation, tmp_path, monkeypatch):
+    """Points lie on the principal axes of the scaled rows, rounds have an objective only, probabilities are said."""
+    data = make_federation(m=2)
+    for rows in data.values():
+        rows[::7, 2] = np.nan
+    model = Mixture(3, max_iter=3, random_state=0).fit(data)
+    monkeypatch.setattr("fmtc.report.summary.load", lambda folder: model)
+    words, kept = shown(model.report(tmp_path / "page.html", data, gain=True))
+    assert kept["calibrated"]
+    assert [one["n"] for one in kept["points"]] == [60, 60]
+    assert "Objective" in words
+    assert "Primal residual" not in words
+    assert "what joining changed" in words
+    assert {line["primal_residual"] for line in kept["rounds"]} == {None}
+
+
 # -------------------------------------------------------------------------------------------------------- page
 
 

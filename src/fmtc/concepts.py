@@ -156,7 +156,7 @@ class Cluster:
 
     def __str__(self) -> str:
         title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, "
-        title += f"{self.size} {'row' if self.rows == 1 else 'rows'} ({_percent(self.share)})"
+        title += f"{self.size} rows ({_percent(self.share)})"
         return "\n".join([title, *(f"  {difference}" for difference in self.differences)])
 
 

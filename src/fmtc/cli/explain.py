@@ -89,7 +89,7 @@ def _numbered(text: str) -> tuple[int, str]:
 
 
 def _title(cluster: Cluster) -> Text:
-    rows = f"{cluster.size} {'row' if cluster.rows == 1 else 'rows'}, {100 * cluster.share:.0f} %"
+    rows = f"{cluster.size} rows, {100 * cluster.share:.0f} %"
     return Text.assemble(
         (f"cluster {cluster.cluster}", "bold"), f"  {cluster.name}  " if cluster.name else "  ", (rows, "dim")
     )

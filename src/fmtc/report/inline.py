@@ -114,7 +114,7 @@ def model_html(model: FMTC) -> str:
     m, d = len(model.client_ids_), model.n_features_in_
     of = f", {rows:,} rows" if sizes else ""
     head = f"{m} silo{'s' if m > 1 else ''}{of} of {d:,} columns, {model.n_clusters} clusters"
-    ended = model.stopped_because_ if model.converged_ is not None else ""
+    ended = f" How it ended: {html.escape(model.stopped_because_)}." if model.stopped_because_ else ""
     k = max((len(part) for part in sizes.values()), default=0)
     lines = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{int(part.sum()):,}</td>"
@@ -134,7 +134,7 @@ def model_html(model: FMTC) -> str:
     )
     settings = html.escape(repr(model))
     return (
-        f"<div><p><b>FMTC</b>, fitted: {head}. {html.escape(ended[:1].upper() + ended[1:])}.</p>{table}"
+        f"<div><p><b>FMTC</b>, fitted: {head}.{ended}</p>{table}"
         f"<details><summary>settings</summary><pre>{settings}</pre></details></div>"
     )
 

@@ -154,7 +154,7 @@
       const c = this.about.get(j);
       if (!c) return `Cluster ${j}`;
       const name = c.name ? ` (${c.name})` : "", more = c.differences.length ? `: ${c.differences.join(", ")}` : "";
-      return `Cluster ${j}${name}, ${c.size} ${c.rows === 1 ? "row" : "rows"}${more}`;
+      return `Cluster ${j}${name}, ${c.size} rows${more}`;
     }
   }
 
