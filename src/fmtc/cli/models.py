@@ -102,8 +102,8 @@ def fit(
 
     FILES are tables with a header (.csv, .tsv, .parquet) or matrices (.npy, .npz, dense or SciPy sparse). A silo is
     named after its file. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless you
-    give another scale. Writes to --out: labels/SILO.csv, model/, outbox/, history.json and report.json; with --report
-    also report.html.
+    give another scale. Writes to --out: labels/SILO.csv, model/, outbox/, history.json, report.json and
+    explanation.json (see `fmtc explain`); with --report also report.html.
     """
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
@@ -297,8 +297,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
-    (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
-    of the feature after --scale.
+    (W times its centre), per unit of the feature after --scale: what decides where a new row goes. Weights of columns
+    that hang together may have either sign; what the rows of a cluster have in common is said by `fmtc explain`.
     """
     if wire == (run is not None):
         raise click.UsageError("give either the folder of a run or a model, or --wire")

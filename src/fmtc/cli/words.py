@@ -173,7 +173,8 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         "green" if report["converged"] else "yellow",
     )
     outbox = "outbox/, " if (out / OUTBOX).is_dir() else ""
-    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json")
+    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json, explanation.json")
+    words.say(f"next: fmtc explain {out}")
 
 
 def _run_table(report: Mapping[str, Any]) -> Table:
