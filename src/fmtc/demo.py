@@ -189,7 +189,7 @@ def draw_demo(result: DemoResult, path: Path) -> Path:
             ax.scatter(*flat.T, s=2, color="#e9ecef")
             ax.scatter(*flat[mine].T, s=9, color=palette(labels % 10))
             for j in np.unique(labels):
-                image = OffsetImage(X[mine][labels == j].mean(axis=0).reshape(8, 8), zoom=2.2, cmap="gray_r")
+                image = OffsetImage(X[mine][labels == j].mean(axis=0).reshape(8, 8), zoom=1.7, cmap="gray_r")
                 frame = {"edgecolor": palette(j % 10), "linewidth": 1.5, "boxstyle": "square,pad=0"}
                 spot = np.median(flat[mine][labels == j], axis=0)
                 ax.add_artist(AnnotationBbox(image, spot, pad=0.05, bboxprops=frame))
