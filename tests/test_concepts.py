@@ -132,6 +132,9 @@ def test_a_number_that_means_something_else_is_found(rng):
     assert min(likeness["a"]) > 0.5 < likeness["d"][2]
     assert max(likeness["d"][:2]) < 0.3
     assert explain(rows["a"], y).likeness == {"all": (None, None, None)}
+    two = explain_silos({name: rows[name] for name in "ad"}, dict.fromkeys("ad", y)).likeness
+    assert two["a"] == pytest.approx(two["d"])  # each with the other, and not with itself
+    assert max(two["d"][:2]) < -0.2
 
 
 def test_the_words_of_a_difference():
@@ -140,6 +143,7 @@ def test_the_words_of_a_difference():
     assert say(0.684, 1.062) == "x 0.68 against 1.06"
     assert say(-3.25, 4.0) == "x −3.2 against 4.0"
     assert say(0.000012, 0.000031) == "x 0.000012 against 0.000031"
+    assert say(-0.04, 5.9) == "x 0.0 against 5.9"
     assert say(2e9, 1e9) == "x 2e+09 against 1e+09"
     level = lambda name, inside, effect: Difference("sex", "category", inside, 0.3, effect, level=name).short  # noqa: E731
     assert [level("male", 0.8, 1), level("male", 0.4, 1), level("male", 0.01, -1), level("male", 0.2, -1)] == [
@@ -151,11 +155,11 @@ def test_the_words_of_a_difference():
 
 
 def test_two_clusters_with_the_same_name_get_more_words(rng):
-    y = np.repeat([0, 1, 2], 60)
-    X = np.column_stack([[8.0, 8, 0], [6.0, 6, 0], [4.0, 0, 0]])[y] + rng.normal(size=(180, 3))
+    y = np.repeat([0, 1, 2, 3], 60)
+    X = np.array([[9.0, 9, 1], [9, 9, -1], [0, 0, 0], [0, 0, 0]])[y] + rng.normal(size=(240, 3))
     names = explain(X, y, feature_names=["a", "b", "c"]).names
-    assert len(set(names.values())) == 3
-    assert names[0].startswith("high c")
+    assert (names[0][-6:], names[1][-5:]) == ("high c", "low c")
+    assert set(names[2].split(", ")) == {"low a", "low b"}
 
 
 def test_names_that_were_given_stay_and_everything_survives_json(rng):
@@ -349,7 +353,13 @@ def test_what_has_no_explanation_says_why(run, tmp_path):
     assert done.exit_code == 3
     assert "older version" in done.stderr
     kept = json.loads((tmp_path / "kept.json").read_text())
-    for broken in ([], kept | {"clusters": kept["clusters"][:1]}, kept | {"silos": {}}, kept | {"schema": 9}):
+    for broken in (
+        [],
+        kept | {"clusters": kept["clusters"][:1]},
+        kept | {"silos": {}},
+        kept | {"schema": 9},
+        kept | {"notes": 3},
+    ):
         (run / runs.EXPLANATION).write_text(json.dumps(broken))
         with pytest.raises(FileError, match=r"explanation\.json"):
             runs.read_explanation(run)

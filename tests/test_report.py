@@ -412,7 +412,7 @@ def test_a_fitted_model_writes_its_page(make_federation, tmp_path):
     told = model.explain(data)
     for one in told.clusters[0].differences:
         assert str(one) in words
-    assert "Residual" in words  # these are the rows it was fitted on
+    assert "Share of the embedding that a linear" in words  # these are the rows it was fitted on
     assert "What joining changed" not in words
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), 60)
     shuffled = np.random.default_rng(0).permutation(180)
@@ -426,7 +426,7 @@ def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federatio
     model = FMTC(3, max_iter=2, random_state=0).fit(data)
     other = {name: rows[::-1] for name, rows in data.items()}
     words, _ = shown(model.report(tmp_path / "page.html", other))
-    assert "Residual " not in words
+    assert "Share of the embedding" not in words
     assert "Unseen rows" not in words
     words, _ = shown(model.report(tmp_path / "page.html", other, gain=True))
     assert "what joining changed" in words

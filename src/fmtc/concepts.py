@@ -611,16 +611,17 @@ def _told(
 def _names(differences: Sequence[Sequence[Difference]], sizes: Array) -> list[str]:
     """Short names in words; two clusters with the same get more words."""
 
-    def made(some: Sequence[Difference], many: int) -> str:
+    def made(some: Sequence[Difference], many: int) -> tuple[str, ...]:
         clear = [one for one in some if abs(one.effect) >= CLEAR or one.kind == "word"] or list(some[:1])
-        return ", ".join(one.short for one in clear[: many + (bool(some) and some[0].kind == "word")])
+        return tuple(one.short for one in clear[: many + (bool(some) and some[0].kind == "word")])
 
     names = [made(some, 2) for some in differences]
     for many in range(3, TOP + 1):
-        often = Counter(name for name in names if name)
-        names = [made(differences[j], many) if often[name] > 1 else name for j, name in enumerate(names)]
+        often = Counter(map(frozenset, names))
+        names = [made(differences[j], many) if often[frozenset(name)] > 1 else name for j, name in enumerate(names)]
+    told = any(differences)
     return [
-        name or ("no clear difference" if size >= FEW and (sizes > 0).sum() > 1 and any(differences) else "")
+        ", ".join(name) if name else "no clear difference" if told and size >= FEW else ""
         for name, size in zip(names, sizes.tolist(), strict=True)
     ]
 
@@ -656,7 +657,8 @@ def _written(inside: float, outside: float) -> tuple[str, str]:
     digits = max(0, 1 - int(np.floor(np.log10(gap))))
     if largest >= 1e7 or digits > 6:
         return f"{inside:.3g}", f"{outside:.3g}"
-    both = [f"{value:,.{min(digits, 6)}f}".replace("-", "−") for value in (inside, outside)]
+    both = [f"{value:,.{digits}f}" for value in (inside, outside)]
+    both = [text.lstrip("-") if not text.strip("-0.") else text.replace("-", "−") for text in both]
     return both[0], both[1]
 
 

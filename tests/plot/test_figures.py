@@ -68,6 +68,7 @@ def test_bars_of_shares_end_at_a_hundred_percent(model, data):
     wide = np.array([[bar.get_width() for bar in part] for part in ax.containers])
     assert_allclose(wide.sum(axis=0), 100)
     assert_allclose(wide[:, 0], 100 * np.bincount(model.labels_[:60], minlength=3) / 60)
+    assert_allclose([part[0].get_x() for part in ax.containers], np.cumsum([0, *wide[:2, 0]]))  # one after the other
     assert ax.get_xlim() == (0, 100)
     assert [text.get_text() for text in ax.get_legend().get_texts()][2] == "2  none"
     again = shares(model, data)
