@@ -51,6 +51,8 @@ def test_numbers_and_shares_are_those_of_the_known_cells(rng):
             assert_allclose(one.effect, (own - rest) / np.nanstd(values))
     assert [one.column for one in found.clusters[0].differences][:2] in (["age", "sex"], ["age", "rate"])
     assert {one.column for one in found.clusters[1].differences} <= {"age", "rate", "sex"}
+    assert {one.level for cluster in found.clusters for one in cluster.differences if one.effect < 0} == {""}
+    assert {(c.cluster, one.level) for c in found.clusters for one in c.differences if one.level} >= {(0, "male")}
     assert found.names[0].startswith("high age")
     assert found.names[1].startswith("low rate")
     assert "noise" not in str(found)
@@ -148,8 +150,8 @@ def test_the_words_of_a_difference():
     level = lambda name, inside, effect: Difference("sex", "category", inside, 0.3, effect, level=name).short  # noqa: E731
     assert [level("male", 0.8, 1), level("male", 0.4, 1), level("male", 0.01, -1), level("male", 0.2, -1)] == [
         "mostly male", "more male", "hardly any male", "less male"]  # fmt: skip
-    assert level("yes", 0.8, 1) == "mostly sex yes"
     assert level("3", 0.8, 1) == "mostly sex 3"
+    assert Difference("exang", "category", 0.8, 0.3, 1, level="yes").short == "mostly exang yes"
     assert Difference("a", "category", 0.001, 0.3, -1, level="b").values == "< 1 % against 30 %"
     assert str(Cluster(0, 1, 0.5)) == "cluster 0, < 5 rows (50 %)"
 

@@ -109,13 +109,13 @@ class Difference:
             return self.column
         if self.kind == "number":
             return f"{'high' if self.effect > 0 else 'low'} {self.column}"
-        what = f"{self.column} {self.level}" if self.level.lower() in _BARE or not _is_word(self.level) else self.level
+        what = self.level if self.column.lower() in _PLAIN and len(self.level) > 1 else f"{self.column} {self.level}"
         if self.effect > 0:
             return f"{'mostly' if self.inside >= 0.5 else 'more'} {what}"
         return f"{'hardly any' if self.inside < 0.05 else 'less'} {what}"
 
 
-_BARE = {"yes", "no", "true", "false", "y", "n", "t", "f", "other", "unknown", "none"}  # levels that need their column
+_PLAIN = {"sex", "gender", "species", "country"}  # columns whose levels say what they are
 
 
 @dataclass(frozen=True)
@@ -569,6 +569,7 @@ def _picked(table: _Table, found: _Contrasts, sizes: Array) -> list[list[_Pick]]
         least = max(LEAST, 2 * np.sqrt(1 / size + 1 / (n - size)))  # two standard errors
         usable = effect > 0 if table.is_text else np.abs(effect) >= least
         gap = np.where(table.level >= 0, np.abs(np.nan_to_num(inside - outside)), np.abs(effect))
+        gap = gap * (1 + 1e-6 * (effect > 0))  # of two levels, the one that the cluster has more of
         best: dict[int, int] = {}
         for i in np.flatnonzero(usable).tolist():
             place = int(table.place[i])
@@ -665,10 +666,6 @@ def _written(inside: float, outside: float) -> tuple[str, str]:
 def _percent(share: float) -> str:
     """A share as people write it; a small one is not called nothing."""
     return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
-
-
-def _is_word(level: str) -> bool:
-    return any(sign.isalpha() for sign in level) and len(level) > 1
 
 
 __all__ = ["Cluster", "Difference", "Explanation", "Histogram", "explain", "explain_silos"]

@@ -377,7 +377,7 @@
           const width = share * (wide - left - 90);
           if (!share) return;
           svg.append(element("rect", { x: near(x), y: top, width: near(width), height: line - 6, fill: colours[`c${j % COLOURS}`] }));
-          if (share >= 0.06) svg.append(element("text", { x: near(x + width / 2), y: top + 15, "text-anchor": "middle", fill: LIGHT.has(j % COLOURS) ? "#000000" : "#ffffff" }, j));
+          if (share >= 0.045) svg.append(element("text", { x: near(x + width / 2), y: top + 15, "text-anchor": "middle", fill: LIGHT.has(j % COLOURS) ? "#000000" : "#ffffff" }, j));
           x += width;
         });
         svg.append(element("text", { x: wide - 80, y: top + 15, fill: colours.soft }, plural(one.rows, "row")));
