@@ -340,10 +340,22 @@ def test_a_name_is_kept_and_used_everywhere(run):
     assert fmtc_run("explain", run, "--rename", "0=", "--rename", "1=").exit_code == 0
     assert (run / "labels" / "north.csv").read_text() == before
     assert "low height" in fmtc_run("explain", run).stdout
-    for wrong, code in (("severe", 2), ("2=x", 3), ("-1=x", 2), ("0=" + 81 * "x", 2)):
+    for wrong, code in (("severe", 2), ("2=x", 3), ("-1=x", 2), ("0=" + 81 * "x", 2), ("0=\x1b[31m", 2)):
         done = fmtc_run("explain", run, "--rename", wrong)
         assert done.exit_code == code, done.output
         assert len(done.stderr.splitlines()) <= 6
+
+
+def test_fit_ends_with_what_the_clusters_are(tmp_path, rng):
+    """Also where a column is called something that a terminal would obey."""
+    X = np.repeat([[0.0], [9.0]], 30, axis=0) + rng.normal(size=(60, 1))
+    frame = pl.DataFrame({"height\x1b[31m": X[:, 0], "noise": rng.normal(size=60)})
+    frame.write_csv(tmp_path / "all.csv")
+    done = fmtc_run("fit", tmp_path / "all.csv", "-k", 2, "--out", tmp_path / "run")
+    assert done.exit_code == 0, done.output
+    assert "cluster 0: high height\ufffd[31m, 50 % of all rows" in done.stderr.replace("low", "high")
+    assert f"fmtc explain {tmp_path / 'run'}" in done.stderr
+    assert "\x1b" not in fmtc_run("explain", tmp_path / "run").stdout
 
 
 def test_what_has_no_explanation_says_why(run, tmp_path):

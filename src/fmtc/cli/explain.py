@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .program import Option, main_group
-from .words import Words, new_table, plural, print_json, show
+from .words import Words, new_table, plural, print_json, printable, show
 
 if TYPE_CHECKING:
     from ..concepts import Cluster, Explanation
@@ -83,22 +83,24 @@ def _numbered(text: str) -> tuple[int, str]:
     if found is None:
         raise click.UsageError(f"--rename takes the number of a cluster and its name, such as 2=severe; got {text!r}")
     name = " ".join(found[2].split())
-    if len(name) > 80:
-        raise click.UsageError(f"a name has at most 80 characters, and {name[:20]!r}... has {len(name)}")
-    return int(found[1]), "".join(sign for sign in name if sign.isprintable())
+    if len(name) > 80 or not name.isprintable():
+        raise click.UsageError(f"a name has at most 80 characters that can be printed; got {name[:80]!r}")
+    return int(found[1]), name
 
 
 def _title(cluster: Cluster) -> Text:
     rows = f"{cluster.size} rows, {100 * cluster.share:.0f} %"
     return Text.assemble(
-        (f"cluster {cluster.cluster}", "bold"), f"  {cluster.name}  " if cluster.name else "  ", (rows, "dim")
+        (f"cluster {cluster.cluster}", "bold"),
+        f"  {printable(cluster.name)}  " if cluster.name else "  ",
+        (rows, "dim"),
     )
 
 
 def _differences(cluster: Cluster) -> Table:
     table = Table.grid(padding=(0, 2))
     for difference in cluster.differences:
-        table.add_row("", Text(difference.what), Text(difference.values))
+        table.add_row("", Text(printable(difference.what)), Text(printable(difference.values)))
     table.add_row("")
     return table
 
@@ -111,7 +113,7 @@ def _shares(explanation: Explanation) -> Table:
         table.add_column(str(cluster.cluster), justify="right")
     for client, clusters in explanation.silos.items():
         cells = [_share(cluster) for cluster in clusters]
-        table.add_row(Text(client), f"{sum(one.rows for one in clusters):,}", *cells)
+        table.add_row(Text(printable(client)), f"{sum(one.rows for one in clusters):,}", *cells)
     return table
 
 
