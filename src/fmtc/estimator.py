@@ -799,12 +799,12 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     return model
 
 
-def _weighted(X: Any, model: ClientModel) -> Any:
+def _weighted(X: Any, model: Any) -> Any:
     """tf-idf weights of texts under the numbers of their columns; the same rows where the model does not weigh them."""
-    weights = model.scaled(X)
-    if model.keep is None or not sp.issparse(weights):
+    weights, keep = model.scaled(X), getattr(getattr(model, "frame", model), "keep", None)
+    if keep is None or not sp.issparse(weights):
         return weights
-    return sp.csr_array((weights.data, model.keep[weights.indices], weights.indptr), shape=X.shape)
+    return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
 
 
 def _print_round(record: RoundRecord) -> None:

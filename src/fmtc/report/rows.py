@@ -14,7 +14,6 @@ from sklearn.neighbors import NearestNeighbors
 
 from ..artifacts.runs import SiloResult, units_of
 from ..estimator import FMTC
-from ..inference import ClientModel
 from ..kernels.graph import knn_affinity
 from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
@@ -83,7 +82,7 @@ def study(
     return {"silos": lines, "points": _points(model, results)}
 
 
-def _residual(X: Any, F: Array, model: ClientModel) -> float:
+def _residual(X: Any, F: Array, model: Any) -> float:
     """Share of the embedding that no multiple of the projection explains: 1 - <F, XW>²/(||F||² ||XW||²)."""
     W = model.W if model.stretch is None else model.W * model.stretch[:, None]
     P = np.asarray(model.scaled(X) @ W, dtype=np.float64)
@@ -166,7 +165,8 @@ def _graph(model: FMTC, name: str, rows: Mapping[str, Any]) -> Any:
     """Neighbours among all rows of a silo, in the units that the model looks at."""
     solver = Solver() if model.solver is None else model.solver
     X = model._models[name].scaled(rows[name]) if _projects(model) else units_of(model, [*rows.values()])(rows[name])
-    return knn_affinity(X, model.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
+    neighbors: int | str = getattr(model, "n_neighbors", None) or getattr(solver, "n_neighbors", "auto")
+    return knn_affinity(X, neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
 
 
 def stays(affinity: Any, labels: Array, kept: Array, k: int) -> float:
