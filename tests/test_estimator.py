@@ -459,7 +459,7 @@ def test_a_model_of_many_must_be_told_whose_rows_these_are(model):
     for call in (model.predict, model.predict_proba, model.transform, model.score):
         with pytest.raises(ValueError, match=r"clients=.*'north', 'south', 'west'"):
             call(DATA["north"])
-    alone = short().fit(DATA["north"], clients="north")
+    alone = short().fit({"north": DATA["north"]})
     assert alone.client_ids_ == ["north"]
     assert_array_equal(alone.predict(DATA["north"]), alone.labels_)
 

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .errors import DataError
+from .errors import DataError, listed, nearest_names
+from .schema import Encoded, Schema
 
 Array = np.ndarray
 NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
+MANY = 500  # columns of numbers above which nobody asks whether one of them identifies rows
 SINGLE = "all"  # name of the only client if `clients` is omitted
 
 
 class ClientsMixin:
     """What an estimator with one model per client needs for `fit(X, clients=)` and `predict(X, clients=)`.
 
-    A fitted estimator has `client_ids_`, sorted, and `_models`, one for each.
+    A fitted estimator has `client_ids_`, sorted, and `_models`, one for each; and `schema_` where rows came with names
+    of columns or with categories.
     """
 
+    takes_missing: ClassVar[bool] = False  # whether NaN, categories and other orders of columns are accepted
     client_ids_: list[str]
+    schema_: Schema
     _models: Mapping[str, Any]
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -30,10 +36,10 @@ class ClientsMixin:
 
     def _model_of(self, client: Any) -> Any:
         try:
-            return self._models[str(client)]
+            return self._models[client_name(client)]
         except KeyError:
             known = ", ".join(map(repr, self.client_ids_))
-            raise DataError(f"unknown client {str(client)!r}; this model has {known}") from None
+            raise DataError(f"unknown client {client_name(client)!r}; this model has {known}") from None
 
     def _each(self, X: Any, clients: Any, answer: Callable[[Any, Any], Array], **checks: Any) -> Any:
         """Answer for every row with its client's model, in the order of the rows."""
@@ -56,24 +62,29 @@ class ClientsMixin:
         ends = np.cumsum([_n_rows(Xt) for Xt in X.values()])
         return dict(zip(X, np.split(answers, ends[:-1]), strict=True))
 
+    # ----------------------------------------------------------------------------------------------- division
+
     def _parts(self, X: Any, clients: Any, *, reset: bool, **checks: Any) -> dict[str, tuple[Any, Any]]:
         """Checked rows of each client and their positions in the input; new clients are accepted only when fitting."""
         checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
         if is_mapping(X):
             return self._parts_of_mapping(X, clients, checks, reset)
+        X, clients = self._column_of_clients(X, clients, reset)
+        ((_, X),) = self._encoded({"": X}, reset).items()
         X = self._checked(X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
         n = X.shape[0]
         if clients is None:
             if not reset and len(self.client_ids_) > 1:
                 known = ", ".join(map(repr, self.client_ids_))
                 raise DataError(f"the client of these rows is not given: pass clients=; this model has {known}")
-            return {SINGLE if reset else self.client_ids_[0]: (X, slice(None))}
+            return self._noted({SINGLE if reset else self.client_ids_[0]: (X, slice(None))}, reset)
         parts: dict[str, tuple[Any, Any]]
-        if isinstance(clients, str):
-            if clients in NAMELESS:
+        if not reset and np.ndim(clients) == 0:
+            name = client_name(clients)
+            if name in NAMELESS:
                 raise DataError(f"the client has no name: {clients!r}")
-            names = [clients]
-            parts = {clients: (X, slice(None))}
+            names = [name]
+            parts = {name: (X, slice(None))}
         else:
             names, index = _client_index(clients, n)
             if len(names) == 1:
@@ -83,7 +94,7 @@ class ClientsMixin:
         if not reset:
             for name in names:
                 self._model_of(name)
-        return parts
+        return self._noted(parts, reset)
 
     def _parts_of_mapping(
         self, X: Mapping[Any, Any], clients: Any, checks: dict[str, Any], reset: bool
@@ -92,32 +103,200 @@ class ClientsMixin:
             raise TypeError("X is already a mapping of clients; omit clients=")
         if not X:
             raise DataError("X is an empty mapping; give at least one client")
-        parts: dict[str, tuple[Any, Any]] = {}
-        begin = 0
+        given: dict[str, Any] = {}
         for key, rows in X.items():
-            name = str(key)
+            name = client_name(key)
             if name in NAMELESS:
                 raise DataError(f"a client has no name: {key!r}")
-            if name in parts:
+            if name in given:
                 raise DataError(f"two clients are called {name!r}; names must differ as text")
             if not reset:
                 self._model_of(name)
+            given[name] = _unwrapped(rows)
+        parts: dict[str, tuple[Any, Any]] = {}
+        begin = 0
+        for name, rows in self._encoded(given, reset).items():
             Xt = self._checked(rows, f"client {name!r}: ", reset=reset and not parts, **checks)
             parts[name] = (Xt, slice(begin, begin + Xt.shape[0]))
             begin += Xt.shape[0]
         dtypes = {Xt.dtype for Xt, _ in parts.values()}
         if len(dtypes) > 1:  # one client in double precision: all compute in double precision
             parts = {name: (Xt.astype(np.float64, copy=False), rows) for name, (Xt, rows) in parts.items()}
-        return parts
+        return self._noted(parts, reset)
+
+    def _column_of_clients(self, X: Any, clients: Any, reset: bool) -> tuple[Any, Any]:
+        """Rows and the client of each, where `clients` may be the name of a column, which then is no feature."""
+        about = X.obs if _is_anndata(X) else None
+        X = _unwrapped(X)
+        about = X if about is None else about
+        names = [str(name) for name in about.columns] if _is_frame(about) else []
+        if isinstance(clients, str) and clients in names and (reset or clients not in self.client_ids_):
+            column = np.asarray(about[clients])
+            if about is X:
+                X = X.drop(clients) if hasattr(X, "get_column") else X.drop(columns=clients)
+            return X, column
+        if reset and isinstance(clients, str):
+            near = f"; {nearest_names(clients, names)}" if names else ", and X has no names of columns"
+            raise DataError(
+                f"clients={clients!r} is not a column of X{near.rstrip('.')}. Give one name per row, or, for a single "
+                f"client of this name, fit({{{clients!r}: X}})"
+            )
+        return X, clients
+
+    # ------------------------------------------------------------------------------------------------- columns
+
+    def _encoded(self, given: dict[str, Any], reset: bool) -> dict[str, Any]:
+        """Rows as numbers: data frames by their schema, which is found when fitting; everything else as it is."""
+        if reset:
+            self.__dict__.pop("schema_", None)
+        if any(isinstance(rows, Encoded) for rows in given.values()):
+            if reset:
+                self.schema_ = next(rows.schema for rows in given.values() if isinstance(rows, Encoded))
+            return {name: rows.X if isinstance(rows, Encoded) else rows for name, rows in given.items()}
+        frames = {name: rows for name, rows in given.items() if _is_frame(rows)}
+        if not self.takes_missing or not frames:
+            return given
+        from .tables.frames import as_polars, infer, is_plain
+
+        if reset:
+            if len(frames) < len(given):
+                return given
+            if any(not _n_rows(frame) or not len(frame.columns) for frame in frames.values()):
+                return given  # for the check to refuse
+            first = [str(name) for name in next(iter(frames.values())).columns]
+            for name, frame in frames.items():
+                if {str(column) for column in frame.columns} != set(first):
+                    own = [str(column) for column in frame.columns]
+                    lacking = [column for column in first if column not in own]
+                    extra = [column for column in own if column not in first]
+                    what = f"lacks {listed(lacking)}" if lacking else f"also has {listed(extra)}"
+                    raise DataError(f"client {name!r}: X {what}; all clients need the same columns")
+            text_names = all(isinstance(column, str) for frame in frames.values() for column in frame.columns)
+            same = all([str(column) for column in frame.columns] == first for frame in frames.values())
+            plain = all(is_plain(frame) for frame in frames.values())
+            if plain and same and len(first) > MANY:
+                if text_names:
+                    self.schema_ = Schema.of_numbers(first)
+                return given
+            tables = {name: as_polars(frame) for name, frame in frames.items()}
+            schema, problems, identifiers = infer(tables)
+            if problems:
+                raise DataError(problems[0].replace("`drop`", "drop").replace("`as_types`", "as"))
+            if identifiers:
+                warnings.warn(
+                    f"{listed(identifiers)} seem{'s' if len(identifiers) == 1 else ''} to name rows, and is clustered "
+                    "on like a measurement: omit such columns",
+                    UserWarning,
+                    stacklevel=5,
+                )
+            if text_names or not plain:
+                self.schema_ = schema
+            if plain and same:
+                return given
+        else:
+            if not hasattr(self, "schema_"):
+                return given
+            tables = {}
+            for name, frame in frames.items():
+                if list(frame.columns) == list(self.schema_.names) and is_plain(frame) and self.schema_.is_plain:
+                    continue
+                tables[name] = as_polars(frame)
+        import polars as pl
+
+        found = dict(given)
+        for name, table in tables.items():
+            prefix = f"client {name!r}: " if name else ""
+            X = self.schema_.encode(table, prefix)
+            found[name] = pl.DataFrame(X, schema=list(self.schema_.names))
+        return found
 
     def _checked(self, X: Any, prefix: str = "", **checks: Any) -> Any:
         """scikit-learn's check of rows; what it finds wrong with the values is an error in the data."""
+        if self.takes_missing and not sp.issparse(X):
+            checks.setdefault("ensure_all_finite", "allow-nan")
         try:
             return validate_data(self, X, **checks)
         except ValueError as error:
-            raise DataError(f"{prefix}{error}") from error
+            sentence = _bad_cell(X, type(self).__name__, self.takes_missing) or str(error)
+            raise DataError(f"{prefix}{sentence}") from error
         except TypeError as error:
             raise TypeError(f"{prefix}{error}") from error
+
+    def _noted(self, parts: dict[str, tuple[Any, Any]], reset: bool) -> dict[str, tuple[Any, Any]]:
+        """Warn of values that decide the clusters alone: a huge constant, or a row far from all others."""
+        if not reset or not self.takes_missing or any(sp.issparse(Xt) for Xt, _ in parts.values()):
+            return parts
+        from .tables.guess import far_row
+
+        names = getattr(self, "feature_names_in_", None)
+
+        def called(column: int) -> str:
+            return f"column {column}" if names is None else f"column {names[column]!r}"
+
+        for name, (Xt, _) in parts.items():
+            if (far := far_row(Xt)) is not None:
+                row, column = far
+                of = f" of client {name!r}" if name != SINGLE else ""
+                warnings.warn(
+                    f"row {row}{of} has {Xt[row, column]:.3g} in {called(column)}, far from all others, and may become "
+                    "a cluster of its own: correct or remove it",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        firsts = next(iter(parts.values()))[0][0]
+        large = np.flatnonzero(np.abs(firsts) > 1e9)
+        for column in large.tolist():
+            if all((Xt[:, column] == firsts[column]).all() for Xt, _ in parts.values()):
+                warnings.warn(
+                    f"{called(column)} is {firsts[column]:.3g} in all rows, so large that the other columns are lost "
+                    "beside it: omit it",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        return parts
+
+
+# ------------------------------------------------------------------------------------------------------- names
+
+
+def client_name(client: Any) -> str:
+    """The name of a client as text: without surrounding blanks, and a whole number without decimals.
+
+    Examples
+    --------
+    >>> from fmtc.clients import client_name
+    >>> client_name(1), client_name(1.0), client_name("north ")
+    ('1', '1', 'north')
+    """
+    if isinstance(client, float | np.floating) and float(client).is_integer():
+        return str(int(client))
+    return str(client).strip()
+
+
+def refuse_names(y: Any) -> None:
+    """Refuse words in the place of `y`, which is ignored: they are meant to be `clients`.
+
+    Examples
+    --------
+    >>> from fmtc.clients import refuse_names
+    >>> refuse_names([0, 1, 1])
+    >>> try:
+    ...     refuse_names(["north", "south"])
+    ... except ValueError as error:
+    ...     print(str(error).partition(";")[0])
+    y is ignored, but holds words such as 'north'
+    """
+    if y is None:
+        return
+    array = np.asarray(y)
+    words = array.dtype.kind in "US" or (
+        array.dtype.kind == "O" and array.size and any(isinstance(value, str) for value in array.ravel()[:100])
+    )
+    if words:
+        raise DataError(
+            f"y is ignored, but holds words such as {str(array.ravel()[0])!r}; if they name the client of each row, "
+            "write clients="
+        )
 
 
 def is_mapping(X: Any) -> bool:
@@ -126,6 +305,8 @@ def is_mapping(X: Any) -> bool:
 
 
 def _n_rows(X: Any) -> int:
+    if _is_lazy(X):
+        return int(X.collect().height)
     return X.shape[0] if hasattr(X, "shape") else len(X)
 
 
@@ -134,9 +315,78 @@ def _client_index(clients: Any, n: int) -> tuple[list[str], list[Array]]:
     array = np.asarray(clients)
     if array.ndim != 1 or len(array) != n:
         raise DataError(f"clients must hold one name per row: X has {n} rows, clients has shape {array.shape}")
-    values, codes = np.unique(array.astype(str), return_inverse=True)
+    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
+        array = array.astype(np.int64)
+    words = np.char.strip(array.astype(str)) if n else array.astype(str)
+    values, codes = np.unique(words, return_inverse=True)
     missing = NAMELESS & set(values.tolist())
     if missing:
-        raise DataError(f"clients has {int(np.isin(array.astype(str), list(missing)).sum())} rows without a name")
+        raise DataError(f"clients has {int(np.isin(words, list(missing)).sum())} rows without a name")
     order = np.argsort(codes, kind="stable")
     return values.tolist(), np.split(order, np.cumsum(np.bincount(codes))[:-1])
+
+
+# ------------------------------------------------------------------------------------------------- kinds of rows
+
+
+def _is_anndata(X: Any) -> bool:
+    return type(X).__name__ == "AnnData" and hasattr(X, "obs") and hasattr(X, "X")
+
+
+def _is_lazy(X: Any) -> bool:
+    return type(X).__name__ == "LazyFrame" and hasattr(X, "collect")
+
+
+def _is_frame(X: Any) -> bool:
+    package = type(X).__module__.partition(".")[0]
+    return package in ("pandas", "polars") and type(X).__name__ in ("DataFrame", "LazyFrame")
+
+
+def _unwrapped(X: Any) -> Any:
+    """The rows themselves: the matrix of AnnData, a lazy frame collected, a mask as NaN."""
+    if _is_anndata(X):
+        X = X.X
+    if _is_lazy(X):
+        X = X.collect()
+    if isinstance(X, np.ma.MaskedArray):
+        kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
+        X = np.ma.filled(X.astype(kind), np.nan)
+    return X
+
+
+def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:
+    """A sentence about the first cell that is no number, infinite or, unless they are taken, missing."""
+    if sp.issparse(X) or getattr(X, "ndim", 2) != 2:
+        return None
+    names = [repr(str(name)) for name in X.columns] if _is_frame(X) else None
+    try:
+        array = np.asarray(X)
+    except Exception:
+        return None
+    if array.ndim != 2 or array.dtype.kind not in "fOUS" or not array.size:
+        return None
+
+    def place(bad: Array) -> str:
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        return f"{'column ' + (str(column) if names is None else names[column])} (first in row {row})"
+
+    if array.dtype.kind in "OUS":
+        for column in range(array.shape[1]):
+            for row, value in enumerate(array[:, column].tolist()):
+                try:
+                    float(value)
+                except (TypeError, ValueError):
+                    if value is None or not isinstance(value, str):
+                        return None
+                    called = str(column) if names is None else names[column]
+                    way = "give a data frame, whose words become categories" if takes_missing else "omit the column"
+                    return f"column {called} holds {value!r} in row {row}, which is no number: {way}"
+        return None
+    if np.isinf(array).any():
+        return f"Input X contains infinity in {place(np.isinf(array))}: replace it or remove those rows"
+    if np.isnan(array).any() and not takes_missing:
+        return (
+            f"Input X contains NaN in {place(np.isnan(array))}, and {estimator} does not accept missing values: fill "
+            "them first (sklearn.impute.SimpleImputer), remove those rows, or use FMTC, which takes them"
+        )
+    return None

@@ -601,6 +601,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.takes_missing
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         tags.classifier_tags = ClassifierTags()  # estimator checks look here for what predict_proba returns
         return tags

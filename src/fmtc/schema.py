@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+import json
+import tomllib
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
+from .errors import DataError, joined, listed, nearest_names
 
-from .errors import DataError
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
 
-Array = np.ndarray
+    Array = np.ndarray
 
 NUMBER, CATEGORY = "number", "category"
+MISSING_WORDS = ("", ".", "?", "-", "na", "n/a", "nan", "null", "none", "<na>")
+FILE = "schema.toml"  # beside a run
+FORMAT = 1
+_OPENING = """\
+# What the columns of a table hold. Give this file to every silo (--schema schema.toml).
+# kind: "number" or "category". Of a number you may add unit, lower and upper; what lies outside counts as missing.
+# Of a category: levels, in any order, the same for all silos.
+"""
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,8 @@ class Column:
             raise DataError(f"column {self.name!r}: a category has levels, a number has none")
         if len(set(self.levels)) < len(self.levels):
             raise DataError(f"column {self.name!r} names a level twice")
+        if self.lower is not None and self.upper is not None and self.lower > self.upper:
+            raise DataError(f"column {self.name!r}: lower ({self.lower:g}) lies above upper ({self.upper:g})")
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,13 @@ class Schema:
     """The columns of a table, in order.
 
     Rows are computed with as one float matrix: a number as it is, a category as the code of its level (0, 1, ...),
-    NaN where a cell is missing or a level is not known.
+    NaN where a cell is missing, a number lies outside its bounds or a level is not known.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+    id_column : str
+        Column that names each row, which is not among `columns`; empty if there is none.
 
     Examples
     --------
@@ -61,9 +84,14 @@ class Schema:
     >>> schema = Schema((Column("age", unit="years"), Column("sex", "category", ("female", "male"))))
     >>> schema.names, schema.levels
     (('age', 'sex'), (0, 2))
+    >>> import polars as pl
+    >>> schema.encode(pl.DataFrame({"sex": ["male", None], "age": [31, 52]}))
+    array([[31.,  1.],
+           [52., nan]])
     """
 
     columns: tuple[Column, ...]
+    id_column: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", tuple(self.columns))
@@ -90,14 +118,264 @@ class Schema:
         """Columns of numbers with these names."""
         return cls(tuple(Column(str(name)) for name in names))
 
+    # ------------------------------------------------------------------------------------------------- rows
+
+    def encode(
+        self,
+        frame: pl.DataFrame,
+        where: str = "",
+        *,
+        lenient: Collection[str] = (),
+        place: Callable[[int], str] = lambda row: f"row {row + 1}",
+    ) -> Array:
+        """The rows of a table as numbers; columns are found by name, and others are ignored.
+
+        Parameters
+        ----------
+        frame : polars.DataFrame of n rows
+            Cells may be text: a column of numbers then holds their words.
+        where : str
+            What the rows are, to begin an error with, such as ``"client 'north': "``.
+        lenient : names of columns of numbers
+            Words in them count as missing.
+        place : callable
+            Where a row stands, in words, for errors.
+
+        Returns
+        -------
+        ndarray of shape (n, d)
+            In single precision if all columns are.
+
+        Raises
+        ------
+        DataError
+            If a column is not there, or holds what is not a number.
+        """
+        import numpy as np
+        import polars as pl
+
+        lacking = [name for name in self.names if name not in frame.columns]
+        if lacking:
+            raise DataError(f"{where}there is no column {listed(lacking)}; {nearest_names(lacking[0], frame.columns)}")
+        single = self.is_plain and {frame.schema[name] for name in self.names} == {pl.Float32}
+        X = np.empty((frame.height, len(self.columns)), np.float32 if single else np.float64)
+        unknown, outside = [], []
+        for j, column in enumerate(self.columns):
+            cells = frame.get_column(column.name).alias("x")
+            if column.kind == CATEGORY:
+                X[:, j], strange = _codes(cells, column.levels)
+                unknown += [f"{column.name!r} ({joined(strange)})"] if strange else []
+                continue
+            X[:, j] = _numbers(cells, column.name, where, column.name in lenient, place)
+            if column.lower is not None or column.upper is not None:
+                low = -np.inf if column.lower is None else column.lower
+                high = np.inf if column.upper is None else column.upper
+                out = (X[:, j] < low) | (X[:, j] > high)
+                X[out, j] = np.nan
+                outside += [f"{column.name!r} ({int(out.sum())})"] if out.any() else []
+        for what, names in (
+            ("levels that are not known count as missing", unknown),
+            ("values outside the bounds count as missing", outside),
+        ):
+            if names:
+                warnings.warn(f"{where}{what}: {joined(names)}", UserWarning, stacklevel=2)
+        return X
+
+    # ------------------------------------------------------------------------------------------------ documents
+
     def to_dict(self) -> dict[str, Any]:
         """In what JSON knows."""
-        return {"columns": [asdict(column) | {"levels": list(column.levels)} for column in self.columns]}
+        columns = [asdict(column) | {"levels": list(column.levels)} for column in self.columns]
+        return {"columns": columns} | ({"id_column": self.id_column} if self.id_column else {})
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Undo `to_dict`."""
-        return cls(tuple(Column(**column) for column in document["columns"]))
+        return cls(tuple(Column(**column) for column in document["columns"]), document.get("id_column", ""))
+
+    def to_toml(self) -> str:
+        """As a file for people: what `from_toml` reads.
+
+        Examples
+        --------
+        >>> from fmtc.schema import Column, Schema
+        >>> print(Schema((Column("age", unit="years", lower=0),)).to_toml().partition("[[")[2])
+        columns]]
+        name = "age"
+        kind = "number"
+        unit = "years"
+        lower = 0
+        <BLANKLINE>
+        """
+        lines = [_OPENING + f"format = {FORMAT}"]
+        if self.id_column:
+            lines.append(f"id_column = {_quoted(self.id_column)}")
+        for column in self.columns:
+            lines += ["", "[[columns]]", f"name = {_quoted(column.name)}", f'kind = "{column.kind}"']
+            if column.levels:
+                lines.append(f"levels = [{', '.join(map(_quoted, column.levels))}]")
+            if column.unit:
+                lines.append(f"unit = {_quoted(column.unit)}")
+            for side in ("lower", "upper"):
+                if (bound := getattr(column, side)) is not None:
+                    lines.append(f"{side} = {bound:.17g}")
+        return "\n".join(lines) + "\n"
+
+    @classmethod
+    def from_toml(cls, text: str, file: str = FILE) -> Self:
+        """Read what `to_toml` wrote or a person did; a `DataError` says what is wrong with it."""
+        try:
+            document = tomllib.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{file} is not TOML: {error}") from None
+        known = {"format", "id_column", "columns"}
+        if document.get("format", FORMAT) != FORMAT:
+            raise DataError(f"{file} has format {document['format']!r}; this version of fmtc reads format {FORMAT}")
+        for key in document.keys() - known:
+            raise DataError(f"{file}: there is no setting {key!r}; {nearest_names(key, known)}")
+        tables = document.get("columns")
+        if not (isinstance(tables, list) and tables and all(isinstance(table, dict) for table in tables)):
+            raise DataError(f"{file} describes no column; begin each with a line [[columns]] and its name")
+        id_column = document.get("id_column", "")
+        if not isinstance(id_column, str):
+            raise DataError(f"{file}: id_column must be the name of a column, got {id_column!r}")
+        try:
+            return cls(tuple(_column(table) for table in tables), id_column)
+        except DataError as error:
+            raise DataError(f"{file}: {error}") from None
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Read a schema.toml."""
+        try:
+            text = Path(path).read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise DataError(f"{path} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError:
+            raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
+        return cls.from_toml(text, str(path))
 
 
-__all__ = ["Column", "Schema"]
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Rows that a schema has encoded, for `fit` and `predict`: the columns are known and need no second look.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+    schema : Schema of d columns
+    """
+
+    X: Any
+    schema: Schema
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return tuple(self.X.shape)
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+
+# ------------------------------------------------------------------------------------------------------- cells
+
+
+def level_words(cells: pl.Series) -> pl.Series:
+    """Cells of a category as the names of levels: without surrounding blanks, 1.0 as 1, null where one is missing.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.schema import level_words
+    >>> level_words(pl.Series([1.0, 2.5, None])).to_list(), level_words(pl.Series([" F", "?"])).to_list()
+    (['1', '2.5', None], ['F', None])
+    """
+    import polars as pl
+
+    cells = cells.alias("x")
+    if cells.dtype.is_float():
+        whole = cells.is_finite() & (cells == cells.round()) & (cells.abs() < 2**53)
+        short = cells.cast(pl.Int64, strict=False).cast(pl.String)
+        return pl.select(
+            pl.when(whole).then(short).otherwise(cells.fill_nan(None).cast(pl.String)).alias("x")
+        ).to_series()
+    words = cells.cast(pl.String).str.strip_chars()
+    words = words.str.replace(r"^([+-]?\d+)\.0+$", "${1}")
+    known = pl.when(words.str.to_lowercase().is_in(MISSING_WORDS)).then(None).otherwise(words)
+    return pl.select(known.alias("x")).to_series()
+
+
+def _codes(cells: pl.Series, levels: Sequence[str]) -> tuple[Array, list[str]]:
+    """Code of each cell, NaN where it is missing or its level unknown, and the unknown levels, quoted."""
+    import polars as pl
+
+    words = level_words(cells)
+    codes = {level: float(code) for code, level in enumerate(levels)}
+    folded: dict[str, float | None] = {}
+    for level, code in codes.items():  # another case is the same level, where that is clear
+        folded[level.casefold()] = None if level.casefold() in folded else code
+    seen = [word for word in words.unique(maintain_order=True).to_list() if word is not None]
+    found = {word: codes.get(word, folded.get(word.casefold())) for word in seen}
+    strange = [repr(word) for word, code in found.items() if code is None]
+    known = {word: code for word, code in found.items() if code is not None}
+    if not known:
+        return words.cast(pl.Float64, strict=False).to_numpy() * float("nan"), strange
+    return words.replace_strict(known, default=None, return_dtype=pl.Float64).to_numpy(), strange
+
+
+def _numbers(cells: pl.Series, name: str, where: str, lenient: bool, place: Callable[[int], str]) -> Array:
+    import polars as pl
+
+    if cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.Null):
+        return cells.cast(pl.Float64).to_numpy()
+    if cells.dtype not in (pl.String, pl.Categorical, pl.Enum):
+        known = cells.drop_nulls()
+        example = f", such as {known[0]}" if len(known) else ""
+        raise DataError(f"{where}column {name!r} must hold numbers, but holds values of type {cells.dtype}{example}")
+    words = cells.cast(pl.String).str.strip_chars()
+    numbers = words.cast(pl.Float64, strict=False)
+    bad = (numbers.is_null() & words.is_not_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)).arg_true()
+    if len(bad) and not lenient:
+        more = f", and words in {len(bad) - 1} more" if len(bad) > 1 else ""
+        raise DataError(
+            f"{where}column {name!r} must hold numbers, but holds {words[int(bad[0])]!r} in {place(int(bad[0]))}{more}"
+        )
+    return numbers.to_numpy()
+
+
+# ---------------------------------------------------------------------------------------------------------- TOML
+
+
+def _quoted(text: str) -> str:
+    """A basic string of TOML."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _column(table: Mapping[str, Any]) -> Column:
+    """A column from a table of a file, with each value of the right type."""
+    name = table.get("name")
+    if not isinstance(name, str):
+        raise DataError('a column has no name; write name = "..." below [[columns]]')
+    known = [field.name for field in fields(Column)]
+    for key in table.keys() - set(known):
+        raise DataError(f"column {name!r} has no setting {key!r}; {nearest_names(key, known)}")
+    values = dict(table)
+    levels = values.get("levels", [])
+    if not (isinstance(levels, list) and all(isinstance(level, str | int | float) for level in levels)):
+        raise DataError(f'column {name!r}: levels must be a list, such as ["female", "male"]')
+    values["levels"] = tuple(str(level).lower() if isinstance(level, bool) else str(level) for level in levels)
+    for key in ("kind", "unit"):
+        if not isinstance(values.get(key, ""), str):
+            raise DataError(f"column {name!r}: {key} must be a text, got {values[key]!r}")
+    for key in ("lower", "upper"):
+        bound = values.get(key)
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float) or not isfinite(bound)):
+            raise DataError(f"column {name!r}: {key} must be a number, got {bound!r}")
+        values[key] = None if bound is None else float(bound)
+    if "kind" not in values and levels:
+        values["kind"] = CATEGORY
+    return Column(**values)
+
+
+__all__ = ["Column", "Encoded", "Schema"]

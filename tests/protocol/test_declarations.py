@@ -317,7 +317,7 @@ MATTERS = [
     (MOMENTS, MOMENTS.Answer(n_samples=9, means=np.ones(6), document_counts=np.ones(6))),
     (MOMENTS, MOMENTS.Answer(n_samples=9, means=np.ones(5), squares=np.ones(6))),
     (SURVEY, replace(SURVEYED, columns=np.ones(6, np.uint64))),
-    (SURVEY, replace(SURVEYED, kinds=np.full(6, 6, np.int8))),
+    (SURVEY, replace(SURVEYED, kinds=np.full(6, 8, np.int8))),
     (SURVEY, replace(SURVEYED, kinds=np.full(6, -1, np.int8))),
     (SURVEY, replace(SURVEYED, counts=np.full(6, 6))),  # of five rows
     (SURVEY, replace(SURVEYED, counts=np.full(6, -1))),

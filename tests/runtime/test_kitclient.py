@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc import Settings
 from fmtc.artifacts.files import read_json
-from fmtc.errors import AbortedError, ChangedError, RefusedError
+from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines, verify
 from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
 from fmtc.protocol.end import END
@@ -24,6 +25,7 @@ from fmtc.runtime.conductor import CHECKPOINT, RESULT, Spec, conduct, read_resul
 from fmtc.runtime.driver import run
 from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
+from fmtc.schema import Column, Schema
 
 from .kits import KitTransport, make_kits
 
@@ -443,3 +445,42 @@ def test_all_answers_are_kept_where_a_person_wants_them(kits, tmp_path):
     kept = {cid: len(list((transport.folder(cid) / kitclient.SENT).glob("round-*"))) for cid in kits}
     assert kept == {"a": 4, "b": 2}
     assert {path.stat().st_mode & 0o777 for path in (transport.folder("a") / kitclient.SENT).iterdir()} == {0o600}
+
+
+# ------------------------------------------------------------------------------------------------------- schemas
+
+
+TYPES = Schema((Column("age", lower=0), Column("sex", "category", ("f", "m"))), "patient")
+
+
+def mixed_source(tmp_path, **options):
+    file = tmp_path / "a.csv"
+    file.write_text("patient,sex,age,ward\np1,f,31,W\np2,m,-9,W\np3,x,50,W\n")
+    return ClientSource("a", str(file), **options)
+
+
+def test_a_client_reads_its_table_by_the_schema_of_all(tmp_path, kits):
+    source = mixed_source(tmp_path, schema=TYPES.to_dict(), missing="em")
+    source.write(kits["a"])
+    assert ClientSource.read(kits["a"]) == source
+    with pytest.warns(UserWarning, match="missing|ignored"):
+        silo = source.rows(kits["a"])
+    assert_array_equal(silo.X, [[31, 0], [np.nan, 1], [50, np.nan]])
+    assert (silo.ids, silo.schema) == (["p1", "p2", "p3"], TYPES)
+    assert source.columns().categories == {"sex": ("f", "m")}
+
+
+def test_without_a_schema_words_are_refused_with_the_way_to_one(tmp_path, kits):
+    with pytest.raises(DataError, match=r"'sex' \(text, such as 'f'\).*fmtc schema FILES > schema.toml"):
+        mixed_source(tmp_path, id_column="patient", drop=("ward",)).rows(kits["a"])
+
+
+def test_a_client_takes_no_part_in_a_run_of_other_categories(tmp_path, kits):
+    """Levels are part of the settings: codes would mean something else here."""
+    mixed_source(tmp_path, schema=TYPES.to_dict(), missing="em").write(kits["a"])
+    client = KitClient(kits["a"], "0123456789abcdef", "fmtc", asdict(SETTINGS))
+    object.__setattr__(client.settings, "levels", (0, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(DataError, match="other categories"):
+            client._open()

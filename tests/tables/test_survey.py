@@ -17,10 +17,11 @@ from fmtc.protocol.base import Nothing, pack, unpack
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
-from fmtc.tables import Columns, Finding, compare, explain
+from fmtc.schema import Column, Schema
+from fmtc.tables import Columns, Finding, compare, explain, read_columns
 from fmtc.tables.columns import SMALLEST
 from fmtc.tables.findings import UNITS
-from fmtc.tables.kinds import CODES, KINDS, LIMIT
+from fmtc.tables.kinds import CATEGORY, CODES, KINDS, LIMIT, TEXT
 from fmtc.tables.survey import as_numbers, from_verdict, survey
 
 SALT = "a secret of the silos"
@@ -162,7 +163,8 @@ def test_missing_infinite_and_empty_columns():
     odd = put(put(people(1), "weight", {3, 8}, None), "visits", {5}, float("nan"))
     odd = put(put(odd, "height", {0, 1}, float("inf")), "slope", {9}, -10 * LIMIT)
     odd = put(odd, "sex", range(200), None)
-    findings = found(three(b=odd))
+    assert [f.code for f in found(three(b=odd)) if f.severity == "error"] == ["infinite", "infinite"]
+    findings = found(three(b=odd), complete=True)
     assert brief(findings) == [
         ("b", "empty", 3, 200.0), ("b", "missing", 1, 2.0), ("b", "missing", 4, 1.0),
         ("b", "infinite", 0, 2.0), ("b", "infinite", 5, 1.0),
@@ -487,3 +489,65 @@ def test_a_verdict_that_cannot_be_is_refused(findings):
         VERDICT.check_ask(VERDICT.Ask(findings=np.array(findings)), {"D": 6})
     with pytest.raises(RefusedError):
         SURVEY.check_ask(right, {"D": 6})
+
+
+# ------------------------------------------------------------------------------------------ categories, identifiers
+
+
+def said_by(**silos):
+    said = {name: survey(columns, SALT) for name, columns in silos.items()}
+    for about in said.values():
+        SURVEY.check_answer(SURVEY.Answer(**asdict(about)), Nothing(), {})
+    return said
+
+
+def test_categories_with_other_levels_are_an_error():
+    codes = pl.DataFrame({"sex": [0.0, 1.0, None] * 20, "age": np.arange(60) / 7})
+    alike, other = Columns(codes, {"sex": ("f", "m")}), Columns(codes, {"sex": ("m", "f")})
+    assert [(f.code, f.severity) for f in compare(said_by(a=alike, b=alike, c=alike)) if f.code != "missing"] == []
+    findings = [f for f in compare(said_by(a=alike, b=alike, c=other)) if f.code != "missing"]
+    assert brief(findings) == [("c", "levels", 0, 0.0)]
+    assert findings[0].severity == "error"
+    assert explain(findings, "c", {"c": other})[0].startswith("has other levels in 'sex'")
+    numbers = Columns(codes)
+    assert ("c", "levels", 0, 0.0) in brief(compare(said_by(a=alike, b=alike, c=numbers)))
+
+
+def test_a_category_sends_counts_only():
+    codes = pl.DataFrame({"sex": [0.0, 1.0, 1.0, None] * 5})
+    said = survey(Columns(codes, {"sex": ("f", "m")}), SALT)
+    assert (said.counts.tolist(), said.missing.tolist()) == ([15], [5])
+    assert (said.means.tolist(), said.squares.tolist(), said.negatives.tolist()) == ([0.0], [0.0], [0])
+
+
+def test_identifiers_spoil_a_run_of_a_federation(tmp_path):
+    frame = pl.DataFrame({"patient_id": range(100, 160), "x": np.sin(np.arange(60.0))})
+    frame.write_csv(tmp_path / "north.csv")
+    (columns,) = read_columns([tmp_path / "north.csv"]).values()
+    said = survey(columns, SALT)
+    assert said.means[0] == 0  # the mean of identifiers tells somebody's
+    findings = compare({"a": said, "b": said})
+    assert brief(findings) == [("a", "identifier", 0, 7.0), ("b", "identifier", 0, 7.0)]
+    assert explain(findings, "a", {"a": columns})[0].startswith("has 'patient_id', which seems to name rows")
+    schema = Schema.of_numbers(["patient_id", "x"])  # somebody says that it is a number
+    (columns,) = read_columns([tmp_path / "north.csv"], schema=schema).values()
+    assert compare(said_by(a=columns, b=columns)) == []
+
+
+def test_a_column_that_outweighs_all_others():
+    rng = np.random.default_rng(0)
+    silos = {name: Columns(rng.normal([1, 9], [1, 100], size=(50, 2))) for name in "abc"}
+    assert compare(said_by(**silos)) == []
+    findings = compare(said_by(**silos), scaled=False)
+    assert [(f.silo, f.code, f.column) for f in findings] == [(name, "dominant", 1) for name in "abc"]
+    assert "% of the variance of all columns in column 1" in explain(findings, "a")[0]
+
+
+def test_a_schema_decides_what_is_compared(tmp_path):
+    path = tmp_path / "north.csv"
+    path.write_text("sex,age,ward\nf,31,W1\nm,many,W2\nx,50,W3\n")
+    schema = Schema((Column("age"), Column("sex", "category", ("f", "m")), Column("dose")))
+    (columns,) = read_columns([path], schema=schema).values()
+    assert columns.names == ("sex", "age")
+    assert columns.content["sex"].to_list() == [0.0, 1.0, None]
+    assert survey(columns, SALT).kinds.tolist() == [CATEGORY, TEXT]

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import __version__
-from ..errors import FileError
+from ..errors import DataError, FileError, listed, nearest_names
+from ..schema import FILE as SCHEMA_FILE
+from ..schema import Schema
 from .files import (
     COUNT,
     NUMBER,
@@ -39,6 +41,7 @@ Array = np.ndarray
 REPORT_FORMAT = 2
 EXPLANATION = "explanation.json"
 EXPLANATION_FORMAT = 1
+TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
 
@@ -95,7 +98,15 @@ _CLUSTERS = [
 EXPLAINED = {"clusters": _CLUSTERS, "silos": {str: _CLUSTERS}, "likeness": {str: [NUMBER]}, "notes": [str]}
 CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str]}
 
-EXTRAS = {"plot": "matplotlib", "report": "jinja2", "onnx": "onnx", "federation": "nvflare", "data": "av"}
+EXTRAS = {
+    "plot": "matplotlib",
+    "report": "jinja2",
+    "onnx": "onnx",
+    "federation": "nvflare",
+    "data": "av",
+    "excel": "openpyxl",
+    "anndata": "h5py",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,18 +265,22 @@ def write_run(
     model: FMTC,
     results: Sequence[SiloResult],
     report: Mapping[str, Any],
+    tables: Mapping[str, pl.DataFrame] | None = None,
     *,
     words: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
 ) -> None:
     """Write the folder of a run, completely or not at all, readable by its owner only.
 
-    The model gets the column names of the silos. report.json holds 2-D projections of the rows of each silo that are
-    shown, for a plot; explanation.json says what the clusters are. Unlike model/, both are derived from rows and should
-    stay where they are. outbox/ holds the ledger of each client that ran in this process. Where rows are texts, `words`
-    knows the words of columns.
+    The model gets the column names of the silos, and schema.toml says what they hold. tables/ holds `tables`, if any.
+    report.json holds 2-D projections of the rows of each silo that are shown, for a plot; explanation.json says what
+    the clusters are. Unlike model/, both are derived from rows and should stay where they are. outbox/ holds the ledger
+    of each client that ran in this process. Where rows are texts, `words` knows the words of columns.
     """
     if results[0].silo.feature_names is not None:
         model.feature_names_in_ = np.array(results[0].silo.feature_names, dtype=object)
+    schema = results[0].silo.schema
+    if schema is not None:
+        model.schema_ = schema
     history = [asdict(record) for record in model.history_]
     with new_folder(out, overwrite=force, private=True) as folder:
         (folder / "labels").mkdir()
@@ -286,6 +301,11 @@ def write_run(
             words=words,
         )
         write_explanation(folder, explanation.to_dict())
+        if schema is not None:
+            write_file(folder / SCHEMA_FILE, schema.to_toml().encode())
+        for name, table in (tables or {}).items():
+            (folder / TABLES).mkdir(exist_ok=True)
+            write_file(folder / TABLES / f"{name}.csv", as_csv(table))
         write_json(folder / "history.json", history)
         write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})
 
@@ -351,7 +371,9 @@ def label_table(
         columns["row"] = np.concatenate([silo.rows for silo in silos])[order]
     else:
         ids = [name for silo in silos for name in silo.ids or ()]
-        columns["id"] = [ids[i] for i in order]
+        name = silos[0].id_name or "id"
+        taken = name in ("client", "cluster", "probability") or name.startswith("probability_")
+        columns["id" if taken else name] = [ids[i] for i in order]
     if clients:
         names = [silo.name for silo in silos for _ in silo.rows]
         columns["client"] = [names[i] for i in order]
@@ -359,6 +381,132 @@ def label_table(
     if proba:
         columns |= {f"probability_{j}": probability[:, j] for j in range(probability.shape[1])}
     return pl.DataFrame(columns)
+
+
+def with_labels(table: pl.DataFrame, rows: Array, labels: Array, probability: Array) -> pl.DataFrame:
+    """A table with two more columns, `cluster` and `probability`; null in rows that have none.
+
+    Parameters
+    ----------
+    table : polars.DataFrame of n rows
+    rows : ndarray of int of shape (m,)
+        Rows that have a cluster.
+    labels, probability : ndarray of shape (m,)
+        Cluster of each, and its probability.
+    """
+    import polars as pl
+
+    cluster: list[int | None] = [None] * table.height
+    sure: list[float | None] = [None] * table.height
+    for row, label, p in zip(rows.tolist(), labels.tolist(), probability.tolist(), strict=True):
+        cluster[row], sure[row] = label, p
+    found = {"cluster": pl.Series(cluster, dtype=pl.Int64), "probability": pl.Series(sure, dtype=pl.Float64)}
+    return table.with_columns(
+        values.alias(f"fmtc_{name}" if name in table.columns else name) for name, values in found.items()
+    )
+
+
+def read_labels(run: Path) -> dict[str, pl.DataFrame]:
+    """The labels of each silo of a run, as `write_run` wrote them."""
+    import polars as pl
+
+    folder = run / "labels"
+    names = [line["silo"] for line in read_json(run / "report.json")["silos"]] if is_run(run) else []
+    files = {name: folder / f"{file}.csv" for name, file in file_names(names).items()}
+    if not files or not all(file.is_file() for file in files.values()):
+        raise FileError(f"{run} holds no labels; give the --out folder of `fmtc fit` or `fmtc join`")
+    try:
+        return {
+            name: pl.read_csv(file, infer_schema=False).with_columns(
+                pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64)
+            )
+            for name, file in files.items()
+        }
+    except pl.exceptions.PolarsError as error:
+        raise FileError(f"the labels in {folder} are damaged: {error}") from None
+
+
+def all_labels(labels: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """Labels of several silos in one table, with a column `client`."""
+    import polars as pl
+
+    return pl.concat(
+        [table.select(pl.lit(name).alias("client"), pl.all()) for name, table in labels.items()], how="diagonal"
+    )
+
+
+def join_labels(
+    table: pl.DataFrame,
+    labels: Mapping[str, pl.DataFrame],
+    file: Path,
+    id_column: str | None = None,
+    client_column: str | None = None,
+) -> pl.DataFrame:
+    """A table with the cluster of each row and its probability: by identifier or, if there is none, by place.
+
+    Parameters
+    ----------
+    table : polars.DataFrame
+    labels : mapping of silo to its labels
+        Of `read_labels`.
+    file : Path
+        Where the table is from: its name is the silo, if there is one of that name.
+    id_column : str, optional
+        Column of identifiers in `table`; that of the run by default.
+    client_column : str, optional
+        Column of `table` that names the silo of each row.
+    """
+    from ..tables.formats import stem_of
+
+    for column in (id_column, client_column):
+        if column is not None and column not in table.columns:
+            raise DataError(f"{file} has no column {column!r}; {nearest_names(column, table.columns)}")
+    names = [str(name).strip() for name in table.get_column(client_column)] if client_column is not None else None
+    if names is None:
+        own = stem_of(file) if stem_of(file) in labels else None
+        own = next(iter(labels)) if own is None and len(labels) == 1 else own
+        labels = labels if own is None else {own: labels[own]}
+    key = next(iter(labels.values())).columns[0]
+    by_row = key == "row"
+    if not by_row:
+        id_column = id_column or key
+        if id_column not in table.columns:
+            raise DataError(
+                f"{file} has no column {id_column!r}, which identifies the rows of the run; "
+                f"{nearest_names(id_column, table.columns)}"
+            )
+    elif id_column is not None:
+        raise DataError("the run has no identifiers, so rows are joined by their place; omit the identifier")
+    known: dict[Any, tuple[int, float]] = {}
+    twice = set()
+    for silo, found in labels.items():
+        for name, cluster, p in found.select(key, "cluster", "probability").iter_rows():
+            mark = (silo if names is not None and not by_row else "", int(name) if by_row else name)
+            twice |= {mark} & known.keys()
+            known[mark] = (cluster, p)
+    if twice and by_row:
+        raise DataError(f"{file}: rows of which silo? The run is of {listed(labels)}; name one with --client")
+    if twice:
+        raise DataError(f"{len(twice)} identifiers of the run, such as {min(map(str, (t[1] for t in twice)))!r}, stand "
+                        "for more than one row; name the silo, or a column with it")  # fmt: skip
+    ids = list(range(table.height)) if by_row else [str(name) for name in table.get_column(id_column)]  # type: ignore[arg-type]
+    marks = [(names[row] if names is not None and not by_row else "", name) for row, name in enumerate(ids)]
+    rows = [row for row, mark in enumerate(marks) if mark in known]
+    pairs = [known[marks[row]] for row in rows]
+    return with_labels(
+        table, np.array(rows, int), np.array([c for c, _ in pairs], int), np.array([p for _, p in pairs], float)
+    )
+
+
+def schema_of(model: FMTC, run: Path) -> Schema | None:
+    """What the columns of a model are: what it keeps itself, what stands beside it, or numbers of known names."""
+    if (schema := getattr(model, "schema_", None)) is not None:
+        return schema
+    for folder in (run, run.resolve().parent if run.resolve().name == "model" else run):
+        if (folder / SCHEMA_FILE).is_file():
+            return Schema.read(folder / SCHEMA_FILE)
+    names = getattr(model, "feature_names_in_", None)
+    return None if names is None else Schema.of_numbers(names.tolist())
 
 
 def as_csv(table: pl.DataFrame) -> bytes:

@@ -10,7 +10,7 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
-from .options import data_options, text_option
+from .options import data_options, silo_options, text_option
 from .program import Option, main_group
 from .words import Words, in_flags, plural, print_json, show
 
@@ -37,6 +37,7 @@ Exit codes:
 @click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
               help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
 @data_options
+@silo_options
 @text_option
 @click.pass_context
 def doctor(

@@ -26,6 +26,7 @@ from ..artifacts.files import new_folder, read_json, write_json
 from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
+from ..schema import Schema
 from .options import (
     data_options,
     free_path,
@@ -33,6 +34,9 @@ from .options import (
     out_option,
     quiet_option,
     random_state_option,
+    reading_of,
+    silo_options,
+    table_options,
     text_option,
 )
 from .preflight import show_findings
@@ -177,6 +181,7 @@ Examples:
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @quiet_option
 @data_options
+@table_options
 @text_option
 @model_options
 def federate_local(
@@ -190,6 +195,12 @@ def federate_local(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    columns: tuple[str, ...],
+    as_types: dict[str, str],
+    missing: str,
+    schema: Path | None,
+    no_header: bool,
+    obsm: str | None,
     text_column: str | None,
     as_published: bool,
     as_json: bool,
@@ -204,6 +215,7 @@ def federate_local(
     from ..runtime.flare.local import LocalFederation
     from ..runtime.kitclient import ClientSource
     from ..tables import TextRecipe, read_silos
+    from ..tables.formats import stem_of
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -212,24 +224,31 @@ def federate_local(
     recipe = None if text_column is None else TextRecipe(text_column)
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
+    if obsm is not None:
+        raise click.UsageError("a federation reads tables and matrices; --obsm is for `fmtc fit`")
+    given = reading_of(columns, as_types, missing, schema, no_header, obsm)
     model = build_model(settings, as_published)
     _check_count("--min-clients", min_clients, len(files))
     out = free_path(out, force, runs.is_run)
     with words.warnings_as_notes():
         silos = read_silos(
-            files, label_column=label_column, id_column=id_column, drop=drop,
+            files, label_column=label_column, id_column=id_column, drop=drop, judge=True, **given,
             **({} if recipe is None else asdict(recipe)),
         )  # fmt: skip
         if recipe is None:
             note_constants(words, silos)
-        places = {path.stem: path.resolve() for path in files}
+        types = silos[0].schema
+        if types is not None:
+            model.schema_ = types
+        places = {stem_of(path): path.resolve() for path in files}
         salt = None if recipe is None else recipe.salt
         sources = [
             ClientSource(
-                silo.name, str(places[silo.name]), drop, id_column, label_column, text_column, silo.feature_names, salt
+                silo.name, str(places[silo.name]), drop, silo.id_name, label_column, text_column, silo.feature_names,
+                salt, schema=None if types is None else types.to_dict(), missing=missing, header=given.get("header"),
             )
             for silo in silos
-        ]
+        ]  # fmt: skip
         names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
         with (
             View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
@@ -238,8 +257,8 @@ def federate_local(
             outcome = fed.run(
                 model.settings(), weights=model._weights(), min_clients=min_clients, deadline=deadline, listen=view
             )
-        missing = outcome.result.missing
-        for cid in missing:
+        lost = outcome.result.missing
+        for cid in lost:
             words.note(f"silo {cid!r} was lost and has no model")
         silos = [silo for silo in silos if silo.name in outcome.kept]
         for silo in silos:
@@ -249,7 +268,7 @@ def federate_local(
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
-    report |= {"missing": missing}
+    report |= {"missing": lost}
     runs.write_run(out, force, model, results, report)
     show_run(words, report, out)
     if as_json:
@@ -396,6 +415,8 @@ Examples:
 @click.option("--no-preflight", is_flag=True, cls=Option, help="Do not compare the silos' columns first.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
 @click.option("--resume", is_flag=True, cls=Option, help="Resume an interrupted run of the same command.")
+@click.option("--schema", type=click.Path(path_type=Path), cls=Option,
+              help="The schema.toml of the silos, where columns are categories.")  # fmt: skip
 @quiet_option
 @model_options
 @click.pass_context
@@ -410,6 +431,7 @@ def coordinate(
     no_preflight: bool,
     force: bool,
     resume: bool,
+    schema: Path | None,
     quiet: bool,
     as_published: bool,
     as_json: bool,
@@ -429,6 +451,8 @@ def coordinate(
     started = time.perf_counter()
     words = Words(quiet)
     model = build_model(settings, as_published)
+    if schema is not None:
+        model.schema_ = Schema.read(schema)
     kit = Kit.read(kit_path, "coordinator")
     kit.check()
     plan = kit.plan
@@ -557,6 +581,7 @@ Examples:
               help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
 @quiet_option
 @data_options
+@silo_options
 @text_option
 def join(
     kit_path: Path,
@@ -574,6 +599,8 @@ def join(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    schema: Path | None,
+    missing: str,
     text_column: str | None,
     as_json: bool,
 ) -> None:
@@ -600,7 +627,8 @@ def join(
     out = free_path(out, force or stay, runs.is_run)
     source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
-        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold,
+        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
+        schema=None if schema is None else Schema.read(schema).to_dict(),
     )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, source, kit.path)

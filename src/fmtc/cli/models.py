@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import file_names, write_file
-from ..errors import DataError
+from ..errors import DataError, listed
 from .options import (
     data_options,
     free_path,
@@ -26,6 +26,8 @@ from .options import (
     out_option,
     quiet_option,
     random_state_option,
+    reading_of,
+    table_options,
     text_option,
 )
 from .program import Option, main_group
@@ -44,8 +46,10 @@ from .words import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from ..estimator import FMTC
-    from ..tables import TextRecipe
+    from ..tables import Silo, TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -57,6 +61,8 @@ Examples:
   fmtc fit north.csv south.csv west.csv -k 4 --out run
   fmtc fit all.parquet --client-column site --label-column class --drop zip -k 4 --out run
   fmtc fit north.csv south.csv -k 5 --text-column notes --id-column id --out run
+  fmtc fit *.csv -k 4 --as category:sex,cp --missing drop --append --out run
+  fmtc fit *.csv -k 4 --schema run/schema.toml --out again
   fmtc fit *.csv -k 4 --out run --report        (and a page to look at: run/report.html)
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
   fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
@@ -75,8 +81,12 @@ Examples:
     cls=Option,
     help="Also write a page for the browser, report.html; fits again on parts of the rows to measure the gain.",
 )
+@click.option(
+    "--append", is_flag=True, cls=Option, help="Also write the tables with the cluster of each row, to tables/."
+)
 @quiet_option
 @data_options
+@table_options
 @text_option
 @model_options
 @click.pass_context
@@ -88,11 +98,18 @@ def fit(
     force: bool,
     resume: bool,
     with_page: bool,
+    append: bool,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    columns: tuple[str, ...],
+    as_types: dict[str, str],
+    missing: str,
+    schema: Path | None,
+    no_header: bool,
+    obsm: str | None,
     text_column: str | None,
     as_published: bool,
     as_json: bool,
@@ -100,10 +117,12 @@ def fit(
 ) -> None:
     """Cluster silos: one file each, or one file with --client-column.
 
-    FILES are tables with a header (.csv, .tsv, .parquet) or matrices (.npy, .npz, dense or SciPy sparse). A silo is
-    named after its file. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless you
-    give another scale. Writes to --out: labels/SILO.csv, model/, outbox/, history.json, report.json and
-    explanation.json (see `fmtc explain`); with --report also report.html.
+    FILES are tables with a header (.csv, .tsv, .jsonl, also .gz; .xlsx, .parquet, .feather), matrices (.npy, .npz,
+    dense or SciPy sparse) or AnnData (.h5ad). A silo is named after its file. Identifiers are set aside and label the
+    output, constant columns are dropped, words with few levels are categories: notes say so, and --columns, --as and
+    --schema decide otherwise. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless
+    you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json,
+    report.json and explanation.json (see `fmtc explain`); with --report also report.html.
     """
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
@@ -112,6 +131,9 @@ def fit(
 
     started = time.perf_counter()
     words = Words(quiet)
+    given = reading_of(columns, as_types, missing, schema, no_header, obsm)
+    if append:
+        _check_tables(files)
     if with_page:
         needs_jinja()  # before the work, not after it
     recipe = None if text_column is None else TextRecipe(text_column)
@@ -124,12 +146,13 @@ def fit(
     try:
         reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
         reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
+        reading |= given | {"judge": True}
         with words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
-                note_constants(words, silos)
+                _look(words, silos, model)
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: building graphs") as rounds:
-                rows = {silo.name: silo.X for silo in silos}
+                rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
                 if recipe is not None:
                     model.text_recipe_ = recipe
@@ -144,7 +167,8 @@ def fit(
             with nullcontext() if quiet else looking:
                 details["details"] = study(model, results)
         lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
-        runs.write_run(out, force, model, results, report | details, words=lookup)
+        tables = _appended(files, results, header=given.get("header")) if append else None
+        runs.write_run(out, force, model, results, report | details, tables, words=lookup)
         if with_page:
             write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:
@@ -173,6 +197,41 @@ def _word_lookup(
     return lookup
 
 
+def _look(words: Words, silos: Sequence[Silo], model: FMTC) -> None:
+    """Notes about missing cells, constant columns, and values that look wrong."""
+    from ..tables import missing_line, remarks
+
+    if line := missing_line(silos):
+        words.note(line)
+    note_constants(words, silos)
+    for remark in remarks(silos, scaled=model.scale != "none"):
+        words.note(remark)
+
+
+def _check_tables(files: Sequence[Path]) -> None:
+    from ..tables.formats import suffix_of
+
+    for file in files:
+        if suffix_of(file) in (".npy", ".npz", ".h5ad"):
+            raise click.UsageError(f"{file} is a matrix without a table to append to; omit --append")
+
+
+def _appended(
+    files: Sequence[Path], results: Sequence[runs.SiloResult], *, header: bool | None = None
+) -> dict[str, pl.DataFrame]:
+    """The tables as they were given, each with the cluster and its probability."""
+    from ..tables.formats import read_file, stem_of
+
+    found = {}
+    for file in files:
+        own = [r for r in results if len(files) == 1 or r.silo.name == stem_of(file)]
+        rows = np.concatenate([r.silo.rows for r in own])
+        labels = np.concatenate([r.labels for r in own])
+        sure = np.concatenate([r.probabilities[np.arange(len(r.labels)), r.labels] for r in own])
+        found[stem_of(file)] = runs.with_labels(read_file(file, header=header), rows, labels, sure)
+    return found
+
+
 def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> None:
     """An interrupted run is resumed or, only with --force, discarded."""
     if resume and not checkpoint.exists():
@@ -193,7 +252,8 @@ def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> 
     epilog="""\b
 Examples:
   fmtc predict run new.csv --client north --out labels.csv
-  fmtc predict run new.csv --client north --id-column patient --proba
+  fmtc predict run new.csv --client north --id patient --proba
+  fmtc predict run new.csv --client north --append --out new-with-clusters.csv
   fmtc predict run all.parquet --client-column site --json""",
 )
 @click.argument("run", type=click.Path(path_type=Path))
@@ -201,7 +261,10 @@ Examples:
 @click.option("--client", metavar="SILO", cls=Option, help="The silo whose model is used; needed where there are many.")
 @click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
 @click.option("--proba", is_flag=True, cls=Option, help="Add the probability of every cluster.")
+@click.option("--append", is_flag=True, cls=Option, help="Write the whole table, with cluster and probability.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of FILE is a row.")
+@click.option("--obsm", metavar="NAME", cls=Option, section="Data", help="Of an .h5ad file: what to use instead of X.")
 @data_options
 @text_option
 def predict(
@@ -210,7 +273,10 @@ def predict(
     client: str | None,
     out: Path | None,
     proba: bool,
+    append: bool,
     force: bool,
+    no_header: bool,
+    obsm: str | None,
     client_column: str | None,
     label_column: str | None,
     id_column: str | None,
@@ -220,9 +286,9 @@ def predict(
 ) -> None:
     """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
 
-    RUN is the --out folder of `fmtc fit`, or a model folder. The columns must be those of the model; their order is
-    free. --label-column only marks a column that is not a feature. A model of texts knows the name of their column;
-    --text-column gives another.
+    RUN is the --out folder of `fmtc fit`, or a model folder. The columns of the model must be there, in any order;
+    others are ignored, and the identifiers that `fmtc fit` set aside label the output. A file called after a silo
+    needs no --client. A model of texts knows the name of their column; --text-column gives another.
     """
     from ..estimator import load
     from ..tables import read_silos
@@ -230,10 +296,20 @@ def predict(
     if client is not None and client_column is not None:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
     words = Words()
+    if append and proba:
+        raise click.UsageError("--append adds the cluster and its probability; omit --proba")
+    if append:
+        _check_tables([file])
     if out is not None:
         out = free_path(out, force)
     model = load(runs.model_folder(run))
+    if client is None and client_column is None and len(model.client_ids_) > 1:
+        from ..tables.formats import stem_of
+
+        client = stem_of(file) if stem_of(file) in model.client_ids_ else None
     name = None if client_column is not None else _one_client(model, client)
+    schema = runs.schema_of(model, run)
+    header = False if no_header else None
     known = getattr(model, "feature_names_in_", None)
     recipe = getattr(model, "text_recipe_", None)
     if recipe is None and text_column is not None:
@@ -242,11 +318,17 @@ def predict(
     with words.warnings_as_notes():
         silos = read_silos(
             [file], client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
-            features=None if known is None else known.tolist(), **reading,
+            features=None if schema is None else schema.names, schema=schema, missing="em", header=header, obsm=obsm,
+            **reading,
         )  # fmt: skip
         width, named = silos[0].X.shape[1], silos[0].feature_names is not None
         if width != model.n_features_in_:
             raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
+        if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
+            raise DataError(
+                f"`client_column`: {file} has rows of {listed(unknown)}, and the model is of silos "
+                f"{listed(model.client_ids_)}"
+            )
         if named != (known is not None):
             words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
         if known is not None:
@@ -255,7 +337,14 @@ def predict(
         for silo in silos:
             labels.append(model.predict(silo.X, clients=name or silo.name))
             P.append(model.predict_proba(silo.X, clients=name or silo.name))
-    table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba)
+    if append:
+        from ..tables.formats import read_file
+
+        sure = np.concatenate([p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)])
+        rows = np.concatenate([silo.rows for silo in silos])
+        table = runs.with_labels(read_file(file, header=header), rows, np.concatenate(labels), sure)
+    else:
+        table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba)
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_file(out, runs.as_csv(table))
@@ -273,6 +362,77 @@ def _one_client(model: FMTC, client: str | None) -> str:
         wanted = "give --client" if client is None else f"it has no {client!r}"
         raise click.UsageError(f"the model is of silos {', '.join(map(repr, model.client_ids_))}; {wanted}")
     return client
+
+
+# --------------------------------------------------------------------------------------------------------- labels
+
+
+@main_group.command(
+    short_help="Show the labels of a run, or join them to a table.",
+    epilog="""\b
+Examples:
+  fmtc labels run > labels.csv
+  fmtc labels run --join north.csv --out north-with-clusters.csv
+  fmtc labels run --join all.parquet --client-column site
+  fmtc labels run --join visits.csv --client north --id patient""",
+)
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--join", "table_path", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
+              help="A table to add cluster and probability to.")  # fmt: skip
+@click.option("--client", metavar="SILO", cls=Option, help="The silo whose labels are meant; all by default.")
+@click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option,
+              help="With --join: the column of FILE with the identifiers, if it has another name there.")  # fmt: skip
+@click.option(
+    "--client-column", metavar="NAME", cls=Option, help="With --join: the column of FILE that names the silo."
+)
+@click.option("--no-header", is_flag=True, cls=Option, help="With --join: the first line of FILE is a row.")
+@click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+def labels(
+    run: Path,
+    table_path: Path | None,
+    client: str | None,
+    id_column: str | None,
+    client_column: str | None,
+    no_header: bool,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Show the labels of a run as one table, or add them to the rows of another.
+
+    RUN is the --out folder of `fmtc fit`. Rows are joined by identifier; where the run has none, by their place in the
+    file. A row that has no label gets an empty cell.
+    """
+    from ..tables.formats import read_file
+
+    words = Words()
+    if out is not None:
+        out = free_path(out, force)
+    known = runs.read_labels(run)
+    if client is not None:
+        if client not in known:
+            raise click.UsageError(f"the run is of silos {listed(known)}; it has no {client!r}")
+        known = {client: known[client]}
+    if table_path is None:
+        if id_column is not None or client_column is not None or no_header:
+            raise click.UsageError("--id, --client-column and --no-header are about the table of --join")
+        table = runs.all_labels(known)
+    else:
+        _check_tables([table_path])
+        given = read_file(table_path, header=False if no_header else None)
+        table = runs.join_labels(given, known, table_path, id_column, client_column)
+    n_labelled = table.height - table.get_column(table.columns[-2]).null_count()
+    if n_labelled < table.height:
+        words.note(f"{plural(table.height - n_labelled, 'row')} of {table_path} without a label in {run}")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_file(out, runs.as_csv(table))
+        words.say(f"wrote {out}: {plural(table.height, 'row')}")
+    if as_json:
+        print_json({"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)})
+    elif out is None:
+        click.echo(runs.as_csv(table), nl=False)
 
 
 # -------------------------------------------------------------------------------------------------------- inspect

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ def data_options(command: Any) -> Any:
     for option in (
         click.option("--drop", multiple=True, metavar="NAME", cls=Option, section="Data",
                      help="A column to omit; may be given many times."),
-        click.option("--id-column", metavar="NAME", cls=Option, section="Data",
+        click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option, section="Data",
                      help="Column that names each row; it is copied to the output."),
         click.option("--label-column", metavar="NAME", cls=Option, section="Data",
                      help="Column of known classes, used for scoring only."),
@@ -26,6 +27,81 @@ def data_options(command: Any) -> Any:
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+def table_options(command: Any) -> Any:
+    """What the columns of tables are, and what becomes of missing cells; `reading_of` turns them into arguments."""
+    for option in (
+        click.option("--obsm", metavar="NAME", cls=Option, section="Data",
+                     help="Of .h5ad files: a representation such as X_pca to use instead of X."),
+        click.option("--no-header", is_flag=True, cls=Option, section="Data",
+                     help="The first line of a text file is a row; columns are called column_1, column_2 ..."),
+        click.option("--schema", type=click.Path(path_type=Path), cls=Option, section="Data",
+                     help="A schema.toml that says what the columns are: that of another run, or `fmtc schema`."),
+        click.option("--missing", type=click.Choice(["em", "drop", "refuse"]), default="em", show_default=True,
+                     cls=Option, section="Data",
+                     help="Missing cells: leave them to the method, omit their rows, or stop."),
+        click.option("--as", "as_types", multiple=True, metavar="KIND:NAMES", callback=read_types, cls=Option,
+                     section="Data", help="What columns are, such as category:sex,cp or number:zip; many times."),
+        click.option("--columns", multiple=True, metavar="NAMES", callback=read_names, cls=Option, section="Data",
+                     help="The only columns to use, such as age,sex; may be given many times."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def silo_options(command: Any) -> Any:
+    """What the columns of one silo's table are, in a federation: all silos need the same schema."""
+    for option in (
+        click.option("--missing", type=click.Choice(["em", "drop", "refuse"]), default="em", show_default=True,
+                     cls=Option, section="Data",
+                     help="Missing cells: leave them to the method, omit their rows, or stop."),
+        click.option("--schema", type=click.Path(path_type=Path), cls=Option, section="Data",
+                     help="A schema.toml that all silos have, from `fmtc schema`; needed for categories."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas; a name with a comma stands in quotation marks."""
+    return [name for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+
+
+def read_names(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of columns, from texts with commas."""
+    return tuple(name for text in texts for name in _names(text))
+
+
+def read_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, str]:
+    """Kinds of columns by name, from texts such as category:sex,cp."""
+    found: dict[str, str] = {}
+    for text in texts:
+        kind, colon, names = text.partition(":")
+        if kind not in ("category", "number") or not colon or not _names(names):
+            raise click.BadParameter(
+                f"{text!r} is not of the form category:NAMES or number:NAMES, such as category:sex"
+            )
+        found |= dict.fromkeys(_names(names), kind)
+    return found
+
+
+def reading_of(
+    columns: tuple[str, ...],
+    as_types: dict[str, str],
+    missing: str,
+    schema: Path | None,
+    no_header: bool,
+    obsm: str | None,
+) -> dict[str, Any]:
+    """Arguments of `fmtc.tables.read_silos` from the flags of `table_options`; those that say nothing are omitted."""
+    if schema is not None and (columns or as_types):
+        raise click.UsageError("--schema says which columns there are and what they hold; omit --columns and --as")
+    found = {
+        "columns": columns, "as_types": as_types, "schema": schema and str(schema), "obsm": obsm,
+        "header": False if no_header else None,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if value is False or value} | {"missing": missing}
 
 
 text_option = click.option(

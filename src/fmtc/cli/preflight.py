@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from .options import data_options
+from ..artifacts.files import write_file
+from .options import data_options, free_path, read_names, read_types, reading_of, table_options
 from .program import Option, main_group
 from .words import Words, plural, print_json, show, show_indented
 
@@ -39,7 +40,10 @@ Examples:
               help="With --kit: seconds to wait for silos that are not there.")  # fmt: skip
 @click.option("-k", "--n-clusters", type=click.IntRange(1), default=1, cls=Option,
               help="Clusters you will ask for; finds silos with too few rows.")  # fmt: skip
+@click.option("--scale", metavar="WORD", cls=Option,
+              help="The --scale you will ask for; with none, a column that outweighs all others is noted.")  # fmt: skip
 @data_options
+@table_options
 @click.pass_context
 def preflight(
     ctx: click.Context,
@@ -48,10 +52,17 @@ def preflight(
     kit_path: Path | None,
     wait: float,
     n_clusters: int,
+    scale: str | None,
     client_column: str | None,
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    columns: tuple[str, ...],
+    as_types: dict[str, str],
+    missing: str,
+    schema: Path | None,
+    no_header: bool,
+    obsm: str | None,
     as_json: bool,
 ) -> None:
     """Compare what silos hold, before a run: columns, types, order, missing values, sizes and units.
@@ -60,6 +71,7 @@ def preflight(
     through what they would send in a federation: salted hashes of names, counts, means and variances of columns.
     """
     from ..tables import compare, read_columns
+    from ..tables.doubts import codes_in
     from ..tables.survey import survey
 
     words = Words()
@@ -70,16 +82,83 @@ def preflight(
         if as_json:
             print_json(as_document(silos, findings))
         ctx.exit(exit_code(findings))
-    columns = read_columns(
-        files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop
-    )
+    reading = reading_of(columns, as_types, missing, schema, no_header, obsm)
+    del reading["missing"]
+    with words.warnings_as_notes():
+        held = read_columns(
+            files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop, judge=True,
+            **reading,
+        )  # fmt: skip
     salt = secrets.token_hex(32)
-    surveys = {silo: survey(content, salt) for silo, content in columns.items()}
-    findings = compare(surveys, by_name=True, n_clusters=n_clusters)
-    show_findings(words, list(columns), findings, columns)
+    surveys = {silo: survey(content, salt) for silo, content in held.items()}
+    findings = compare(
+        surveys, by_name=True, n_clusters=n_clusters, complete=missing == "refuse", scaled=scale != "none"
+    )
+    for silo, content in held.items():
+        if sentence := codes_in(content):
+            words.note(f"{silo} {sentence}, or set lower or upper in a schema.toml")
+    show_findings(words, list(held), findings, held)
     if as_json:
-        print_json(as_document(list(columns), findings, columns))
+        print_json(as_document(list(held), findings, held))
     ctx.exit(exit_code(findings))
+
+
+@main_group.command(
+    short_help="Write what the columns of tables are, as a schema.toml.",
+    epilog="""\b
+Examples:
+  fmtc schema north.csv south.csv > schema.toml
+  fmtc schema all.parquet --client-column site --as category:cp > schema.toml
+  fmtc join --kit north --data ours.csv --schema schema.toml --out ours     (the same file at every silo)""",
+)
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@data_options
+@click.option("--as", "as_types", multiple=True, metavar="KIND:NAMES", callback=read_types, cls=Option, section="Data",
+              help="What columns are, such as category:sex,cp or number:zip; many times.")  # fmt: skip
+@click.option("--columns", multiple=True, metavar="NAMES", callback=read_names, cls=Option, section="Data",
+              help="The only columns to use, such as age,sex.")  # fmt: skip
+@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of a text file is a row.")
+@click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
+@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+def schema(
+    files: tuple[Path, ...],
+    out: Path | None,
+    force: bool,
+    client_column: str | None,
+    label_column: str | None,
+    id_column: str | None,
+    drop: tuple[str, ...],
+    as_types: dict[str, str],
+    columns: tuple[str, ...],
+    no_header: bool,
+    as_json: bool,
+) -> None:
+    """Write what the columns of tables are, as a schema.toml: numbers and categories with their levels.
+
+    Look it over, add units and bounds, and give it to every silo of a federation, which then code categories alike. It
+    holds names of columns and levels, and no row.
+    """
+    from ..tables import read_silos
+
+    words = Words()
+    if out is not None:
+        out = free_path(out, force)
+    with words.warnings_as_notes():
+        silos = read_silos(
+            files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
+            columns=columns, as_types=as_types, missing="em", judge=True, header=False if no_header else None,
+        )  # fmt: skip
+    found = silos[0].schema
+    if found is None:
+        raise click.UsageError(f"{files[0]} is a matrix without column names; a schema is about tables")
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_file(out, found.to_toml().encode())
+        words.say(f"wrote {out}: {plural(len(found.columns), 'column')}")
+    if as_json:
+        print_json(found.to_dict())
+    elif out is None:
+        click.echo(found.to_toml(), nl=False)
 
 
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:

@@ -192,10 +192,12 @@ COMMANDS = {
     "fit": "models",
     "inspect": "models",
     "join": "federation",
+    "labels": "models",
     "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",
     "report": "report",
+    "schema": "preflight",
     "version": "demo",
 }
 

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 NAMED = 12  # clusters that are named at the end of a run
 
 # Arguments of the library that are flags here; its messages put them in backticks.
-_ARGUMENT = re.compile("`(client_column|label_column|id_column|text_column|drop|max_k|min_rows|max_runs)`")
+_ARGUMENT = re.compile(
+    "`(client_column|label_column|id_column|text_column|drop|columns|missing|schema|obsm|scale|max_k|min_rows|max_runs)`"
+)
+_OTHERS = {"`header`=False": "--no-header", "`as_types`": "--as"}
 
 
 def in_flags(sentence: str) -> str:
@@ -39,6 +42,8 @@ def in_flags(sentence: str) -> str:
     >>> in_flags("omit such columns (`drop`), or name them as `id_column`")
     'omit such columns (--drop), or name them as --id-column'
     """
+    for argument, flag in _OTHERS.items():
+        sentence = sentence.replace(argument, flag)
     return _ARGUMENT.sub(lambda found: "--" + found[1].replace("_", "-"), sentence)
 
 

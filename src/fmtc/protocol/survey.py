@@ -39,7 +39,8 @@ class Survey(Phase):
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
         columns: Array = array(
-            "D", "64 bits of a salted hash of each column's name (of its place, where there are no names)",
+            "D", "64 bits of a salted hash of each column's name, of a category with its levels (of its place, where "
+            "there are no names)",
             "Which columns two silos both have. Whoever has the salt can try names until one fits; the coordinator "
             "does not have it, as long as no silo hands it on.", kind="uint64", check=_different,
         )  # fmt: skip
@@ -48,8 +49,8 @@ class Survey(Phase):
             kind="uint64", when="where columns have names",
         )  # fmt: skip
         kinds: Array = array(
-            "D", "whether a column holds numbers, text, nothing or something else", "Exactly that.", kind="int8",
-            check=_between(0, len(KINDS) - 1),
+            "D", "whether a column holds numbers, categories, identifiers, text, nothing or something else",
+            "Exactly that.", kind="int8", check=_between(0, len(KINDS) - 1),
         )  # fmt: skip
         counts: Array = array(
             "D", "how many values are present", "Exactly that.", kind="int64", check=_between(0, np.inf)

@@ -165,7 +165,7 @@ def _graph(model: FMTC, name: str, rows: Mapping[str, Any]) -> Any:
     """Neighbours among all rows of a silo, in the units that the model looks at."""
     solver = Solver() if model.solver is None else model.solver
     X = model._models[name].scaled(rows[name]) if _projects(model) else units_of(model, [*rows.values()])(rows[name])
-    neighbors: int | str = getattr(model, "n_neighbors", None) or getattr(solver, "n_neighbors", "auto")
+    neighbors = getattr(model, "n_neighbors", getattr(solver, "n_neighbors", "auto"))
     return knn_affinity(X, neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
 
 

@@ -326,7 +326,7 @@ def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
     for of, values, known in (
         ("FMTC", settings, FMTC().get_params(deep=False)),
-        ("Solver", settings["solver"], Solver().get_params()),
+        ("Solver", settings.get("solver", {}), Solver().get_params()),
     ):
         names = [name for name in inspect.signature(FMTC if of == "FMTC" else Solver).parameters if name in values]
         found += [
@@ -354,7 +354,7 @@ def _code(run: _Run) -> str:
         given.append(f"solver=Solver({', '.join(solver)})")
     files = run.report.get("files", ())
     reading = run.report.get("reading") or run.details.get("reading") or {}
-    options = "".join(f", {name}={value!r}" for name, value in reading.items() if value)
+    options = "".join(f", {name}={value!r}" for name, value in reading.items() if value or value is False)
     remark = "" if reading else "  # and the columns that are not features: label_column=..., id_column=..., drop=[...]"
     imports = [f"from fmtc import FMTC{', Solver' if solver else ''}"]
     if files:
@@ -363,7 +363,7 @@ def _code(run: _Run) -> str:
             *(f"    {file!r}," for file in files),
             "]",
             f"silos = read_silos(files{options}){remark}",
-            "X = {silo.name: silo.X for silo in silos}",
+            "X = {silo.name: silo.encoded for silo in silos}",
         ]
         imports.append("from fmtc.tables import read_silos")
     else:

@@ -114,7 +114,8 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     received: dict[tuple[str, str], Received] = {}
     add_received(received, SURVEY, replies)
     write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
-    findings = compare(replies.answers, n_clusters=spec.settings.n_clusters)
+    scaled = getattr(spec.settings, "scale", "none") != "none"
+    findings = compare(replies.answers, n_clusters=spec.settings.n_clusters, scaled=scaled)
     verdicts = as_numbers(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
     listen("surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings])

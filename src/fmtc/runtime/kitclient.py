@@ -30,7 +30,7 @@ from ..artifacts.files import (
     write_tensors,
 )
 from ..artifacts.states import flatten, unflatten
-from ..errors import ChangedError, FileError, LimitError, RefusedError
+from ..errors import ChangedError, DataError, FileError, LimitError, RefusedError
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
@@ -38,6 +38,7 @@ from ..privacy.ledger import LEDGER, FileLedger
 from ..privacy.outbox import Outbox, Payloads
 from ..protocol.base import Failure, Message
 from ..protocol.method import ClientResult, method_of
+from ..schema import Schema
 from .clock import SYSTEM, Clock
 from .node import ClientNode, FolderStore
 
@@ -83,6 +84,9 @@ class ClientSource:
     shown: bool = False  # a person is shown the settings of a run before anything is answered
     hold: bool = False  # a person is asked before the first answer of each kind leaves
     keep_sent: bool = False  # keep all answers as they left, not only those that may be asked for again
+    schema: dict[str, Any] | None = None  # what the columns are, as `Schema.to_dict` has it; None: numbers
+    missing: str = "refuse"  # what becomes of missing cells, as in `fmtc.tables.read_silos`
+    header: bool | None = None  # whether a text file has one, if that was said
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
@@ -123,9 +127,11 @@ class ClientSource:
         from ..tables import read_silos
 
         recipe = self.recipe(kit)
+        schema = None if self.schema is None else Schema.from_dict(self.schema)
         (silo,) = read_silos(
             [self.data], drop=self.drop, id_column=self.id_column, label_column=self.label_column,
-            features=self.features, **({} if recipe is None else asdict(recipe)),
+            features=self.features if schema is None else None, schema=schema, missing=self.missing,
+            header=self.header, **({} if recipe is None else asdict(recipe)),
         )  # fmt: skip
         return silo
 
@@ -134,8 +140,9 @@ class ClientSource:
         from ..tables import read_columns
 
         (columns,) = read_columns(
-            [self.data], id_column=self.id_column, label_column=self.label_column, drop=self.drop
-        ).values()
+            [self.data], id_column=self.id_column, label_column=self.label_column, drop=self.drop,
+            schema=None if self.schema is None else Schema.from_dict(self.schema), header=self.header,
+        ).values()  # fmt: skip
         if self.text_column is not None and self.text_column in (columns.names or ()):
             return columns.with_lengths(self.text_column)
         return columns
@@ -251,6 +258,12 @@ class KitClient:
         """The client: rows and identifiers are read together, and must be the same in every attempt of a run."""
         silo = self.source.rows(self.kit)
         self.source.check_rows(silo.X.shape[0], self.settings)
+        own, asked = () if silo.schema is None else silo.schema.levels, getattr(self.settings, "levels", None)
+        if asked is not None and (any(own) or any(asked)) and tuple(own) != tuple(asked):
+            raise DataError(
+                "the run is of other categories than this client's table: all clients and the coordinator need one "
+                "schema (`schema`); one of them makes it with `fmtc schema FILES > schema.toml`"
+            )
         self.data = fingerprint(silo.X, silo.ids)
         if not (self.folder / ROWS).exists():
             write_json(self.folder / ROWS, {"data": self.data})
@@ -312,12 +325,14 @@ class _Table:
     def hear(self, findings: np.ndarray, settings: Any) -> None:
         """Keep what the others have to say about the columns, in words with their own names."""
         from ..tables import explain
+        from ..tables.doubts import codes_in
         from ..tables.findings import ERROR, NOTE
         from ..tables.survey import from_verdict
 
         cid = self.client.source.client_id
         found = from_verdict(findings, cid)
         words = {severity: explain(found, cid, {cid: self.columns}, severity) for severity in (ERROR, NOTE)}
+        words[NOTE] += [sentence] if (sentence := codes_in(self.columns)) else []
         write_json(self.client.folder / PREFLIGHT, words)
 
 

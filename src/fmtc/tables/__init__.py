@@ -6,9 +6,10 @@ from .. import lazy_names
 
 if TYPE_CHECKING:
     from .columns import Columns, read_columns
+    from .doubts import remarks
     from .findings import Finding, explain
     from .preflight import compare
-    from .silos import Silo, constant_columns, read_silos, read_texts
+    from .silos import Silo, constant_columns, missing_line, read_silos, read_texts
     from .text import TextRecipe, column_words, hashed_counts
 
 __all__ = [
@@ -21,9 +22,11 @@ __all__ = [
     "constant_columns",
     "explain",
     "hashed_counts",
+    "missing_line",
     "read_columns",
     "read_silos",
     "read_texts",
+    "remarks",
 ]
 
 __getattr__, __dir__ = lazy_names(
@@ -31,6 +34,7 @@ __getattr__, __dir__ = lazy_names(
     columns=("Columns", "read_columns"),
     findings=("Finding", "explain"),
     preflight=("compare",),
-    silos=("Silo", "constant_columns", "read_silos", "read_texts"),
+    doubts=("remarks",),
+    silos=("Silo", "constant_columns", "missing_line", "read_silos", "read_texts"),
     text=("TextRecipe", "column_words", "hashed_counts"),
 )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ import numpy as np
 import polars as pl
 
 from ..errors import DataError, nearest_names
-from .formats import is_typed, read_file
+from ..schema import Schema
+from .annotated import Annotated
+from .formats import is_typed, line_of, pandas_index, read_file, stem_of
+from .guess import CONSTANT, IDENTIFIER, Judged
+from .guess import judge as judge_columns
 
 Array = np.ndarray
 
@@ -34,10 +39,13 @@ class Columns:
     """
 
     content: Any
+    categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns of codes, and their levels
+    identifiers: frozenset[str] = frozenset()  # columns that seem to name rows
 
     def with_lengths(self, column: str) -> Columns:
         """The same columns, with the texts of one replaced by their lengths."""
-        return Columns(self.content.with_columns(self.content.get_column(column).cast(pl.String).str.len_chars()))
+        texts = self.content.get_column(column)
+        return replace(self, content=self.content.with_columns(texts.cast(pl.String).str.len_chars()))
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -62,6 +70,12 @@ def read_columns(
     label_column: str | None = None,
     id_column: str | None = None,
     drop: Sequence[str] = (),
+    columns: Sequence[str] = (),
+    as_types: Mapping[str, str] | None = None,
+    schema: Schema | str | Path | None = None,
+    judge: bool = False,
+    header: bool | None = None,
+    obsm: str | None = None,
 ) -> dict[str, Columns]:
     """Read the features of clients as `read_silos` does, but reject only what cannot be read at all.
 
@@ -73,6 +87,8 @@ def read_columns(
         Columns that are not features.
     drop : sequence of str
         Further columns to omit.
+    columns, as_types, schema, judge, header, obsm
+        As in `read_silos`. What cannot be used stays as it is.
 
     Returns
     -------
@@ -90,14 +106,67 @@ def read_columns(
     >>> silos["north"].names
     ('height', 'dose')
     """
-    opened = open_files(paths, client_column, drop, label_column=label_column, id_column=id_column)
-    found: dict[str, Any] = {name: part.features(opened.others) for name, part in opened.parts.items()}
+    opened = open_files(
+        paths, client_column, drop, label_column=label_column, id_column=id_column, header=header, obsm=obsm
+    )
+    found: dict[str, Columns] = {}
+    if opened.parts:
+        if schema is not None:
+            known = schema if isinstance(schema, Schema) else Schema.read(schema)
+            found = {name: _by_schema(part, known, opened.others) for name, part in opened.parts.items()}
+        else:
+            judged = opened.judged(columns, as_types, id_column)
+            asked = judge or bool(columns or as_types)
+            parts = opened.parts
+            kept = {c for c in judged.verdicts if any(c not in part.frame.columns for part in parts.values())}
+            found = {name: _by_judgement(part, judged, opened.others, kept, asked) for name, part in parts.items()}
+            for line in judged.said(kept) if asked else ():
+                warnings.warn(line, UserWarning, stacklevel=2)
     if client_column is None:
-        found = {name: found.get(name, content) for name, content in opened.contents.items()}
+        contents = {name: getattr(content, "X", content) for name, content in opened.contents.items()}
+        found = {name: found.get(name, Columns(content)) for name, content in contents.items()}
     for name, content in found.items():
-        if content.shape[1] == 0:
+        if content.width == 0:
             raise DataError(f"client {name!r} has no column left to cluster")
-    return {name: Columns(content) for name, content in found.items()}
+    return found
+
+
+def _by_schema(part: Part, schema: Schema, others: set[str]) -> Columns:
+    """The columns that a schema names and a table has, encoded; a category in words that are not its levels is NaN."""
+    here = Schema(tuple(column for column in schema.columns if column.name in part.frame.columns))
+    return _encoded(part, here, {})
+
+
+def _encoded(part: Part, schema: Schema, rest: Mapping[str, pl.Series]) -> Columns:
+    """Columns of a schema as numbers, and others as they are, in the order of the table."""
+    done: dict[str, pl.Series] = {}
+    for column in schema.columns:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                cells = Schema((column,)).encode(part.frame)[:, 0]
+            done[column.name] = pl.Series(cells).fill_nan(None)
+        except DataError:  # words where numbers should be: for the comparison to find
+            done[column.name] = part.frame.get_column(column.name)
+    frame = pl.DataFrame(
+        {name: (done | dict(rest))[name] for name in part.frame.columns if name in done or name in rest}
+    )
+    return Columns(frame, {column.name: column.levels for column in schema.columns if column.levels})
+
+
+def _by_judgement(part: Part, judged: Judged, others: set[str], kept: set[str], asked: bool) -> Columns:
+    """Columns as they were judged; unless that was asked for, categories stay words and identifiers stay.
+
+    A constant column stays if it is among `kept`: those that some client lacks, which the comparison should find.
+    """
+    plain = part.features(others)
+    if not asked:
+        names = frozenset(name for name in judged.of_kind(IDENTIFIER) if name in plain.columns and name)
+        return Columns(plain, identifiers=names)
+    here = Schema(tuple(column for column in judged.schema.columns if column.name in plain.columns))
+    constant = kept & set(judged.of_kind(CONSTANT))
+    troubled = constant | {name for name, verdict in judged.verdicts.items() if verdict.problem}
+    return _encoded(part, here, {name: plain.get_column(name) for name in plain.columns if name in troubled})
 
 
 # ---------------------------------------------------------------------------------------------- files of all clients
@@ -109,12 +178,20 @@ class Part:
 
     frame: pl.DataFrame
     rows: Array  # positions in the file
-    typed: bool  # False if all cells are still text
+    typed: bool  # False if cells are still text
+    path: Path
+    header: bool | None = None  # whether the file has one, if that was said
+
+    def place(self, row: int) -> str:
+        """Where a row of this client stands in its file, in words."""
+        return line_of(self.path, int(self.rows[row]), header=self.header)
 
     def features(self, others: set[str]) -> pl.DataFrame:
         """The columns that are features; text becomes numbers if all of it can."""
         columns = {column.name: column for column in self.frame.get_columns() if column.name not in others}
-        return pl.DataFrame(columns if self.typed else {name: _numbers(column) for name, column in columns.items()})
+        if not self.typed:
+            columns = {n: _numbers(column) if column.dtype == pl.String else column for n, column in columns.items()}
+        return pl.DataFrame(columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,40 +199,71 @@ class Opened:
     """Content of the files of all clients."""
 
     files: dict[str, Path]  # by the name that a client would have, the file's stem
-    contents: dict[str, Any]  # by the same names: frames, float arrays or csr_arrays
+    contents: dict[str, Any]  # by the same names: frames, float arrays, csr_arrays or `Annotated`
     parts: dict[str, Part]  # by client; of tables only
     others: set[str]  # columns that are not features
 
+    def judged(
+        self, columns: Sequence[str] = (), as_types: Mapping[str, str] | None = None, id_column: str | None = None
+    ) -> Judged:
+        """What the columns are, over all clients; `columns` are the only ones to use, if any are given."""
+        tables = {name: part.frame for name, part in self.parts.items()}
+        everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
+        for name in columns:
+            if name not in everywhere:
+                raise DataError(f"`columns`: no file has a column {name!r}; {nearest_names(name, everywhere)}")
+        index = [name for path in self.files.values() for name in pandas_index(path)] + ["__index_level_0__"]
+        wanted = dict.fromkeys(columns) or everywhere
+        said = {name: "number" for name in columns if name not in (as_types or {})} if columns else {}
+        judged = judge_columns(
+            tables,
+            names=[name for name in everywhere if name in wanted and name not in self.others],
+            as_types=as_types,
+            index=[] if said else index,
+            id_column=id_column,
+            place=lambda silo, row: self.parts[silo].place(row),
+        )
+        return judged.keeping(said)
+
 
 def open_files(
-    paths: Iterable[str | Path], client_column: str | None, drop: Sequence[str], **roles: str | None
+    paths: Iterable[str | Path],
+    client_column: str | None,
+    drop: Sequence[str],
+    *,
+    header: bool | None = None,
+    obsm: str | None = None,
+    **roles: str | None,
 ) -> Opened:
     """Read the files, check that the columns asked for by name exist, and divide a single file by `client_column`."""
     files = _by_name([Path(path) for path in paths])
     if client_column is not None and len(files) > 1:
         raise DataError(f"`client_column` divides one file into clients, but {len(files)} files were given: give one")
     named = {role: column for role, column in {"client_column": client_column, **roles}.items() if column is not None}
-    contents = {name: read_file(path) for name, path in files.items()}
+    contents = {name: read_file(path, header=header, obsm=obsm) for name, path in files.items()}
     tables = {name: content for name, content in contents.items() if isinstance(content, pl.DataFrame)}
+    if any(isinstance(content, Annotated) for content in contents.values()):
+        return Opened(files, contents, {}, set())
     if not tables and (named or drop):
         file, role = next(iter(files.values())).name, next(iter(named), "drop")
         raise DataError(
-            f"{file} has no column names, so `{role}` cannot be used; save a table (.csv, .tsv, .parquet) instead"
+            f"{file} has no column names, so `{role}` cannot be used; save a table (.csv, .parquet, .xlsx) instead"
         )
     _check_columns({files[name].name: table.columns for name, table in tables.items()}, named, drop)
-    parts = _divide(tables, files, client_column) if tables else {}
+    parts = _divide(tables, files, client_column, header) if tables else {}
     return Opened(files, contents, parts, {*named.values(), *drop})
 
 
 def _by_name(paths: list[Path]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in paths:
-        if path.stem in files:
+        name = stem_of(path)
+        if name in files:
             raise DataError(
-                f"{files[path.stem]} and {path} would both be client {path.stem!r}, as clients are named after their "
+                f"{files[name]} and {path} would both be client {name!r}, as clients are named after their "
                 "files: rename one, or put both in one file and use `client_column`"
             )
-        files[path.stem] = path
+        files[name] = path
     if not files:
         raise DataError("no file was given; give one file per client, or one file and `client_column`")
     return files
@@ -174,11 +282,14 @@ def _check_columns(columns: Mapping[str, Sequence[str]], named: Mapping[str, str
 
 
 def _divide(
-    frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path], client_column: str | None
+    frames: Mapping[str, pl.DataFrame], files: Mapping[str, Path], client_column: str | None, header: bool | None
 ) -> dict[str, Part]:
     typed = {name: is_typed(files[name]) for name in frames}
     if client_column is None:
-        return {name: Part(frame, np.arange(frame.height), typed[name]) for name, frame in frames.items()}
+        return {
+            name: Part(frame, np.arange(frame.height), typed[name], files[name], header)
+            for name, frame in frames.items()
+        }
     ((name, frame),) = frames.items()
     clients = names_in(frame, client_column)
     if clients.null_count():
@@ -188,7 +299,7 @@ def _divide(
     parts = {}
     for client in clients.unique(maintain_order=True):
         rows = (clients == client).arg_true()
-        parts[client] = Part(frame[rows], rows.to_numpy(), typed[name])
+        parts[client] = Part(frame[rows], rows.to_numpy(), typed[name], files[name], header)
     return parts
 
 

@@ -142,11 +142,13 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
     if code == "text":
         samples = [here[f.column] + _sample(columns.get(f.silo), f.column) for f in group]
         why = "but others have numbers there" if number else "but only numbers can be clustered"
-        return f"has no numbers in {joined(samples)}, {why}: convert them to numbers, or omit them"
+        way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
+        return f"has no numbers in {joined(samples)}, {why}: {way}"
     if code == "empty":
-        return f"has no value at all in {listed}: omit the column everywhere"
+        return f"has no value at all in {listed}" + (": omit the column everywhere" if first.severity == ERROR else "")
     if code == "missing":
-        return f"has missing values in {counted}: fill them, or omit those rows or columns"
+        advice = ": fill them, or omit those rows or columns" if first.severity == ERROR else ""
+        return f"has missing values in {counted}{advice}"
     if code == "infinite":
         return f"has values that are infinite or above {LIMIT:.0e} in {counted}: replace them"
     if code == "order":
@@ -172,6 +174,13 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
         return f"has two values in {listed}, {step} than the two of the others: perhaps {guess}?"
     if code == "negatives":
         return f"has values below 0 in {counted}, but the others have none: codes for missing values, or another sign?"
+    if code == "levels":
+        return f"has other levels in {listed}, or takes it for something else: give all clients the same schema"
+    if code == "identifier":
+        ways = "name it as `id_column`, omit it (`drop`), or say in a schema that it is a number"
+        return f"has {listed}, which seem{'s' if len(group) == 1 else ''} to name rows: {ways}"
+    if code == "dominant":
+        return f"has {number:.1f} % of the variance of all columns in {listed}: give columns the same weight (`scale`)"
     where = "every client" if number else "this client"
     return f"has the same value in all rows of {where} in {listed}, which cannot help there"
 

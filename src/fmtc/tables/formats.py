@@ -1,8 +1,9 @@
-"""Files as frames and matrices: CSV, TSV, Parquet, .npy and .npz, with limits on what a file may claim to hold."""
+"""Files as frames and matrices: text, Excel, Parquet, Arrow, NumPy, AnnData; limits on what they claim to hold."""
 
 from __future__ import annotations
 
-import csv
+import gzip
+import json
 import math
 import os
 import zipfile
@@ -18,35 +19,58 @@ import scipy.sparse as sp
 from rich.filesize import decimal
 
 from ..errors import DataError, listed
+from .annotated import read_h5ad
+from .delimited import SEPARATORS, first_line_of, read_delimited
 
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
-EXTENSIONS = (*SEPARATORS, ".parquet", ".npy", ".npz")
+LINES = (".jsonl", ".ndjson")
+ARROW = (".arrow", ".feather", ".ipc")
+EXTENSIONS = (*SEPARATORS, *LINES, ".xlsx", ".parquet", *ARROW, ".npy", ".npz", ".h5ad")
+PACKED = (*SEPARATORS, *LINES)  # may be compressed: .csv.gz
 INFLATED = 2**30  # bytes that any archive may need in memory
 INFLATION = 100  # a larger archive may need this many times its own size
-_MARKS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
-def read_file(path: Path) -> Any:
-    """Content of one file: a frame, a float array or a csr_array, with at least one row and one column.
+def read_file(path: Path, *, header: bool | None = None, obsm: str | None = None) -> Any:
+    """Content of one file: a frame, a float array, a csr_array or `Annotated`, with at least one row and one column.
 
-    Cells of a .csv or .tsv file stay text.
+    Cells of a text file stay text.
+
+    Parameters
+    ----------
+    path : Path
+    header : bool, optional
+        Of a text file or a sheet: whether its first line names the columns. None: it must, and numbers are refused.
+    obsm : str, optional
+        Of a file of AnnData: the representation to take instead of X.
     """
-    suffix = path.suffix.lower()
-    if suffix not in EXTENSIONS:
-        raise DataError(f"{path} has an unknown file type; fmtc reads {', '.join(EXTENSIONS)}")
+    suffix = suffix_of(path)
+    if suffix not in EXTENSIONS or (path.suffix.lower() == ".gz" and suffix not in PACKED):
+        packed = ", ".join(f"{end}.gz" for end in PACKED)
+        raise DataError(f"{path} has an unknown file type; fmtc reads {', '.join(EXTENSIONS)}, {packed}")
     if not path.exists():
         raise DataError(f"{path} does not exist; check the name and the current folder")
     if not path.is_file():
         raise DataError(f"{path} is not a file; give the files of a folder one by one")
     try:
-        if path.stat().st_size == 0:
+        size = path.stat().st_size
+        if size == 0:
             raise DataError(f"{path} is empty (0 bytes)")
         if suffix in SEPARATORS:
-            content: Any = _read_delimited(path, SEPARATORS[suffix])
+            content: Any = read_delimited(path, suffix, header, max(INFLATED, INFLATION * size))
+        elif suffix in LINES:
+            content = _read_lines(path)
+        elif suffix == ".xlsx":
+            content = _read_sheet(path, header)
         elif suffix == ".parquet":
             content = _read_parquet(path)
+        elif suffix in ARROW:
+            content = _read_arrow(path)
+        elif suffix == ".h5ad":
+            content = read_h5ad(path, obsm, _check_memory)
         else:
             content = _read_array(path)
+    except ImportError:
+        raise
     except DataError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # whatever NumPy, SciPy, zlib and Polars raise
@@ -60,46 +84,142 @@ def read_file(path: Path) -> Any:
 
 
 def is_typed(path: Path) -> bool:
-    """Whether cells of this kind of file have types; those of a .csv or .tsv file are text."""
-    return path.suffix.lower() not in SEPARATORS
+    """Whether cells of this kind of file have types; those of a text file are text, those of a sheet may be."""
+    return suffix_of(path) not in (*SEPARATORS, *LINES, ".xlsx")
+
+
+def suffix_of(path: Path) -> str:
+    """The end of a file's name that tells its kind, in lower case; without .gz.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from fmtc.tables.formats import stem_of, suffix_of
+    >>> suffix_of(Path("north.CSV.gz")), stem_of(Path("data/north.CSV.gz"))
+    ('.csv', 'north')
+    """
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+
+
+def stem_of(path: Path) -> str:
+    """Name of a file without the end that tells its kind: what its client is called."""
+    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).stem
+
+
+def line_of(path: Path, row: int, *, header: bool | None = None) -> str:
+    """Where a row stands in its file, in words.
+
+    Parameters
+    ----------
+    path : Path
+    row : int
+        Counted from 0.
+    """
+    suffix = suffix_of(path)
+    if suffix in SEPARATORS:
+        first = first_line_of(path, suffix, header, max(INFLATED, INFLATION * path.stat().st_size))
+        return f"line {first + row} of {path.name}"
+    if suffix in LINES:
+        return f"line {row + 1} of {path.name}"
+    return f"row {row + 1} of {path.name}"
 
 
 # ------------------------------------------------------------------------------------------------------- tables
-
-
-def _read_delimited(path: Path, separator: str) -> pl.DataFrame:
-    """All cells as text: they become numbers later, so that the type of a column does not depend on its first rows."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            header = next((line for line in csv.reader(stream, delimiter=separator) if line), [])
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
-    names = [name.strip() for name in header]
-    if not any(names):
-        raise DataError(f"{path} has no header; its first line must name the columns")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
-    frame = pl.read_csv(path, separator=separator, infer_schema=False, has_header=True)
-    frame.columns = [str(place) for place in range(frame.width)]
-    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
-    frame = frame.head(0 if filled.is_empty() else int(filled[-1]) + 1)  # empty lines at the end are not rows
-    frame.columns = names
-    if frame.width == 1 and frame.height:
-        line = str(frame.item(0, 0))
-        mark = next((mark for mark in _MARKS if mark != separator and mark in names[0] and mark in line), None)
-        if mark is not None:
-            raise DataError(
-                f"{path} seems to be separated by {_MARKS[mark]}: it has the single column {names[0]!r}. "
-                "Write a .csv with commas or a .tsv with tabs, and decimal points."
-            )
-    return frame
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
     table = pl.scan_parquet(path, hive_partitioning=False)
     _check_memory(path, table.select(pl.len()).collect().item() * len(table.collect_schema()) * 8)
     return table.collect()
+
+
+def pandas_index(path: Path) -> list[str]:
+    """Columns of a Parquet file that were the index of a pandas frame."""
+    if suffix_of(path) != ".parquet":
+        return []
+    try:
+        kept = pl.read_parquet_metadata(path).get("pandas")
+        columns = json.loads(kept)["index_columns"] if kept else []
+    except (ValueError, KeyError, TypeError, pl.exceptions.PolarsError):
+        return []
+    return [name for name in columns if isinstance(name, str)]
+
+
+def _read_arrow(path: Path) -> pl.DataFrame:
+    with path.open("rb") as stream:
+        is_file = stream.read(6) == b"ARROW1"
+    return pl.read_ipc(path) if is_file else pl.read_ipc_stream(path)
+
+
+def _read_lines(path: Path) -> pl.DataFrame:
+    """One JSON object per line; what some lines lack is missing there."""
+    content = path.read_bytes()
+    if path.suffix.lower() == ".gz":
+        most = max(INFLATED, INFLATION * len(content))
+        with gzip.open(path) as stream:
+            content = stream.read(most + 1)
+        if len(content) > most:
+            raise DataError(f"{path} expands to more than {most:,} bytes: expand it yourself, if you trust it")
+    lines = []
+    for number, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{path}: line {number} is not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise DataError(f'{path}: line {number} is not an object such as {{"age": 31}}')
+        lines.append(row)
+    names = list(dict.fromkeys(name for row in lines for name in row))
+    return pl.DataFrame([_typed(name, [row.get(name) for row in lines]) for name in names])
+
+
+def _read_sheet(path: Path, header: bool | None) -> pl.DataFrame:
+    """The first sheet of an Excel file."""
+    try:
+        import openpyxl
+    except ImportError as error:
+        raise ImportError("Excel files need openpyxl: pip install 'fmtc[excel]'") from error
+    with zipfile.ZipFile(path) as archive:
+        _check_inflated(path, sum(part.file_size for part in archive.infolist()))
+    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+    try:
+        rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
+    finally:
+        book.close()
+    while rows and all(cell is None for cell in rows[-1]):
+        rows.pop()
+    begin = next((place for place, row in enumerate(rows) if any(cell is not None for cell in row)), 0)
+    rows = rows[begin:]
+    if not rows:
+        raise DataError(f"{path}: its first sheet is empty")
+    width = max(place + 1 for row in rows for place, cell in enumerate(row) if cell is not None)
+    rows = [[*row[:width], *[None] * (width - len(row))] for row in rows]
+    if header is False:
+        names, cells = [f"column_{place}" for place in range(1, width + 1)], rows
+    else:
+        names, cells = ["" if name is None else str(name).strip() for name in rows[0]], rows[1:]
+        numbers = sum(isinstance(name, int | float) for name in rows[0])
+        if header is None and 2 * numbers > width and len({type(name) for name in rows[0]}) > 1:
+            raise DataError(
+                f"{path} seems to have no header: its first row is {', '.join(names[:4])}. Write the names of the "
+                "columns there, or say that it has none (`header`=False)."
+            )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+    return pl.DataFrame([_typed(name, [row[place] for row in cells]) for place, name in enumerate(names)])
+
+
+def _typed(name: str, cells: list[Any]) -> pl.Series:
+    """Cells of mixed types as one column: numbers, truths, times or lists if all are, otherwise text."""
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if len(kinds) <= 1 or kinds == {int, float}:
+        if kinds <= {int, float} and kinds:
+            return pl.Series(name, [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)
+        return pl.Series(name, cells, strict=False)
+    return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)
 
 
 # ------------------------------------------------------------------------------------------------------- matrices
@@ -215,4 +335,4 @@ def _as_numbers(path: Path, X: Any) -> Any:
     return X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
 
 
-__all__ = ["EXTENSIONS", "is_typed", "read_file"]
+__all__ = ["EXTENSIONS", "is_typed", "line_of", "read_file", "stem_of", "suffix_of"]

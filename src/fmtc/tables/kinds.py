@@ -1,7 +1,10 @@
 """What columns can hold and what can be found about them: the numbers that the messages of a comparison are made of."""
 
-KINDS = ("numbers", "text", "nothing", "values of another type", "numbers of a sparse matrix", "no name")
-NUMBERS, TEXT, NOTHING, OTHER, SPARSE, NAMELESS = range(len(KINDS))
+KINDS = (
+    "numbers", "text", "nothing", "values of another type", "numbers of a sparse matrix", "no name",
+    "levels of a category", "identifiers",
+)  # fmt: skip
+NUMBERS, TEXT, NOTHING, OTHER, SPARSE, NAMELESS, CATEGORY, IDENTIFIERS = range(len(KINDS))
 LIMIT = 1e148  # larger values cannot be squared and summed
 
 # What can be found; the position in this list is the number of a code on the wire.
@@ -24,5 +27,8 @@ CODES = (
     "coding",  # two consecutive integers, but not those of the others
     "negatives",  # values below 0 only here
     "constant",
+    "levels",  # of a category, not those of the others
+    "identifier",
+    "dominant",  # nearly all of the variance
 )
 WIDTH = 5  # numbers in a finding on the wire: code, whether an error, column, place, number

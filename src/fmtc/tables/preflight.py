@@ -17,7 +17,8 @@ import numpy as np
 from ..errors import RefusedError
 from .columns import SMALLEST
 from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded
-from .kinds import CODES, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT
+from .guess import dominant
+from .kinds import CATEGORY, CODES, IDENTIFIERS, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT
 
 Array = np.ndarray
 Key = TypeVar("Key")
@@ -46,7 +47,14 @@ class Survey(Protocol):
     def negatives(self) -> Array | None: ...
 
 
-def compare(surveys: Mapping[str, Survey], *, by_name: bool = False, n_clusters: int = 1) -> list[Finding]:
+def compare(
+    surveys: Mapping[str, Survey],
+    *,
+    by_name: bool = False,
+    n_clusters: int = 1,
+    complete: bool = False,
+    scaled: bool = True,
+) -> list[Finding]:
     """What differs between clients, and what in a client could not be clustered; without any name of a column.
 
     Where clients differ, the finding is about those that disagree with more clients than they agree with; of two, about
@@ -61,6 +69,10 @@ def compare(surveys: Mapping[str, Survey], *, by_name: bool = False, n_clusters:
         order need not. In a federation each client uses its columns as they are: then it is the other way round.
     n_clusters : int
         Number of clusters of the run; every client needs more rows than that.
+    complete : bool
+        Whether missing values stop the run.
+    scaled : bool
+        Whether the run gives all columns the same weight; otherwise one that outweighs all others is a finding.
 
     Returns
     -------
@@ -81,7 +93,7 @@ def compare(surveys: Mapping[str, Survey], *, by_name: bool = False, n_clusters:
     ["has values about 1,000 times the others' in column 1: grams for kilograms?"]
     """
     surveys = {silo: surveys[silo] for silo in sorted(surveys)}
-    findings = [found for silo, said in surveys.items() for found in _by_itself(silo, said, n_clusters)]
+    findings = [found for silo, said in surveys.items() for found in _by_itself(silo, said, n_clusters, complete)]
     forms = {silo: _form(said) for silo, said in surveys.items()}
     findings += [
         Finding(silo, "form", ERROR, other=other, place=forms[other], number=float(forms[silo]))
@@ -90,7 +102,8 @@ def compare(surveys: Mapping[str, Survey], *, by_name: bool = False, n_clusters:
     for form in set(forms.values()):
         peers = {silo: said for silo, said in surveys.items() if forms[silo] == form}
         groups = _match(peers)
-        findings += _columns_differ(peers, groups, by_name) + _values_differ(peers, groups)
+        findings += _columns_differ(peers, groups, by_name)
+        findings += _values_differ(peers, groups) + ([] if scaled else _outweighed(peers, groups))
     return sorted(findings, key=lambda f: (f.silo, f.severity != ERROR, CODES.index(f.code), f.column, f.place))
 
 
@@ -116,7 +129,7 @@ def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
     return odd
 
 
-def _by_itself(silo: str, said: Survey, n_clusters: int) -> Iterator[Finding]:
+def _by_itself(silo: str, said: Survey, n_clusters: int, complete: bool) -> Iterator[Finding]:
     """What would stop a run, whatever the others have."""
     n, kinds, counts, missing = said.n_samples or 0, _known(said.kinds), _known(said.counts), _known(said.missing)
     needed = max(2, n_clusters + 1)
@@ -124,14 +137,16 @@ def _by_itself(silo: str, said: Survey, n_clusters: int) -> Iterator[Finding]:
         yield Finding(silo, "few rows", ERROR, place=needed, number=float(n))
     numbers = (kinds == NUMBERS) | (kinds == SPARSE)
     empty = (kinds == NOTHING) | (numbers & (missing == n))
-    for code, where, number in (
-        ("no name", kinds == NAMELESS, kinds),
-        ("empty", empty, missing),
-        ("missing", numbers & ~empty & (missing > 0), missing),
-        ("infinite", numbers & (n - counts - missing > 0), n - counts - missing),
+    gaps = ERROR if complete else NOTE
+    for code, severity, where, number in (
+        ("no name", ERROR, kinds == NAMELESS, kinds),
+        ("empty", gaps, empty, missing),
+        ("missing", gaps, (numbers | (kinds == CATEGORY)) & ~empty & (missing > 0), missing),
+        ("infinite", ERROR, numbers & (n - counts - missing > 0), n - counts - missing),
+        ("identifier", ERROR, kinds == IDENTIFIERS, kinds),
     ):
         for place in np.flatnonzero(where).tolist():
-            yield Finding(silo, code, ERROR, place, number=float(number[place]))
+            yield Finding(silo, code, severity, place, number=float(number[place]))
 
 
 _Group = dict[str, int]  # the clients that have a column, and its position in each
@@ -168,10 +183,12 @@ def _columns_differ(peers: Mapping[str, Survey], groups: Sequence[_Group], by_na
         if 2 * has <= len(peers):
             found += [Finding(s, "extra", ERROR, where[s], number=float(has)) for s in where]
         calls = {silo: hashes[silo][place] for silo, place in where.items()}
-        for silo, other in _odd(calls).items():
-            severity = ERROR if by_name else NOTE
-            found.append(Finding(silo, "spelling", severity, where[silo], other, where[other]))
         holds = {silo: kinds[silo][place] for silo, place in where.items()}
+        for silo, other in _odd(calls).items():
+            severity, code = ERROR if by_name else NOTE, "spelling"
+            if CATEGORY in (holds[silo], holds[other]):  # its levels are part of the hash
+                severity, code = ERROR, "levels"
+            found.append(Finding(silo, code, severity, where[silo], other, where[other]))
         numbers = [silo for silo, kind in holds.items() if kind in (NUMBERS, SPARSE)]
         for silo, kind in holds.items():
             if kind in (TEXT, OTHER):
@@ -184,6 +201,25 @@ def _columns_differ(peers: Mapping[str, Survey], groups: Sequence[_Group], by_na
                 where = common[mine]
                 found.append(Finding(silo, "order", NOTE if by_name else ERROR, where[silo], other, where[other]))
     return found
+
+
+def _outweighed(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> list[Finding]:
+    """A column that has more than nine tenths of the variance of all, over the clients together."""
+    common = [where for where in groups if len(where) == len(peers)]
+    sums = _collect(peers, common)
+    live = sums.there.all(axis=0)
+    if live.sum() < 2 or any((_known(said.kinds) == SPARSE).any() for said in peers.values()):
+        return []
+    n, mean = sums.n[:, live], sums.mean[:, live]
+    middle = (n * mean).sum(axis=0) / n.sum(axis=0)
+    with np.errstate(over="ignore"):
+        variances = (n * (sums.sd[:, live] ** 2 + (mean - middle) ** 2)).sum(axis=0) / n.sum(axis=0)
+    constant = (sums.sd[:, live] == 0).all(axis=0) & (mean == mean[0]).all(axis=0)
+    found = dominant(np.where(constant, 0.0, variances))
+    if found is None:
+        return []
+    where = common[int(np.flatnonzero(live)[found[0]])]
+    return [Finding(silo, "dominant", NOTE, place, number=100 * found[1]) for silo, place in where.items()]
 
 
 # --------------------------------------------------------------------------------------------------------- values

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,24 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..errors import DataError, joined, listed
+from ..errors import DataError, joined, listed, nearest_names
+from ..schema import Encoded, Schema
+from .annotated import Annotated, column_about
 from .columns import Opened, Part, column_kind, example_of, names_in, open_files, words_in
+from .formats import line_of
 from .text import N_BUCKETS, SALT, hashed_counts
 
 Array = np.ndarray
+MISSING = EM, DROP, REFUSE = "em", "drop", "refuse"  # what becomes of missing cells
 
 
 @dataclass(frozen=True, eq=False)
 class Silo:
     """The rows of one client, as numbers.
 
-    `X` is a float array or a sparse ``csr_array`` of shape (n, d). `rows` are the positions of the rows in their file,
-    counted from 0.
+    `X` is a float array or a sparse ``csr_array`` of shape (n, d): a category as the code of its level, NaN where a
+    cell is missing. `rows` are the positions of the rows in their file, counted from 0. `schema` says what the columns
+    are, where they have names; `id_name` is the name of the column that `ids` are from.
     """
 
     name: str
@@ -33,6 +38,13 @@ class Silo:
     rows: Array
     ids: list[str | None] | None = None
     labels: list[str | None] | None = None
+    schema: Schema | None = None
+    id_name: str | None = None
+
+    @property
+    def encoded(self) -> Any:
+        """The rows for `fit` and `predict`: with what the columns are, where that is known."""
+        return self.X if self.schema is None or sp.issparse(self.X) else Encoded(self.X, self.schema)
 
 
 def read_silos(
@@ -46,6 +58,13 @@ def read_silos(
     text_column: str | None = None,
     salt: str = SALT,
     n_buckets: int = N_BUCKETS,
+    columns: Sequence[str] = (),
+    as_types: Mapping[str, str] | None = None,
+    missing: str = REFUSE,
+    schema: Schema | str | Path | None = None,
+    judge: bool = False,
+    header: bool | None = None,
+    obsm: str | None = None,
 ) -> list[Silo]:
     """Read one client per file, named after the file; or, with `client_column`, one per value of it in a single file.
 
@@ -54,8 +73,9 @@ def read_silos(
     Parameters
     ----------
     paths : iterable of paths
-        Tables (``.csv``, ``.tsv``, ``.parquet``) or matrices without column names (``.npy``; ``.npz`` with one
-        2-D array, with one under the key ``X``, or written by ``scipy.sparse.save_npz``).
+        Tables (``.csv``, ``.tsv``, ``.jsonl``, also ``.gz``; ``.xlsx``, ``.parquet``, ``.arrow``, ``.feather``),
+        matrices without column names (``.npy``; ``.npz`` with one 2-D array, with one under the key ``X``, or written
+        by ``scipy.sparse.save_npz``), or AnnData (``.h5ad``: the columns named below are then those of `obs`).
     client_column, label_column, id_column : str, optional
         Columns that are not features: client, known class and identifier of each row.
     drop : sequence of str
@@ -67,6 +87,21 @@ def read_silos(
         other features. A missing text has no words.
     salt, n_buckets
         For the words of texts, as in `hashed_counts`.
+    columns : sequence of str
+        The only columns to use; all by default.
+    as_types : mapping of column to {"number", "category"}, optional
+        What columns hold. Words in a column that is said to hold numbers count as missing.
+    missing : {"refuse", "em", "drop"}
+        What becomes of missing cells: an error; NaN, for a method that takes it; or their rows are omitted.
+    schema : Schema or path of a schema.toml, optional
+        What the columns are; other columns are ignored.
+    judge : bool
+        Without a schema: find out what the columns are. Identifiers are set aside, constant columns dropped, words with
+        few levels become categories, and a warning says so. Otherwise only numbers are accepted.
+    header : bool, optional
+        Of text files: whether the first line names the columns. None: it must, and a line of numbers is refused.
+    obsm : str, optional
+        Of AnnData: the representation to use instead of X.
 
     Returns
     -------
@@ -93,11 +128,16 @@ def read_silos(
     array([[170. ,  60. ],
            [180. ,  80.5]])
     """
+    if missing not in MISSING:
+        raise DataError(f"`missing` must be one of {', '.join(MISSING)}, got {missing!r}")
     opened = open_files(
-        paths, client_column, drop, label_column=label_column, id_column=id_column, text_column=text_column
-    )
+        paths, client_column, drop, label_column=label_column, id_column=id_column, text_column=text_column,
+        header=header, obsm=obsm,
+    )  # fmt: skip
     _check_forms(opened)
-    if not opened.parts:
+    if any(isinstance(content, Annotated) for content in opened.contents.values()):
+        silos = _annotated(opened, client_column, label_column, id_column)
+    elif not opened.parts:
         silos = [Silo(name, X, None, np.arange(X.shape[0])) for name, X in opened.contents.items()]
         _check_widths(silos)
     elif text_column is not None:
@@ -108,9 +148,20 @@ def read_silos(
                 None,
                 part.rows,
                 *_ids_and_labels(part, id_column, label_column),
+                id_name=id_column,
             )
             for name, part in opened.parts.items()
         ]
+    elif schema is not None or judge or as_types or columns:
+        silos = _typed_silos(
+            opened,
+            schema,
+            columns,
+            as_types or {},
+            id_column,
+            label_column,
+            "the schema" if features is None else "the model",
+        )
     else:
         features_of = {name: part.features(opened.others) for name, part in opened.parts.items()}
         tables = _same_columns(features_of, features)
@@ -122,11 +173,13 @@ def read_silos(
                 tuple(table.columns),
                 opened.parts[name].rows,
                 *_ids_and_labels(opened.parts[name], id_column, label_column),
+                Schema.of_numbers(table.columns),
+                id_column,
             )
             for name, table in tables.items()
         ]
-    _check_values(silos)
-    return silos
+    _check_infinite(silos, opened)
+    return _without_missing(silos, missing, opened)
 
 
 def read_texts(paths: Iterable[str | Path], text_column: str, client_column: str | None = None) -> list[str | None]:
@@ -160,6 +213,112 @@ def constant_columns(silos: Sequence[Silo]) -> dict[str, list[str]]:
 # ----------------------------------------------------------------------------------------------------- columns
 
 
+def _typed_silos(
+    opened: Opened,
+    schema: Schema | str | Path | None,
+    columns: Sequence[str],
+    as_types: Mapping[str, str],
+    id_column: str | None,
+    label_column: str | None,
+    source: str,
+) -> list[Silo]:
+    """Rows by a schema, or by what the columns are judged to be."""
+    if schema is None:
+        if not columns:
+            _same_names(opened)
+        judged = opened.judged(columns, as_types, id_column)
+        if judged.problems:
+            raise DataError(judged.problems[0])
+        for line in judged.said():
+            warnings.warn(line, UserWarning, stacklevel=3)
+        schema, given = judged.schema, False
+    else:
+        schema = schema if isinstance(schema, Schema) else Schema.read(schema)
+        given = True
+    if not schema.columns:
+        first = next(iter(opened.parts))
+        raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
+    if id_column is None and schema.id_column not in opened.others:
+        id_column = schema.id_column or None
+    silos: list[Silo] = []
+    ignored: dict[tuple[str, ...], list[str]] = {}
+    for name, part in opened.parts.items():
+        lacking = [column for column in schema.names if column not in part.frame.columns]
+        if lacking:
+            where = source if given else "the others"
+            near = nearest_names(lacking[0], part.frame.columns)
+            raise DataError(f"{part.path.name} lacks {listed(lacking)} of {where}; {near}")
+        known = {*schema.names, *opened.others, id_column}
+        if extra := [column for column in part.frame.columns if column not in known]:
+            ignored.setdefault(tuple(extra), []).append(name)
+        lenient = [column for column, kind in as_types.items() if kind == "number"]
+        X = schema.encode(part.frame, f"client {name!r}: ", lenient=lenient, place=part.place)
+        own = id_column if id_column in part.frame.columns else None
+        ids, labels = _ids_and_labels(part, own, label_column)
+        silos.append(Silo(name, X, schema.names, part.rows, ids, labels, schema, own))
+    if given:
+        for names in ignored:
+            warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=3)
+    return silos
+
+
+def _same_names(opened: Opened) -> None:
+    """All tables have the same columns."""
+    own = {name: [c for c in part.frame.columns if c not in opened.others] for name, part in opened.parts.items()}
+    first = next(iter(own))
+    lines = []
+    for name, names in own.items():
+        missing = [column for column in own[first] if column not in names]
+        extra = [column for column in names if column not in own[first]]
+        found = [f"lacks {listed(missing)}"] if missing else []
+        found += [f"also has {listed(extra)}"] if extra else []
+        if found:
+            lines.append(f"{name}: {'; '.join(found)}")
+    if lines:
+        raise DataError(
+            f"the columns differ from those of {first!r}:\n  {joined(lines, chr(10) + '  ', ' clients')}\n"
+            "Give every client the same columns, name those to use (`columns`), or omit some (`drop`)."
+        )
+    reordered = [name for name, names in own.items() if names != own[first]]
+    if reordered:
+        warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=4)
+
+
+def _annotated(
+    opened: Opened, client_column: str | None, label_column: str | None, id_column: str | None
+) -> list[Silo]:
+    """Clients from files of AnnData: the matrix, and columns of obs."""
+    silos = []
+    for name, content in opened.contents.items():
+        file = opened.files[name].name
+
+        def about(role: str, column: str | None, content: Any = content, file: str = file) -> list[str | None] | None:
+            return None if column is None else column_about(content, role, column, file).to_list()
+
+        clients = about("client_column", client_column) or [name] * content.shape[0]
+        if None in clients:
+            raise DataError(f"`client_column`: {clients.count(None)} rows of {file} have no value in {client_column!r}")
+        labels = about("label_column", label_column)
+        ids = about("id_column", id_column) or content.ids
+        for client in dict.fromkeys(clients):
+            rows = np.array([row for row, other in enumerate(clients) if other == client])
+            silos.append(
+                Silo(
+                    str(client),
+                    content.X[rows],
+                    content.names,
+                    rows,
+                    [ids[row] for row in rows],
+                    None if labels is None else [labels[row] for row in rows],
+                    Schema.of_numbers(content.names),
+                    id_column,
+                )
+            )
+    if any(silo.feature_names != silos[0].feature_names for silo in silos):
+        raise DataError("the files have other columns, or in another order; give every client the same")
+    return silos
+
+
 def _check_forms(opened: Opened) -> None:
     """Tables, dense and sparse matrices are not mixed."""
     forms = {name: _form(content) for name, content in opened.contents.items()}
@@ -171,6 +330,8 @@ def _check_forms(opened: Opened) -> None:
 def _form(content: Any) -> str:
     if isinstance(content, pl.DataFrame):
         return "a table"
+    if isinstance(content, Annotated):
+        return "AnnData"
     return "a sparse matrix" if sp.issparse(content) else "a dense matrix without column names"
 
 
@@ -247,7 +408,8 @@ def _check_numbers(tables: Mapping[str, pl.DataFrame]) -> None:
         if others:
             raise DataError(
                 f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns (`drop`), "
-                "or name them as `id_column`, `label_column` or `client_column`."
+                "name them as `id_column`, `label_column` or `client_column`, or say what they are in a schema "
+                "(`schema`): fmtc schema FILES > schema.toml makes one."
             )
         if table.width == 0:
             raise DataError(f"client {name!r} has no column of numbers left to cluster")
@@ -272,23 +434,84 @@ def _check_widths(silos: Sequence[Silo]) -> None:
         )
 
 
-def _check_values(silos: Sequence[Silo]) -> None:
-    for what, advice, bad in (
-        ("missing", "fill them or remove those rows", np.isnan),
-        ("infinite", "replace them or remove those rows", np.isinf),
-    ):
-        found = {}
-        for silo in silos:
-            counts = _count(silo.X, bad)
-            columns = np.flatnonzero(counts).tolist()
-            if columns:
-                found[silo.name] = joined([f"{_column_name(silo, c)!r} ({counts[c]})" for c in columns])
-        if found:
-            where = joined([f"client {name!r} in {columns}" for name, columns in found.items()], "; ", " clients")
-            raise DataError(
-                f"there are {what} values: {where}. FMTC needs a number in every cell: {advice}, or omit the columns "
-                "(`drop`)."
-            )
+def _check_infinite(silos: Sequence[Silo], opened: Opened) -> None:
+    """Infinity is not a number that can be computed with."""
+    found = _found(silos, np.isinf)
+    if found:
+        raise DataError(
+            f"there are infinite values: {found}{_first(silos, opened, np.isinf)}. FMTC needs a number in every cell: "
+            "replace them or remove those rows, or omit the columns (`drop`)."
+        )
+
+
+def _without_missing(silos: list[Silo], missing: str, opened: Opened) -> list[Silo]:
+    """The clients without rows that have missing cells, or as they are, or an error."""
+    found = _found(silos, np.isnan)
+    if not found or (missing == EM and not any(sp.issparse(silo.X) for silo in silos)):
+        return silos
+    if missing != DROP:
+        raise DataError(
+            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. FMTC needs a number in every cell: "
+            "fill them or remove those rows, or omit the columns (`drop`)."
+        )
+    kept, gone = [], []
+    for silo in silos:
+        whole = np.ones(silo.X.shape[0], bool)
+        if sp.issparse(silo.X):
+            whole[np.unique(silo.X.tocoo().row[np.isnan(silo.X.tocoo().data)])] = False
+        else:
+            whole = ~np.isnan(silo.X).any(axis=1)
+        if whole.all():
+            kept.append(silo)
+            continue
+        rows = np.flatnonzero(whole)
+        if not len(rows):
+            raise DataError(f"`missing`: every row of client {silo.name!r} has a missing cell, so none would be left")
+        ids = None if silo.ids is None else [silo.ids[row] for row in rows]
+        labels = None if silo.labels is None else [silo.labels[row] for row in rows]
+        kept.append(replace(silo, X=silo.X[rows], rows=silo.rows[rows], ids=ids, labels=labels))
+        gone.append(f"{len(whole) - len(rows)} of {silo.name!r}")
+    warnings.warn(f"rows with missing cells omitted: {joined(gone)}", UserWarning, stacklevel=3)
+    return kept
+
+
+def _found(silos: Sequence[Silo], bad: Any) -> str:
+    """Which clients have bad entries in which columns, in words; empty if none."""
+    found = {}
+    for silo in silos:
+        counts = _count(silo.X, bad)
+        columns = np.flatnonzero(counts).tolist()
+        if columns:
+            found[silo.name] = joined([f"{_column_name(silo, c)!r} ({counts[c]})" for c in columns])
+    return joined([f"client {name!r} in {columns}" for name, columns in found.items()], "; ", " clients")
+
+
+def _first(silos: Sequence[Silo], opened: Opened, bad: Any) -> str:
+    """Where the first bad entry stands, in words."""
+    for silo in silos:
+        if sp.issparse(silo.X):
+            continue
+        rows = np.flatnonzero(bad(silo.X).any(axis=1))
+        if len(rows):
+            path = opened.parts[silo.name].path if silo.name in opened.parts else opened.files.get(silo.name)
+            if path is None:
+                continue
+            header = opened.parts[silo.name].header if silo.name in opened.parts else None
+            return f"; the first in {line_of(path, int(silo.rows[rows[0]]), header=header)}"
+    return ""
+
+
+def missing_line(silos: Sequence[Silo]) -> str:
+    """How many cells are missing, and in which columns; empty if none."""
+    if any(sp.issparse(silo.X) for silo in silos):
+        return ""
+    counts = np.sum([_count(silo.X, np.isnan) for silo in silos], axis=0)
+    total = sum(silo.X.size for silo in silos)
+    columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
+    if not columns:
+        return ""
+    shown = joined([f"{_column_name(silos[0], c)!r} ({counts[c]:,})" for c in columns])
+    return f"missing cells: {int(counts.sum()):,} of {total:,}, in {shown}"
 
 
 def _count(X: Any, bad: Any) -> Array:
@@ -301,7 +524,7 @@ def _count(X: Any, bad: Any) -> Array:
 def _is_constant(X: Any) -> Array:
     if sp.issparse(X):
         return (X.max(axis=0).toarray() == X.min(axis=0).toarray()).ravel()
-    return (X[0] == X).all(axis=0)
+    return (X[0] == X).all(axis=0) | np.isnan(X).all(axis=0)
 
 
 def _column_name(silo: Silo, column: int) -> str:

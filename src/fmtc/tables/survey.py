@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from .columns import SMALLEST, Columns, column_kind
 from .findings import ERROR, NOTE, Finding
-from .kinds import CODES, LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT, WIDTH
+from .kinds import CATEGORY, CODES, IDENTIFIERS, LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT, WIDTH
 
 Array = np.ndarray
 
@@ -31,7 +31,7 @@ class Surveyed:
     """What a client says about its columns: the fields of the phase `survey`; one entry for each column."""
 
     n_samples: int
-    columns: Array  # salted hashes of the names
+    columns: Array  # salted hashes of the names, of a category with its levels
     aliases: Array | None  # the same without capitals, blanks and signs; None for a matrix
     kinds: Array  # what the columns hold
     counts: Array  # how many values are present
@@ -65,8 +65,12 @@ def survey(columns: Columns, salt: str) -> Surveyed:
     if not salt:
         raise ValueError("salt is empty: anybody could then guess names until a hash matches")
     names = columns.names
-    words = [f"place {place}" for place in range(columns.width)] if names is None else [f"name {n}" for n in names]
-    kinds, counts, missing, means, squares, negatives = zip(*_lines(columns.content), strict=True)
+    words = (
+        [f"place {place}" for place in range(columns.width)]
+        if names is None
+        else [f"name {n}" + "".join(f"\0{level}" for level in columns.categories.get(n, ())) for n in names]
+    )
+    kinds, counts, missing, means, squares, negatives = zip(*_lines(columns), strict=True)
     return Surveyed(
         n_samples=columns.n_rows,
         columns=_hashes(words, salt),
@@ -94,14 +98,18 @@ def _plain(name: str) -> str:
 _Line = tuple[int, int, int, float, float, int]  # kind, count, missing, mean, squares, negatives of a column
 
 
-def _lines(content: Any) -> Iterator[_Line]:
+def _lines(columns: Columns) -> Iterator[_Line]:
+    content: Any = columns.content
     n = content.shape[0]
     if isinstance(content, pl.DataFrame):
         known = {"numbers": NUMBERS, "text": TEXT, "nothing": NOTHING}
         for column in content.get_columns():
             word = column_kind(column)
             kind = known.get(word, OTHER) if column.name else NAMELESS
-            if word == "numbers":
+            if column.name in columns.categories or column.name in columns.identifiers:
+                kind = CATEGORY if column.name in columns.categories else IDENTIFIERS
+                yield kind, n - column.null_count(), column.null_count(), 0.0, 0.0, 0
+            elif word == "numbers":
                 yield kind, *_sums(column.cast(pl.Float64).to_numpy())  # null becomes nan
             else:
                 yield kind, n - column.null_count(), column.null_count(), 0.0, 0.0, 0

@@ -1,0 +1,145 @@
+"""Matrices with notes about their rows: files of AnnData (.h5ad), read with h5py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+
+from ..errors import DataError, nearest_names
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Annotated:
+    """A matrix, the names of its columns, and a table about its rows.
+
+    Parameters
+    ----------
+    X : float array or csr_array of shape (n, d)
+    names : tuple of d names
+    ids : list of n names of rows
+    about : polars.DataFrame of n rows
+    """
+
+    X: Any
+    names: tuple[str, ...]
+    ids: list[str]
+    about: pl.DataFrame
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+        return tuple(self.X.shape)
+
+
+def read_h5ad(path: Path, obsm: str | None, check_memory: Callable[[Path, int], None]) -> Annotated:
+    """The matrix X of a file of AnnData, or one of its `obsm`, and `obs`.
+
+    Parameters
+    ----------
+    path : Path
+    obsm : str, optional
+        Name of a representation, such as ``"X_pca"``; None takes X.
+    check_memory : callable
+        Refuses what the machine has no memory for.
+    """
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError("files of AnnData need h5py: pip install 'fmtc[anndata]'") from error
+    with h5py.File(path, "r") as file:
+        if obsm is None:
+            if "X" not in file:
+                raise DataError(f"{path} has no matrix X; name a representation with `obsm`")
+            source, genes = file["X"], _frame(file["var"]) if "var" in file else None
+        else:
+            known = list(file["obsm"]) if "obsm" in file else []
+            if obsm not in known:
+                raise DataError(f"`obsm`: {path} has no representation {obsm!r}; {nearest_names(obsm, known)}")
+            source, genes = file["obsm"][obsm], None
+        X = _matrix(path, source, check_memory)
+        ids, about = _frame(file["obs"]) if "obs" in file else ([], pl.DataFrame())
+    n, d = X.shape
+    names = genes[0] if genes is not None and len(genes[0]) == d else [f"{obsm or 'column'}_{j}" for j in range(d)]
+    if len(set(names)) < len(names):
+        names = [f"{name} ({place})" for place, name in enumerate(names)]
+    if about.width and about.height != n:
+        raise DataError(f"{path} is damaged: X has {n} rows, obs has {about.height}")
+    return Annotated(X, tuple(names), ids if len(ids) == n else [str(row) for row in range(n)], about)
+
+
+def _matrix(path: Path, source: Any, check_memory: Callable[[Path, int], None]) -> Any:
+    if not hasattr(source, "keys"):
+        if len(source.shape) != 2:
+            raise DataError(f"{path} holds an array of shape {source.shape}; fmtc needs 2 dimensions, one line per row")
+        check_memory(path, int(source.shape[0]) * int(source.shape[1]) * 8)
+        return _floats(source[:])
+    kind = str(source.attrs.get("encoding-type", source.attrs.get("h5sparse_format", "")))
+    shape = tuple(int(side) for side in source.attrs.get("shape", source.attrs.get("h5sparse_shape", ())))
+    if len(shape) != 2 or not kind.startswith(("csr", "csc")):
+        raise DataError(f"{path}: its matrix is of kind {kind!r}; fmtc reads dense, csr and csc matrices")
+    check_memory(path, 12 * int(source["data"].shape[0]))
+    make = sp.csr_array if kind.startswith("csr") else sp.csc_array
+    X = sp.csr_array(make((_floats(source["data"][:]), source["indices"][:], source["indptr"][:]), shape=shape))
+    X.check_format(full_check=True)
+    X.sum_duplicates()
+    return X
+
+
+def _floats(values: Array) -> Array:
+    if values.dtype.kind not in "fiub":
+        raise DataError(f"a matrix holds values of type {values.dtype}; fmtc needs real numbers")
+    return values.astype(np.float32 if values.dtype == np.float32 else np.float64, copy=False)
+
+
+def _frame(group: Any) -> tuple[list[str], pl.DataFrame]:
+    """Names of the rows and the columns of `obs` or `var`."""
+    if not hasattr(group, "keys"):  # before AnnData 0.7
+        table = group[:]
+        columns = {name: _words(table[name]) for name in table.dtype.names}
+        ids = [str(word) for word in columns.pop("index", columns.pop("_index", []))]
+        return ids, pl.DataFrame(columns)
+    index = str(group.attrs.get("_index", "_index"))
+    ids = [str(word) for word in _words(group[index][:])] if index in group else []
+    found = {name: cells for name in group if name != index and (cells := _column(group, name)) is not None}
+    return ids, pl.DataFrame(found)
+
+
+def _column(group: Any, name: str) -> Any:
+    source = group[name]
+    if hasattr(source, "keys"):
+        if {"codes", "categories"} <= set(source):
+            levels, codes = _words(source["categories"][:]), source["codes"][:]
+            return pl.Series([None if code < 0 else str(levels[code]) for code in codes], dtype=pl.String)
+        if {"values", "mask"} <= set(source):
+            values, mask = _words(source["values"][:]), source["mask"][:]
+            return pl.Series([None if gone else value for value, gone in zip(values, mask, strict=True)])
+        return None
+    if len(source.shape) != 1 or name.startswith("__"):
+        return None
+    cells = _words(source[:])
+    if "categories" in source.attrs:  # before AnnData 0.8
+        levels = _words(group.file[source.attrs["categories"]][:])
+        cells = [None if code < 0 else str(levels[code]) for code in cells]
+    return pl.Series(cells)
+
+
+def _words(values: Array) -> list[Any]:
+    return [value.decode() if isinstance(value, bytes) else value for value in values.tolist()]
+
+
+def column_about(content: Annotated, role: str, name: str, file: str) -> pl.Series:
+    """A column of the table about the rows, as text."""
+    if name not in content.about.columns:
+        raise DataError(f"`{role}`: {file} has no column {name!r} in obs; {nearest_names(name, content.about.columns)}")
+    return content.about.get_column(name).cast(pl.String).str.strip_chars().replace("", None)
+
+
+__all__ = ["Annotated", "column_about", "read_h5ad"]

@@ -1,0 +1,219 @@
+"""Text files of cells: what separates them, comments before the header, whether there is one, and decimal commas."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections import Counter
+from dataclasses import dataclass
+from io import BytesIO, StringIO
+from itertools import islice, pairwise
+from pathlib import Path
+
+import polars as pl
+
+from ..errors import DataError, listed
+
+SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_SAMPLE = 50  # lines that are looked at to tell the separator
+_NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
+_DECIMAL_COMMA = r"^[+-]?(\d{1,3}(\.\d{3})+|\d*),\d*([eE][+-]?\d+)?$"
+_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+$"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text file is laid out."""
+
+    separator: str
+    n_comments: int  # lines before the header that begin with #
+    header: tuple[str, ...]  # cells of the first line that is not a comment
+    named: bool  # whether that line holds names
+
+    @property
+    def first_line(self) -> int:
+        """Number of the line of the first row, counted from 1."""
+        return self.n_comments + (2 if self.named else 1)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        if not self.named:
+            return [f"column_{place}" for place in range(1, len(self.header) + 1)]
+        return [name.strip() for name in self.header]
+
+
+def read_delimited(path: Path, suffix: str, header: bool | None, most: int) -> pl.DataFrame:
+    """All cells as text: they become numbers later, so that the type of a column does not depend on its first rows.
+
+    Parameters
+    ----------
+    path : Path
+    suffix : str
+        One of `SEPARATORS`; the separator of another is used if the lines agree on it.
+    header : bool, optional
+        Whether the first line holds names; None: it must, and a line of numbers is refused.
+    most : int
+        Bytes that a compressed file may expand to.
+    """
+    content = _content(path, most)
+    layout = _layout(path, content, suffix, header)
+    names = layout.names
+    if not any(names):
+        raise DataError(f"{path} has no header; its first line must name the columns")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+    try:
+        frame = pl.read_csv(
+            content if isinstance(content, Path) else BytesIO(content),
+            separator=layout.separator, infer_schema=False, has_header=layout.named, skip_lines=layout.n_comments,
+        )  # fmt: skip
+    except pl.exceptions.PolarsError:
+        if (bad := _ragged(content, layout)) is not None:
+            line, width = bad
+            raise DataError(
+                f"{path}: line {line} has {width} cells, but the header names {len(names)} columns; put cells that "
+                "contain the separator in quotation marks"
+            ) from None
+        raise
+    frame.columns = [str(place) for place in range(frame.width)]
+    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().arg_true()
+    frame = frame.head(0 if filled.is_empty() else int(filled[-1]) + 1)  # empty lines at the end are not rows
+    if layout.separator != ",":
+        frame = _decimal_points(frame, layout.separator)
+    frame.columns = names
+    return frame
+
+
+def first_line_of(path: Path, suffix: str, header: bool | None, most: int) -> int:
+    """Number of the line of the first row."""
+    return _layout(path, _content(path, most), suffix, header).first_line
+
+
+def _content(path: Path, most: int) -> Path | bytes:
+    """The file itself, or its content if it is compressed."""
+    if path.suffix.lower() != ".gz":
+        return path
+    with gzip.open(path) as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise DataError(f"{path} expands to more than {most:,} bytes: expand it yourself, if you trust it")
+    if not content:
+        raise DataError(f"{path} is empty (0 bytes)")
+    return content
+
+
+def _lines(content: Path | bytes) -> StringIO:
+    """The first lines of a file; the last may be cut."""
+    if isinstance(content, bytes):
+        return StringIO(content[: 2**20].decode("utf-8-sig", errors="ignore"), newline="")
+    with content.open(encoding="utf-8-sig", newline="") as stream:
+        return StringIO("".join(islice(stream, 20 * _SAMPLE)), newline="")
+
+
+def _layout(path: Path, content: Path | bytes, suffix: str, header: bool | None) -> Layout:
+    try:
+        text = _lines(content).read()
+        if isinstance(content, bytes):
+            content[: 2**20].decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if isinstance(content, Path) or error.end < min(len(content), 2**20) - 4:
+            raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
+    lines = text.splitlines(keepends=True)
+    marked = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    found = [_under(lines[marked:], separator) for separator in dict.fromkeys((SEPARATORS[suffix], *",;\t|"))]
+    default, *others = found
+    better = [one for one in others if one.fits and one.rank > default.rank]
+    chosen = max(better, key=lambda one: one.rank, default=default)
+    # a line with # may be the header itself: then it has as many cells, and numbers follow
+    n_comments = marked
+    if marked:
+        above = _cells(lines[marked - 1 : marked], chosen.separator)
+        first = chosen.rows[0] if chosen.rows else []
+        plain = not any(map(_NUMBER.fullmatch, first)) and any(
+            _NUMBER.fullmatch(cell) for row in chosen.rows[1:2] for cell in row
+        )
+        if above and len(above[0]) == len(first) and not plain:
+            n_comments, chosen = marked - 1, _under(lines[marked - 1 :], chosen.separator)
+    cells = tuple(chosen.rows[0]) if chosen.rows else ()
+    layout = Layout(chosen.separator, n_comments, cells, header is not False)
+    if header is None and _is_row(cells):
+        shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
+        raise DataError(
+            f"{path} seems to have no header: its first line is {shown}. Write the names of the columns there, or say "
+            "that it has none (`header`=False)."
+        )
+    return layout
+
+
+@dataclass(frozen=True)
+class _Under:
+    """The first rows of a file under the assumption of a separator."""
+
+    separator: str
+    rows: list[list[str]]
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is more than one column, and nearly all rows have a cell for each."""
+        header, *rows = self.rows or [[]]
+        return len(header) > 1 and bool(rows) and sum(len(row) == len(header) for row in rows) >= 0.8 * len(rows)
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Whether it fits, and the share of cells that are numbers."""
+        cells = [cell for row in self.rows[1:] for cell in row]
+        plain = [cell for cell in cells if _NUMBER.fullmatch(cell)]
+        return self.fits, len(plain) / max(1, len(cells)) if self.fits else 0.0
+
+
+def _under(lines: list[str], separator: str) -> _Under:
+    return _Under(separator, _cells(lines, separator))
+
+
+def _cells(lines: list[str], separator: str) -> list[list[str]]:
+    rows = (row for row in csv.reader(lines, delimiter=separator) if row)
+    return list(islice(rows, _SAMPLE))
+
+
+def _is_row(cells: tuple[str, ...]) -> bool:
+    """Whether the first line is a row: mostly numbers, and not numbers that count columns or points of a scale."""
+    numbers = [float(cell.replace(",", ".")) for cell in cells if _NUMBER.fullmatch(cell)]
+    if not numbers or 2 * len(numbers) <= len(cells):
+        return False
+    steps = [after - before for before, after in pairwise(numbers)]
+    even = all(abs(step - steps[0]) <= 1e-6 * abs(steps[0]) for step in steps)
+    if len(numbers) == len(cells) and steps and even and steps[0] > 0:
+        return False
+    return not (len(cells) == 1 and numbers[0] in (0, 1))
+
+
+def _ragged(content: Path | bytes, layout: Layout) -> tuple[int, int] | None:
+    """Number of the first line with too many cells, and their number."""
+    stream = StringIO(content.decode("utf-8-sig", errors="replace"), newline="") if isinstance(content, bytes) else None
+    with stream or open(content, encoding="utf-8-sig", errors="replace", newline="") as lines:
+        reader = csv.reader(islice(lines, layout.n_comments, None), delimiter=layout.separator)
+        try:
+            for row in reader:
+                if len(row) > len(layout.header):
+                    return reader.line_num + layout.n_comments, len(row)
+        except csv.Error:
+            return None
+    return None
+
+
+def _decimal_points(frame: pl.DataFrame, separator: str) -> pl.DataFrame:
+    """Numbers with decimal commas written with points; a column changes if all of its cells with a comma are such."""
+    changed = []
+    for column in frame.get_columns():
+        words = column.str.strip_chars()
+        commas = words.filter(words.str.contains(",", literal=True))
+        unclear = separator != ";" and bool(commas.str.contains(_THOUSANDS).all())
+        if len(commas) and bool(commas.str.contains(_DECIMAL_COMMA).all()) and not unclear:
+            with_comma = words.str.contains(",", literal=True)
+            points = words.str.replace_all(".", "", literal=True).str.replace(",", ".", literal=True)
+            words = pl.select(pl.when(with_comma).then(points).otherwise(words).alias(column.name)).to_series()
+            changed.append(words)
+    return frame.with_columns(changed) if changed else frame

@@ -1,0 +1,132 @@
+"""What somebody should look at before believing clusters: codes for missing values, units, single columns and rows."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import scipy.sparse as sp
+
+from ..errors import joined
+from .columns import Columns
+from .findings import explain
+from .guess import dominant, far_row, sentinel
+from .preflight import compare
+from .survey import survey
+
+if TYPE_CHECKING:
+    from .silos import Silo
+
+Array = np.ndarray
+_UNITS = ("unit", "scale", "coding", "standardised", "negatives")
+
+
+def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
+    """Sentences about values that look wrong; none for sparse rows.
+
+    Parameters
+    ----------
+    silos : sequence of Silo
+    scaled : bool
+        Whether the run gives all columns the same weight. Otherwise a column that outweighs all others is a remark.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.tables import Silo
+    >>> from fmtc.tables.doubts import remarks
+    >>> X = np.random.default_rng(0).normal([50, 900], [9, 300], size=(80, 2))
+    >>> remarks([Silo("north", X, ("age", "proline"), np.arange(80))], scaled=False)[0].partition(" and ")[0]
+    "'proline' is 99.9 % of the variance of all columns"
+    """
+    if any(sp.issparse(silo.X) for silo in silos):
+        return []
+    numbers = _number_columns(silos[0])
+    found = [*_sentinels(silos, numbers), *_dominant(silos, numbers, scaled)]
+    for silo in silos:
+        if (far := far_row(silo.X[:, numbers])) is not None:
+            row, column = far[0], numbers[far[1]]
+            found.append(
+                f"row {int(silo.rows[row]) + 1} of {silo.name!r} has {silo.X[row, column]:.3g} in "
+                f"{_name(silo, column)}, far from all others, and may become a cluster of its own: correct or remove it"
+            )
+    return found + _units(silos, numbers)
+
+
+def _number_columns(silo: Silo) -> list[int]:
+    levels = [0] * silo.X.shape[1] if silo.schema is None else silo.schema.levels
+    return [place for place, count in enumerate(levels) if count == 0]
+
+
+def _name(silo: Silo, column: int) -> str:
+    return f"column {column}" if silo.feature_names is None else repr(silo.feature_names[column])
+
+
+def _sentinels(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
+    shown = []
+    for column in numbers:
+        found = sentinel(np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64))
+        if found is not None:
+            code, count, nearest = found
+            shown.append(f"{_name(silos[0], column)} is {code:g} in {count:,} rows and else from {nearest:g} on")
+    if not shown:
+        return []
+    return [
+        f"codes for missing values? {joined(shown, '; ')}: set lower or upper in schema.toml, and use it (`schema`)"
+    ]
+
+
+def _dominant(silos: Sequence[Silo], numbers: Sequence[int], scaled: bool) -> list[str]:
+    if scaled or len(numbers) < 2:
+        return []
+    X = np.concatenate([silo.X[:, numbers] for silo in silos]).astype(np.float64)
+    with np.errstate(all="ignore"):
+        spread = np.nanmax(X, axis=0) - np.nanmin(X, axis=0) if len(X) and not np.isnan(X).all(axis=0).any() else None
+        variances = np.nanvar(X, axis=0) if spread is not None else np.zeros(X.shape[1])
+    if spread is not None:
+        variances[spread == 0] = 0.0
+    found = dominant(variances)
+    if found is None:
+        return []
+    return [
+        f"{_name(silos[0], numbers[found[0]])} is {100 * found[1]:.1f} % of the variance of all columns and decides "
+        "the clusters alone: give columns the same weight (`scale` global), or omit it (`drop`)"
+    ]
+
+
+def _units(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
+    """Clients whose values look like those of another unit or coding."""
+    if len(silos) < 2 or not numbers:
+        return []
+    salt, columns = secrets.token_hex(32), {}
+    for silo in silos:
+        names = [_name(silo, column).strip("'") if silo.feature_names is None else silo.feature_names[column]
+                 for column in numbers]  # fmt: skip
+        columns[silo.name] = Columns(pl.DataFrame(dict(zip(names, silo.X[:, numbers].T, strict=True))))
+    said: Mapping[str, Columns] = columns
+    findings = [
+        f for f in compare({name: survey(content, salt) for name, content in said.items()}, by_name=True)
+        if f.code in _UNITS
+    ]  # fmt: skip
+    about = {silo.name: explain(findings, silo.name, said) for silo in silos}
+    return [f"{name} {'; '.join(sentences)}" for name, sentences in about.items() if sentences]
+
+
+def codes_in(columns: Columns) -> str:
+    """Codes for missing values that the columns of one client seem to hold, as part of a sentence; empty if none."""
+    content = columns.content
+    if not isinstance(content, pl.DataFrame):
+        return ""
+    shown = []
+    for column in content.get_columns():
+        if column.dtype.is_numeric() and column.name not in columns.categories:
+            found = sentinel(column.cast(pl.Float64).to_numpy())
+            if found is not None:
+                shown.append(f"{column.name!r} ({found[0]:g} in {found[1]:,} rows, else from {found[2]:g} on)")
+    return f"seems to hold codes for missing values in {joined(shown)}: replace them" if shown else ""
+
+
+__all__ = ["remarks"]

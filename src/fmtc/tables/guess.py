@@ -1,0 +1,414 @@
+"""What the columns of tables are, judged by names and values: numbers, categories, identifiers, constants, dates."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ..errors import DataError, joined, listed, nearest_names
+from ..schema import CATEGORY, MISSING_WORDS, NUMBER, Column, Schema, level_words
+
+Array = np.ndarray
+
+IDENTIFIER, CONSTANT, DATE, WORDS, OTHER = "identifier", "constant", "date", "words", "other"
+MOST_LEVELS = 50  # of a column of words that is taken for a category
+_ID_WORDS = {"id", "ids", "uid", "pid", "mrn", "uuid", "guid", "idx", "index", "identifier", "accession", "barcode"}
+_ROW_WORDS = _ID_WORDS | {
+    "patient", "subject", "participant", "person", "sample", "specimen", "case", "record", "row", "number", "no", "nr",
+    "num", "name", "key", "code", "image", "visit", "unnamed", "encounter", "cell",
+}  # fmt: skip
+_ANSWERS = {"class", "label", "labels", "target", "diagnosis", "outcome", "species", "truth"}
+_SILOS = {"client", "site", "hospital", "silo", "center", "centre", "institution", "batch"}
+_TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_DATE_FORMS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d", "%d %b %Y")
+_TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a column is, and why it cannot be used if it cannot."""
+
+    kind: str
+    levels: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the columns of tables are.
+
+    Parameters
+    ----------
+    verdicts : mapping of column to Verdict
+        In the order of the tables.
+    id_column : str, optional
+        The column that names the rows: the one that was asked for, or the first that looks like it.
+    """
+
+    verdicts: Mapping[str, Verdict]
+    id_column: str | None = None
+
+    def of_kind(self, *kinds: str) -> list[str]:
+        """Names of the columns of some kinds."""
+        return [name for name, verdict in self.verdicts.items() if verdict.kind in kinds]
+
+    @property
+    def problems(self) -> list[str]:
+        """Sentences about columns that cannot be used."""
+        return [verdict.problem for verdict in self.verdicts.values() if verdict.problem]
+
+    @property
+    def schema(self) -> Schema:
+        """The columns that are features."""
+        columns = tuple(
+            Column(name, verdict.kind, verdict.levels)
+            for name, verdict in self.verdicts.items()
+            if verdict.kind in (NUMBER, CATEGORY) and not verdict.problem
+        )
+        return Schema(columns, self.id_column or "")
+
+    def keeping(self, names: Collection[str]) -> Judged:
+        """The same, with identifiers and constants among these columns taken for numbers: somebody asked for them."""
+        verdicts = {
+            name: Verdict(NUMBER) if name in names and verdict.kind in (IDENTIFIER, CONSTANT) else verdict
+            for name, verdict in self.verdicts.items()
+        }
+        kept = verdicts.get(self.id_column or "")
+        return Judged(verdicts, None if kept is not None and kept.kind == NUMBER else self.id_column)
+
+    def said(self, kept: Collection[str] = ()) -> list[str]:
+        """What was done with the columns, in at most two lines; constant columns among `kept` were left alone."""
+        aside = [name for name in self.of_kind(IDENTIFIER) if name != self.id_column]
+        constant = [name for name in self.of_kind(CONSTANT) if name not in kept]
+        categories = self.of_kind(CATEGORY)
+        parts = []
+        if self.id_column in self.of_kind(IDENTIFIER):
+            parts.append(f"{self.id_column!r} names the rows and is no feature")
+        if aside:
+            parts.append(f"{listed(aside)} set aside as identifiers")
+        if constant:
+            parts.append(f"{listed(constant)} dropped: one value in all rows")
+        lines = ["; ".join(parts)] if parts else []
+        if categories:
+            shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
+            answers = [name for name in categories if _tokens(name) & _ANSWERS]
+            silos = [name for name in categories if _tokens(name) & _SILOS]
+            doubt = f"; if {listed(answers)} is the answer, say so (`label_column`)" if answers else ""
+            doubt += f"; if {listed(silos)} names silos, say so (`client_column`)" if silos else ""
+            lines.append(f"categories: {joined(shown)}{doubt}")
+        return lines
+
+
+def judge(
+    tables: Mapping[str, pl.DataFrame],
+    *,
+    names: Sequence[str] | None = None,
+    as_types: Mapping[str, str] | None = None,
+    index: Sequence[str] = (),
+    id_column: str | None = None,
+    place: Callable[[str, int], str] = lambda silo, row: f"row {row + 1} of client {silo!r}",
+) -> Judged:
+    """What each column is, over the tables of all clients that have it.
+
+    Parameters
+    ----------
+    tables : mapping of client to polars.DataFrame
+        Cells may be text.
+    names : sequence of str, optional
+        Columns to look at; all by default.
+    as_types : mapping of column to {"number", "category"}, optional
+        What was said about columns; it is not questioned.
+    index : sequence of str
+        Columns that a file declares to be names of rows.
+    id_column : str, optional
+        Column that names the rows, which is not among `names`.
+    place : callable
+        Where the row of a client stands, in words, for messages.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.tables.guess import judge
+    >>> rows = pl.DataFrame({"patient": [f"P{i:03}" for i in range(12)], "sex": ["f", "m"] * 6, "age": [40.5, 61] * 6})
+    >>> found = judge({"north": rows})
+    >>> {name: verdict.kind for name, verdict in found.verdicts.items()}
+    {'patient': 'identifier', 'sex': 'category', 'age': 'number'}
+    >>> found.said()
+    ["'patient' names the rows and is no feature", "categories: 'sex' (2 levels)"]
+    """
+    as_types = as_types or {}
+    everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
+    names = list(everywhere) if names is None else list(names)
+    for name, kind in as_types.items():
+        if kind not in (NUMBER, CATEGORY):
+            raise DataError(f"`as_types`: {name!r} cannot be a {kind!r}; say {NUMBER!r} or {CATEGORY!r}")
+        if name not in everywhere:
+            raise DataError(f"`as_types`: no file has a column {name!r}; {nearest_names(name, everywhere)}")
+    verdicts = {}
+    for name in names:
+        cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
+        if name in as_types:
+            levels = levels_in(cells.values()) if as_types[name] == CATEGORY else ()
+            verdicts[name] = (
+                Verdict(as_types[name], levels) if levels or as_types[name] == NUMBER else Verdict(CONSTANT)
+            )
+        elif name in index:
+            verdicts[name] = Verdict(IDENTIFIER)
+        else:
+            verdicts[name] = _verdict(name, cells, place)
+    if id_column is None:
+        found = [name for name, verdict in verdicts.items() if verdict.kind == IDENTIFIER and name]
+        best = [name for name in found if _ID_WORDS & _tokens(name) or name in index]
+        id_column = next(iter([*best, *found]), None)
+    return Judged(verdicts, id_column)
+
+
+def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
+    """Levels of a category over several columns: in order, each in its most frequent spelling."""
+    counts: Counter[str] = Counter()
+    for cells in columns:
+        words = level_words(cells).drop_nulls()
+        counts.update(dict(words.value_counts().iter_rows()))
+    spelt: dict[str, str] = {}
+    for word, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        spelt.setdefault(word.casefold(), word.lower() if word.casefold() in ("true", "false") else word)
+    levels = sorted(spelt.values())
+    try:
+        return tuple(sorted(levels, key=float))
+    except ValueError:
+        return tuple(levels)
+
+
+def parsed(cells: pl.Series) -> pl.Series | None:
+    """Text as numbers, with null where one is missing; None if a word is neither."""
+    words = cells.cast(pl.String).str.strip_chars()
+    numbers = words.cast(pl.Float64, strict=False)
+    strange = words.filter(numbers.is_null() & words.is_not_null()).str.to_lowercase()
+    return numbers.fill_nan(None) if bool(strange.is_in(MISSING_WORDS).all()) else None
+
+
+def is_text(cells: pl.Series) -> bool:
+    """Whether a column holds words."""
+    return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+# -------------------------------------------------------------------------------------------------------- one column
+
+
+def _tokens(name: str) -> set[str]:
+    return {token.lower() for token in _TOKEN.findall(name)}
+
+
+def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
+    filled = {silo: column for silo, column in cells.items() if column.null_count() < len(column)}
+    kinds = {str(column.dtype): column.dtype for column in filled.values()}
+    for kind in kinds.values():
+        if kind in _TEMPORAL:
+            return _date(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
+        if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
+            problem = f"column {name!r} holds values of type {kind}, neither numbers nor words: omit it (`drop`)"
+            return Verdict(OTHER, problem=problem)
+    if not filled:
+        return Verdict(CONSTANT)
+    if not any(is_text(column) for column in filled.values()):
+        if all(column.dtype == pl.Boolean for column in filled.values()):
+            return _category(filled)
+        return _of_numbers(name, {silo: column.cast(pl.Float64).fill_nan(None) for silo, column in filled.items()})
+    numbers = {silo: parsed(column) if is_text(column) else column.cast(pl.Float64) for silo, column in filled.items()}
+    whole = {silo: column for silo, column in numbers.items() if column is not None}
+    if len(whole) == len(filled):
+        padded = any(_is_padded(column) for column in filled.values() if is_text(column))
+        return _of_numbers(name, whole, padded)
+    return _of_words(name, filled, place)
+
+
+def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False) -> Verdict:
+    values = {silo: column.drop_nulls().to_numpy() for silo, column in cells.items()}
+    together = np.concatenate(list(values.values())) if values else np.empty(0)
+    if not len(together) or ((together == together[0]).all() and len(together) > 2):
+        return Verdict(CONSTANT)
+    missing = sum(column.null_count() for column in cells.values())
+    if not np.isfinite(together).all() or (together != np.round(together)).any() or missing:
+        return Verdict(NUMBER)
+    n, tokens = len(together), _tokens(name)
+    distinct = [len(np.unique(rows)) for rows in values.values()]
+    unique = all(count == len(rows) for count, rows in zip(distinct, values.values(), strict=True))
+    if _ID_WORDS & tokens and (sum(distinct) > 20 or 2 * sum(distinct) > n):
+        return Verdict(IDENTIFIER)
+    if not unique or n < 10:
+        return Verdict(NUMBER)
+    if padded or name == "" or tokens & _ROW_WORDS:
+        return Verdict(IDENTIFIER)
+    # different in all rows beyond chance: evenly spread over their range, some would have met
+    met = sum(len(rows) ** 2 / (2 * (np.ptp(rows) + 1)) for rows in values.values() if len(rows))
+    ordered = n >= 20 and all(len(rows) >= 10 and (np.diff(rows) > 0).all() for rows in values.values())
+    digits = {len(f"{abs(value):.0f}") for value in together[:1000].tolist()}
+    long = n >= 20 and len(digits) == 1 and min(digits) >= 6
+    return Verdict(IDENTIFIER if met >= 4 or ordered or long else NUMBER)
+
+
+def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
+    words = {silo: level_words(column) for silo, column in cells.items()}
+    n = sum(len(column) - column.null_count() for column in words.values())
+    distinct = pl.concat([column.drop_nulls() for column in words.values()]).unique()
+    unique = n == sum(column.drop_nulls().n_unique() for column in words.values())
+    if len(distinct) <= 1:
+        return Verdict(CONSTANT)
+    shown = distinct.head(2000)
+    if (date := _as_date(shown)) is not None:
+        return _date(name, date)
+    strong = bool(_ID_WORDS & _tokens(name)) and (len(distinct) > 20 or 2 * len(distinct) > n)
+    numbers = shown.cast(pl.Float64, strict=False).is_not_null().mean()
+    if isinstance(numbers, float) and numbers >= 0.5:
+        silo, row, word = next(
+            (silo, row, column[row])
+            for silo, column in words.items()
+            for row in (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true().to_list()
+        )
+        problem = (
+            f"column {name!r} holds numbers, but {word!r} in {place(silo, row)}: correct it, count such words as "
+            f"missing (`as_types` number:{name}), take the column as a category (`as_types` category:{name}), or omit "
+            "it (`drop`)"
+        )
+        return Verdict(WORDS, problem=problem)
+    if strong or (unique and n >= 3):
+        return Verdict(IDENTIFIER)
+    if len(distinct) <= MOST_LEVELS:
+        return _category(cells)
+    first = next(iter(words.values())).drop_nulls()[0]
+    problem = (
+        f"column {name!r} holds {len(distinct)} different words (such as {first!r}), too many for a category: omit it "
+        f"(`drop`), cluster by its words (`text_column`), or insist (`as_types` category:{name})"
+    )
+    return Verdict(WORDS, problem=problem)
+
+
+def _category(cells: Mapping[str, pl.Series]) -> Verdict:
+    levels = levels_in(cells.values())
+    return Verdict(CATEGORY, levels) if len(levels) > 1 else Verdict(CONSTANT)
+
+
+def _is_padded(cells: pl.Series) -> bool:
+    words = cells.cast(pl.String).drop_nulls().str.strip_chars()
+    return bool(words.str.contains(r"^0\d+$").any())
+
+
+def _as_date(words: pl.Series) -> str | None:
+    """A word, if nearly all words are dates."""
+    days = words.str.replace(r"[T ]\d{1,2}:\d{2}.*$", "")
+    for form in _DATE_FORMS:
+        read = days.str.to_date(form, strict=False).is_not_null()
+        if len(read) and float(read.mean() or 0) >= 0.9:  # type: ignore[arg-type]
+            return str(words.filter(read)[0])
+    return None
+
+
+def _date(name: str, example: str) -> Verdict:
+    return Verdict(
+        DATE,
+        problem=f"column {name!r} holds dates (such as {example}), and a date is no quantity. Omit it (`drop` {name}), "
+        "or write what matters about it as a number first:\n"
+        f'  table["days"] = (pandas.to_datetime(table["{name}"]) - pandas.Timestamp("2020-01-01")).dt.days\n'
+        f'  table = table.drop(columns="{name}")',
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- values
+
+
+_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
+_FEWEST = 3  # cells with a code, and
+_SPREAD = 15  # different other values, below which nothing is said
+
+
+def sentinel(values: Array) -> tuple[float, int, float] | None:
+    """A value that seems to mean "not measured": alone beyond a wide gap, and the same in several rows.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        A column; NaN is ignored.
+
+    Returns
+    -------
+    tuple of float, int, float, or None
+        The value, in how many rows it stands, and the nearest other value.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.tables.guess import sentinel
+    >>> sentinel(np.r_[np.linspace(85, 500, 200), np.zeros(12)])
+    (0.0, 12, 85.0)
+    """
+    values = values[np.isfinite(values)]
+    if len(values) < 20:
+        return None
+    low, high = float(values.min()), float(values.max())
+    for code in dict.fromkeys((low, high)):
+        if code != 0 and code not in _CODES:
+            continue
+        others = np.unique(values[values != code])
+        count = int((values == code).sum())
+        if count < _FEWEST or len(others) < _SPREAD or 10 * count > 9 * len(values):
+            continue
+        nearest = float(others[0] if code == low else others[-1])
+        gap, spread = abs(code - nearest), float(np.quantile(others, 0.95) - np.quantile(others, 0.05))
+        step = float(np.median(np.diff(others)))
+        if code == 0:
+            wide = nearest > 0 and nearest >= 0.2 * float(np.median(others)) and gap >= 5 * step
+        elif code < 0:
+            wide = nearest >= 0 and gap >= 5 * step and (abs(code) >= 9 or gap >= 0.2 * spread)
+        else:
+            wide = gap >= spread
+        if wide:
+            return code, count, nearest
+    return None
+
+
+def far_row(X: Array) -> tuple[int, int] | None:
+    """Row and column of a value so far from all others that it alone decides the clusters; X is n x d.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.tables.guess import far_row
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> X[7, 1] = 1e15
+    >>> far_row(X)
+    (7, 1)
+    """
+    n = len(X)
+    if n < 10 or X.size > 5 * 10**7:
+        return None
+    with np.errstate(all="ignore"):
+        for column in range(X.shape[1]):
+            values = X[:, column].astype(np.float64)
+            known = np.flatnonzero(np.isfinite(values))
+            if len(known) < 10:
+                continue
+            rows = values[known]
+            middle = np.median(rows[:: max(1, len(rows) // 1001)])
+            worst = int(np.argmax(np.abs(rows - middle)))
+            rest = np.delete(rows, worst)
+            if abs(rows[worst] - middle) > 1e5 * max(np.ptp(rest), 1e-300) and np.ptp(rest) > 0:
+                return int(known[worst]), column
+    return None
+
+
+def dominant(variances: Array) -> tuple[int, float] | None:
+    """The column with more than nine tenths of the variance of all, and its share; (d,) -> place, share."""
+    total = float(variances.sum())
+    if len(variances) < 2 or not 0 < total < np.inf:
+        return None
+    place = int(np.argmax(variances))
+    share = float(variances[place] / total)
+    return (place, share) if share > 0.9 else None
+
+
+__all__ = ["Judged", "Verdict", "dominant", "far_row", "judge", "sentinel"]

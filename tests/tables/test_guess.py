@@ -1,0 +1,165 @@
+"""What columns are judged to be, and values that look wrong."""
+
+import warnings
+from datetime import date
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
+
+from fmtc.errors import DataError
+from fmtc.tables import Silo, remarks
+from fmtc.tables.guess import far_row, judge, sentinel
+
+N = 40
+rng = np.random.default_rng(0)
+NOISE = rng.normal(size=N)
+
+
+def kind(values, name="x", **options):
+    return judge({"a": pl.DataFrame({name: values})}, **options).verdicts[name].kind
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "expected"),
+    [
+        (NOISE, "x", "number"),
+        (range(N), "x", "identifier"),  # row numbers
+        (rng.permutation(N) + 500, "image", "identifier"),
+        (rng.permutation(10**6)[:N], "patient_id", "identifier"),
+        (rng.permutation(10**6)[:N], "x", "number"),  # different by chance
+        (100000 + rng.permutation(900000)[:N], "x", "identifier"),  # as long as each other
+        (np.sort(rng.permutation(10**4)[:N]), "x", "identifier"),  # in order
+        (rng.integers(20, 90, N), "age", "number"),
+        (rng.integers(0, 3, N), "drug_id", "number"),
+        (np.repeat(range(30), 4), "patient_id", "identifier"),  # several visits each
+        ([f"{i:04}" for i in rng.permutation(9000)[:N]], "x", "identifier"),
+        ([f"P{i}" for i in range(N)], "x", "identifier"),
+        (["f", "m"] * 20, "sex", "category"),
+        ([True, False] * 20, "smokes", "category"),
+        (["TRUE", "false"] * 20, "smokes", "category"),
+        (["low", "high", "", "?"] * 10, "dose", "category"),
+        (["1", "2.5", "NA", " 3 "] * 10, "dose", "number"),
+        ([7.0] * N, "x", "constant"),
+        (["a"] * N, "x", "constant"),
+        ([None] * N, "x", "constant"),
+        (["2021-03-04", "2021-05-06"] * 20, "x", "date"),
+        (["04.03.2021", "06.12.2020"] * 20, "x", "date"),
+        (["2021-03-04 10:00:00", "2021-05-06T11:30"] * 20, "x", "date"),
+        ([date(2021, 1, 1)] * N, "x", "date"),
+        (["1", "2", "3", "much"] * 10, "x", "words"),
+        ([f"w{i % 60}" for i in range(200)], "x", "words"),
+        ([[1, 2]] * N, "x", "other"),
+        ([1.0, None] * 20, "id", "constant"),
+    ],
+)
+def test_kinds(values, name, expected):
+    values = values if isinstance(values, list) else list(np.asarray(values))
+    assert kind(values, name) == expected
+
+
+def test_what_was_said_about_a_column_is_not_questioned():
+    codes = [1, 2, 3, 4] * 10
+    found = judge({"a": pl.DataFrame({"cp": codes, "id": range(N)})}, as_types={"cp": "category", "id": "number"})
+    assert found.verdicts["cp"].levels == ("1", "2", "3", "4")
+    assert found.verdicts["id"].kind == "number"
+    assert found.id_column is None
+    with pytest.raises(DataError, match="no file has a column 'sx'"):
+        judge({"a": pl.DataFrame({"sex": codes})}, as_types={"sx": "category"})
+    with pytest.raises(DataError, match="cannot be a 'date'"):
+        judge({"a": pl.DataFrame({"sex": codes})}, as_types={"sex": "date"})
+
+
+def test_a_category_may_be_the_answer_or_the_silo():
+    found = judge(
+        {"a": pl.DataFrame({"site": ["n", "s"] * 5, "tumour_class": ["b", "m"] * 5, "classic": [1.5, 2] * 5})}
+    )
+    (line,) = found.said()
+    assert line.startswith("categories: 'site' (2 levels), 'tumour_class' (2 levels)")
+    assert "if 'tumour_class' is the answer, say so (`label_column`); if 'site' names silos" in line
+
+
+def test_levels_are_those_of_all_silos_in_one_spelling():
+    found = judge(
+        {"a": pl.DataFrame({"s": ["Male", "female"] * 5}), "b": pl.DataFrame({"s": ["male", "male", "other"]})}
+    )
+    assert found.verdicts["s"].levels == ("Male", "female", "other")
+    numbers = judge({"a": pl.DataFrame({"s": [10, 9] * 5})}, as_types={"s": "category"})
+    assert numbers.verdicts["s"].levels == ("9", "10")
+
+
+def test_a_column_of_ids_in_one_silo_only_is_none():
+    """Different in all rows of one silo, and not of another."""
+    found = judge({"a": pl.DataFrame({"x": range(N)}), "b": pl.DataFrame({"x": [1, 2] * 20})})
+    assert found.verdicts["x"].kind == "number"
+
+
+def test_a_problem_names_the_first_bad_cell():
+    found = judge({"a": pl.DataFrame({"x": ["1", "2"]}), "b": pl.DataFrame({"x": ["3", "4", "much"]})})
+    assert "'much' in row 3 of client 'b'" in found.problems[0]
+
+
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_iris, load_diabetes])
+def test_real_measurements_are_numbers(load):
+    data = load()
+    frame = pl.DataFrame(data.data, schema=list(data.feature_names))
+    kinds = {verdict.kind for verdict in judge({"a": frame[::2], "b": frame[1::2]}).verdicts.values()}
+    assert kinds == {"number"}
+
+
+# -------------------------------------------------------------------------------------------------------- values
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        (np.r_[rng.normal(200, 30, 100), np.zeros(9)], 0),
+        (np.r_[rng.integers(20, 90, 100), np.full(5, -9)], -9),
+        (np.r_[rng.normal(50, 9, 100), np.full(5, -999)], -999),
+        (np.r_[rng.normal(50, 9, 100), np.full(5, 9999)], 9999),
+        (rng.normal(50, 9, 100), None),
+        (rng.poisson(2, 100).astype(float), None),
+        (np.r_[rng.exponential(3, 100), np.zeros(20)], None),
+        (rng.normal(0, 5, 100).round(), None),
+        (np.r_[rng.integers(900, 998, 100), np.full(5, 999)], None),
+        (np.repeat([0.0, 1.0], 50), None),
+        (np.r_[rng.normal(200, 30, 100), np.zeros(2)], None),
+    ],
+)
+def test_codes_for_missing_values(values, code):
+    found = sentinel(np.asarray(values, float))
+    assert (found and found[0]) == code
+
+
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_iris, load_diabetes])
+def test_no_false_alarm_about_codes_and_rows(load):
+    X = load().data
+    assert [sentinel(X[:, j]) for j in range(X.shape[1])] == [None] * X.shape[1]
+    assert far_row(X) is None
+
+
+def silo(X, names=("a", "b"), name="north"):
+    return Silo(name, np.asarray(X, float), names, np.arange(len(X)))
+
+
+def test_remarks():
+    X = rng.normal([50, 900], [9, 300], size=(60, 2))
+    assert remarks([silo(X)], scaled=True) == []
+    assert "'b' is 99." in remarks([silo(X)], scaled=False)[0]
+    coded = np.where(np.arange(60)[:, None] < [0, 5], -999, X)
+    assert "'b' is -999 in 5 rows" in remarks([silo(coded)])[0]
+    far = X.copy()
+    far[7, 0] = 1e15
+    assert "row 8 of 'north' has 1e+15 in 'a'" in remarks([silo(far)])[0]
+    (said,) = remarks([silo(X), silo(X[::-1] + 1, name="south"), silo(X * [1, 1000], name="west")])
+    assert said.startswith("west has values about 1,000 times the others' in 'b'")
+
+
+def test_remarks_bear_missing_cells_and_constant_columns():
+    X = rng.normal(size=(30, 3))
+    X[:, 1], X[3:9, 0] = np.nan, np.nan
+    X[:, 2] = 1e100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert remarks([silo(X, ("a", "b", "c"))], scaled=False) == []

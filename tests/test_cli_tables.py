@@ -1,0 +1,280 @@
+"""From tables as people have them to labels: columns set aside, missing cells, schemas, and back to the table."""
+
+import json
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.metrics import adjusted_rand_score
+
+from fmtc import FMTC
+from fmtc.cli import main_group
+from fmtc.schema import Schema
+
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+
+
+def run(*args, code=0):
+    env = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "FORCE_COLOR": None, "COLUMNS": "80"}
+    done = CliRunner().invoke(main_group, [str(arg) for arg in args], prog_name="fmtc", env=env)
+    assert done.exit_code == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def notes(done):
+    """What was said about the table."""
+    said = [line.removeprefix("note: ") for line in done.stderr.splitlines() if line.startswith("note: ")]
+    return [note for note in said if not note.startswith("the neighbour graph")]
+
+
+def patients(seed, n=50):
+    """Two groups, sick and well, with an identifier, a category and a constant."""
+    rng = np.random.default_rng(seed)
+    sick = np.arange(n) % 2
+    return pl.DataFrame(
+        {
+            "patient_id": rng.permutation(10**6)[:n],
+            "age": 40 + 20 * sick + rng.normal(size=n),
+            "dose": 3 * sick + rng.normal(size=n) / 2,
+            "sex": np.where(rng.random(n) < 0.5, "f", "m"),
+            "ward": ["W1"] * n,
+        }
+    )
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate(("north", "south")):
+        patients(seed).write_csv(tmp_path / f"{name}.csv")
+    return tmp_path
+
+
+FIT = ("fit", "north.csv", "south.csv", "-k", 2, "--max-iter", 4, "--scale", "global")
+
+
+def test_fit_says_what_it_did_in_few_lines(home):
+    done = run(*FIT, "--out", "run")
+    assert notes(done) == [
+        "'patient_id' names the rows and is no feature; 'ward' dropped: one value in all rows",
+        "categories: 'sex' (2 levels)",
+    ]
+    labels = pl.read_csv("run/labels/north.csv")
+    assert labels.columns == ["patient_id", "cluster", "probability"]
+    assert labels["patient_id"].to_list() == pl.read_csv("north.csv")["patient_id"].to_list()
+    assert json.loads((home / "run" / "report.json").read_text())["feature_names"] == ["age", "dose", "sex"]
+    schema = Schema.read("run/schema.toml")
+    assert (schema.names, schema.levels, schema.id_column) == (("age", "dose", "sex"), (0, 0, 2), "patient_id")
+
+
+def test_a_schema_is_used_again(home):
+    run(*FIT, "--out", "run")
+    frame = patients(0)[:9].drop("ward").with_columns(pl.lit("f").alias("sex"), pl.Series("new", range(9)))
+    frame.select("sex", "dose", "age", "patient_id", "new").write_csv("north.csv")
+    done = run(*FIT[:2], *FIT[3:], "--schema", "run/schema.toml", "--out", "again")
+    assert notes(done)[0] == "columns that the schema does not know are ignored: 'new'"
+    assert Schema.read("again/schema.toml") == Schema.read("run/schema.toml")
+    frame.drop("dose").write_csv("north.csv")
+    done = run(*FIT, "--schema", "run/schema.toml", "--out", "third", code=3)
+    assert "north.csv lacks 'dose' of the schema" in done.stderr
+    assert "--schema" in run(*FIT, "--schema", "run/schema.toml", "--columns", "age", "--out", "third", code=2).stderr
+
+
+def test_bounds_of_a_schema_make_codes_missing(home):
+    frame = pl.read_csv("north.csv")
+    frame = frame.with_columns(pl.when(pl.arange(0, 50) < 4).then(-999).otherwise(pl.col("age")).alias("age"))
+    frame.write_csv("north.csv")
+    done = run(*FIT, "--out", "run")
+    assert any(note.startswith("codes for missing values? 'age' is -999 in 4 rows") for note in notes(done))
+    text = (home / "run" / "schema.toml").read_text().replace('name = "age"', 'name = "age"\nlower = 0')
+    (home / "schema.toml").write_text(text)
+    done = run(*FIT, "--schema", "schema.toml", "--missing", "drop", "--out", "again")
+    assert "client 'north': values outside the bounds count as missing: 'age' (4)" in notes(done)
+    assert "rows with missing cells omitted: 4 of 'north'" in notes(done)
+    labels = pl.read_csv("again/labels/north.csv")
+    assert labels["patient_id"].to_list() == frame["patient_id"].to_list()[4:]
+
+
+def test_columns_kinds_and_names(home):
+    run(*FIT, "--columns", "age,dose", "--out", "a")
+    assert Schema.read("a/schema.toml").names == ("age", "dose")
+    run(*FIT, "--drop", "ward", "--drop", "sex", "--as", "number:patient_id", "--out", "b")
+    assert Schema.read("b/schema.toml").names == ("patient_id", "age", "dose")
+    assert pl.read_csv("b/labels/north.csv").columns[0] == "row"
+    run(*FIT, "--id", "sex", "--out", "c")
+    assert pl.read_csv("c/labels/north.csv").columns[0] == "sex"
+    assert (
+        "no file has a column 'agee'; did you mean 'age'" in run(*FIT, "--columns", "agee", "--out", "d", code=3).stderr
+    )
+    assert "category:NAMES" in run(*FIT, "--as", "date:age", "--out", "d", code=2).stderr
+
+
+@pytest.mark.parametrize("missing", ["em", "drop", "refuse"])
+def test_missing_cells(home, missing):
+    frame = pl.read_csv("north.csv").with_columns(
+        pl.when(pl.arange(0, 50) == 7).then(None).otherwise("age").alias("age")
+    )
+    frame = frame.with_columns(pl.when(pl.arange(0, 50) == 7).then(None).otherwise(pl.col("dose")).alias("age"))
+    frame.write_csv("north.csv")
+    if missing == "em" and not FMTC.takes_missing:
+        pytest.skip("the method does not take missing values yet")
+    done = run(*FIT, "--missing", missing, "--append", "--out", "run", code=3 if missing == "refuse" else 0)
+    if missing == "refuse":
+        assert "client 'north' in 'age' (1); the first in line 9 of north.csv" in done.stderr
+        return
+    table = pl.read_csv("run/tables/north.csv")
+    assert table.columns == [*frame.columns, "cluster", "probability"]
+    assert table["cluster"].null_count() == (missing == "drop")
+    assert (table["cluster"][7] is None) == (missing == "drop")
+    labels = pl.read_csv("run/labels/north.csv")
+    joined = table.join(labels, on="patient_id", suffix="_too")
+    assert joined.height == labels.height == 50 - (missing == "drop")
+    assert (joined["cluster"] == joined["cluster_too"]).all()
+
+
+# ------------------------------------------------------------------------------------------------ back to the table
+
+
+def test_labels_come_back_to_the_table(home):
+    run(*FIT, "--append", "--out", "run")
+    joined = run("labels", "run", "--join", "north.csv").stdout
+    assert joined == (home / "run" / "tables" / "north.csv").read_text()
+    every = pl.read_csv(run("labels", "run").stdout.encode())
+    assert every.columns == ["client", "patient_id", "cluster", "probability"]
+    assert every["client"].to_list() == ["north"] * 50 + ["south"] * 50
+    pl.read_csv("north.csv").reverse().rename({"patient_id": "mrn"})[:3].write_csv("few.csv")
+    done = run("labels", "run", "--join", "few.csv", "--client", "north", "--id", "mrn", "--out", "few-labels.csv")
+    few = pl.read_csv("few-labels.csv")
+    expected = dict(every.filter(pl.col("client") == "north").select("patient_id", "cluster").iter_rows())
+    assert few["cluster"].to_list() == [expected[name] for name in few["mrn"]]
+    assert "3 rows" in done.stderr
+    assert "no column 'patient_id'" in run("labels", "run", "--join", "few.csv", "--client", "north", code=3).stderr
+    pl.read_csv("north.csv").with_columns(pl.lit(5).alias("cluster"), patient_id=1).write_csv("other.csv")
+    done = run("labels", "run", "--join", "other.csv", "--client", "north")
+    assert notes(done) == ["50 rows of other.csv without a label in run"]
+    assert pl.read_csv(done.stdout.encode()).columns[-2:] == ["fmtc_cluster", "probability"]
+    assert "holds no labels" in run("labels", "run/model", code=3).stderr
+
+
+def test_labels_by_place_where_there_are_no_identifiers(home):
+    run(*FIT, "--drop", "patient_id", "--append", "--out", "run")
+    assert run("labels", "run", "--join", "south.csv").stdout == (home / "run" / "tables" / "south.csv").read_text()
+    pl.read_csv("south.csv").write_csv("other.csv")
+    assert "rows of which silo?" in run("labels", "run", "--join", "other.csv", code=3).stderr
+    assert "omit the identifier" in run("labels", "run", "--join", "south.csv", "--id", "age", code=3).stderr
+
+
+def test_one_file_of_all_silos_comes_back_in_its_order(home):
+    both = [pl.read_csv(f"{name}.csv").with_columns(pl.lit(name).alias("site")) for name in ("north", "south")]
+    mixed = pl.concat(both).sample(fraction=1, shuffle=True, seed=0)
+    mixed.write_parquet("all.parquet")
+    run("fit", "all.parquet", "--client-column", "site", *FIT[3:], "--append", "--out", "run")
+    table = pl.read_csv("run/tables/all.csv")
+    assert table["patient_id"].to_list() == mixed["patient_id"].to_list()
+    joined = run("labels", "run", "--join", "all.parquet", "--client-column", "site").stdout
+    assert pl.read_csv(joined.encode())["cluster"].to_list() == table["cluster"].to_list()
+
+
+# ---------------------------------------------------------------------------------------------------------- predict
+
+
+def test_predict_takes_the_whole_table(home):
+    """Identifiers and the answer among the columns, another order: as in the README."""
+    run(*FIT, "--out", "run")
+    new = pl.read_csv("north.csv").with_columns(pl.lit("?").alias("remark"))
+    new.select(reversed(new.columns)).write_csv("new.csv")
+    done = run("predict", "run", "new.csv", "--client", "north")
+    assert done.stdout == (home / "run" / "labels" / "north.csv").read_text()
+    assert notes(done) == ["columns that the model does not know are ignored: 'remark', 'ward'"]
+    assert run("predict", "run", "north.csv").stdout == done.stdout  # called after its silo
+    table = pl.read_csv(run("predict", "run", "new.csv", "--client", "north", "--append").stdout.encode())
+    assert table.columns == [*reversed(new.columns), "cluster", "probability"]
+    assert "--proba" in run("predict", "run", "new.csv", "--client", "north", "--append", "--proba", code=2).stderr
+
+
+def test_predict_of_an_unknown_level_or_silo(home):
+    run(*FIT, "--out", "run")
+    pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")
+    if FMTC.takes_missing:
+        done = run("predict", "run", "new.csv", "--client", "north")
+        assert notes(done)[-1] == "client 'new': levels that are not known count as missing: 'sex' ('x')"
+    pl.read_csv("north.csv").with_columns(pl.lit("east").alias("site")).write_csv("new.csv")
+    done = run("predict", "run", "new.csv", "--client-column", "site", code=3)
+    assert "rows of 'east', and the model is of silos 'north', 'south'" in done.stderr
+
+
+# ----------------------------------------------------------------------------------------------------- what is noted
+
+
+def test_identifiers_of_real_patients_do_not_decide(home):
+    data = load_breast_cancer()
+    frame = pl.DataFrame(data.data, schema=list(data.feature_names))
+    ids = pl.Series("patient_id", 842000 + 37 * np.arange(len(frame)))
+    for name, part in (("north", slice(0, 300)), ("south", slice(300, 569))):
+        frame.with_columns(ids).select("patient_id", *frame.columns)[part].write_csv(f"{name}.csv")
+    done = run("preflight", "north.csv", "south.csv")
+    assert "'patient_id' names the rows and is no feature" in done.stderr
+    run(*FIT, "--out", "run")
+    truth = data.target[:300]
+    assert adjusted_rand_score(pl.read_csv("run/labels/north.csv")["cluster"], truth) > 0.5
+
+
+def test_a_column_that_decides_alone_is_noted(home):
+    data = load_wine()
+    pl.DataFrame(data.data, schema=list(data.feature_names)).write_csv("wine.csv")
+    done = run("fit", "wine.csv", "-k", 3, "--max-iter", 2, "--scale", "none", "--out", "run")
+    assert any(
+        re.match(r"'proline' is 99\.\d % of the variance .*--scale global.*--drop", note) for note in notes(done)
+    )
+    done = run("fit", "wine.csv", "-k", 3, "--max-iter", 2, "--scale", "global", "--out", "run2")
+    assert not any("variance" in note for note in notes(done))
+    assert "99.8 % of the variance" in run("preflight", "wine.csv", "--scale", "none").stderr
+    assert "variance" not in run("preflight", "wine.csv").stderr
+
+
+def test_units_and_codes_are_noted_by_fit_and_preflight(home):
+    files = ("north.csv", "south.csv", "west.csv")
+    pl.read_csv("south.csv").with_columns(pl.col("age") * 12).write_csv("south.csv")
+    patients(3).write_csv("west.csv")
+    expected = "has values about 12 times the others' in 'age': months for years?"
+    assert f"south {expected}" in notes(run("fit", *files, *FIT[3:], "--out", "run"))
+    assert f"note: {expected}" in run("preflight", *files).stderr
+    coded = patients(1).with_columns(pl.when(pl.arange(0, 50) < 5).then(-9).otherwise(pl.col("age")).alias("age"))
+    coded.write_csv("south.csv")
+    found = notes(run("fit", *files, *FIT[3:], "--out", "run2"))
+    assert any(note.startswith("codes for missing values? 'age' is -9 in 5 rows") for note in found)
+    assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("preflight", *files).stderr
+
+
+def test_no_header(home):
+    for name in ("north", "south"):
+        text = (home / f"{name}.csv").read_text().partition("\n")[2].replace(",W1", ",3")
+        (home / f"{name}.csv").write_text(text)
+    assert "--no-header" in run(*FIT, "--out", "run", code=3).stderr
+    assert "--no-header" in run("preflight", "north.csv", "south.csv", code=3).stderr
+    run(*FIT, "--no-header", "--id", "column_1", "--out", "run")
+    labels = pl.read_csv("run/labels/north.csv")
+    assert (labels.columns[0], labels.height) == ("column_1", 50)
+    assert run("predict", "run", "north.csv", "--no-header").stdout == (home / "run/labels/north.csv").read_text()
+
+
+def test_the_command_that_writes_a_schema(home):
+    done = run("schema", "north.csv", "south.csv", "--as", "number:ward")
+    schema = Schema.from_toml(done.stdout)
+    assert (schema.names, schema.id_column) == (("age", "dose", "sex", "ward"), "patient_id")
+    document = json.loads(run("schema", "north.csv", "--json").stdout)
+    assert Schema.from_dict(document).names == ("age", "dose", "sex")
+    np.save("a.npy", np.ones((3, 2)))
+    assert "without column names" in run("schema", "a.npy", code=2).stderr
+
+
+def test_preflight_reads_categories_and_finds_other_levels(home):
+    done = run("preflight", "north.csv", "south.csv")
+    assert "categories: 'sex' (2 levels)" in done.stderr
+    assert done.stderr.endswith("2 silos agree: nothing stops a run\n") or "read the notes" in done.stderr
+    pl.read_csv("south.csv").with_columns(pl.lit("2021-01-05").alias("seen")).write_csv("south.csv")
+    assert "error: has no numbers in 'seen'" in run("preflight", "north.csv", "south.csv", code=3).stderr

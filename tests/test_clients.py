@@ -1,0 +1,225 @@
+"""Rows as people hand them over in Python: data frames with words and gaps, names of clients, masks, lazy frames."""
+
+import re
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_array_equal
+
+from fmtc import FMTC
+from fmtc.baselines import FedKMeans
+from fmtc.clients import refuse_names
+from fmtc.errors import DataError
+from fmtc.schema import Column, Encoded, Schema
+
+NAN = float("nan")
+
+
+class Tabular(FMTC):
+    """Takes whatever comes, and computes nothing."""
+
+    takes_missing = True
+
+    def fit(self, X, y=None, *, clients=None):
+        self.parts = self._parts(X, clients, reset=True)
+        self.client_ids_ = sorted(self.parts)
+        self._models = dict.fromkeys(self.client_ids_)
+        return self
+
+    def rows(self, X, clients=None):
+        return {cid: Xt for cid, (Xt, _) in self._parts(X, clients, reset=False).items()}
+
+
+def table(kind, n=12):
+    rng = np.random.default_rng(0)
+    columns = {
+        "age": rng.normal(50, 9, n).tolist(),
+        "sex": ["f", "m", None] * (n // 3),
+        "smokes": [True, False] * (n // 2),
+    }
+    columns["age"][2] = None
+    return pl.DataFrame(columns) if kind == "polars" else pd.DataFrame(columns)
+
+
+EXPECTED = np.c_[table("polars")["age"].to_numpy(), [0, 1, NAN] * 4, [1, 0] * 6]
+LEVELS = Schema((Column("age"), Column("sex", "category", ("f", "m")), Column("smokes", "category", ("false", "true"))))
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_frames_with_words_truths_and_gaps(kind):
+    X = table(kind)
+    model = Tabular().fit(X)
+    assert model.schema_ == LEVELS
+    assert model.feature_names_in_.tolist() == ["age", "sex", "smokes"]
+    assert_array_equal(model.parts["all"][0], EXPECTED)
+    assert_array_equal(model.rows(X)["all"], EXPECTED)
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_columns_are_matched_by_name(kind):
+    X = table(kind)
+    model = Tabular().fit(X)
+    turned = X[["smokes", "age", "sex"]]
+    turned = turned.with_columns(more=pl.lit("x")) if kind == "polars" else turned.assign(more="x")
+    assert_array_equal(model.rows(turned)["all"], EXPECTED)
+    numbers = X[["age"]]
+    numbers = numbers.with_columns(b=pl.lit(2.0)) if kind == "polars" else numbers.assign(b=2.0)
+    model = Tabular().fit(numbers)
+    assert_array_equal(model.rows(numbers[["b", "age"]])["all"][:, 1], np.full(12, 2.0))
+    with pytest.raises(DataError, match="no column 'b'"):
+        model.rows(numbers[["age"]])
+
+
+def test_unknown_levels_are_missing_and_said_once():
+    X = table("polars")
+    model = Tabular().fit(X)
+    with pytest.warns(UserWarning, match=r"^levels that are not known count as missing: 'sex' \('x'\)$") as caught:
+        found = model.rows(X.with_columns(sex=pl.lit("x")))["all"]
+    assert len(caught) == 1
+    assert np.isnan(found[:, 1]).all()
+
+
+def test_clients_in_a_mapping_share_the_levels():
+    silos = {"a": pl.DataFrame({"s": ["x", "y"] * 3, "n": range(6)}), "b": pl.DataFrame({"n": [7, 7], "s": ["z", "x"]})}
+    model = Tabular().fit(silos)
+    assert model.schema_.columns[0] == Column("s", "category", ("x", "y", "z"))
+    assert_array_equal(model.parts["b"][0], [[2, 7], [0, 7]])
+    with pytest.raises(DataError, match="client 'b': X lacks 's'"):
+        Tabular().fit(silos | {"b": silos["b"].drop("s")})
+
+
+def test_kinds_of_pandas_columns():
+    X = pd.DataFrame(
+        {
+            "c": pd.Categorical(["low", None, "high", "low"]),
+            "i": pd.array([1, None, 3, 4], dtype="Int64"),
+            "b": pd.array([True, None, False, True], dtype="boolean"),
+            "o": [1, 2.5, None, 4],
+        }
+    )
+    model = Tabular().fit(X)
+    assert model.schema_.levels == (2, 0, 2, 0)
+    assert_array_equal(model.parts["all"][0], [[1, 1, 1, 1], [NAN, NAN, NAN, 2.5], [0, 3, 0, NAN], [1, 4, 1, 4]])
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"seen": pd.date_range("2021-01-01", periods=12)}, "column 'seen' holds dates (such as 2021-01-01"),
+        ({"name": [f"Ada{i}" for i in range(12)]}, "column 'name' holds 12 different words, which name rows"),
+        ({"x": ["1", "2", "3", "much"] * 3}, "column 'x' holds numbers, but 'much' in row 3"),
+        ({"x": [np.inf] + [1.0] * 11}, "infinity in column 'x' (first in row 0)"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_errors_name_the_column_and_the_first_bad_value(columns, words, kind):
+    X = pd.DataFrame({"age": np.arange(12) / 7} | columns)
+    if kind == "polars":
+        X = pl.DataFrame({name: X[name].to_numpy() if X[name].dtype.kind != "O" else X[name].tolist() for name in X})
+    with pytest.raises(DataError, match=re.escape(words)):
+        Tabular().fit(X)
+
+
+def test_a_column_of_identifiers_is_warned_about():
+    with pytest.warns(UserWarning, match="'patient_id' seems to name rows"):
+        Tabular().fit(pd.DataFrame({"patient_id": range(100, 130), "x": np.arange(30) / 7}))
+
+
+def test_words_in_an_array():
+    with pytest.raises(DataError, match=r"column 1 holds 'F' in row 0, which is no number: give a data frame"):
+        Tabular().fit(np.array([[1.0, "F"], [2.0, "M"]], dtype=object))
+
+
+def test_baselines_say_what_would_work():
+    X = np.ones((12, 2))
+    X[3, 1] = NAN
+    with pytest.raises(DataError, match=r"NaN in column 1 \(first in row 3\), and FedKMeans .* use FMTC"):
+        FedKMeans(2).fit(X)
+
+
+def test_masks_lazy_frames_and_anndata():
+    X = np.ma.masked_equal(np.arange(12).reshape(6, 2), 5)
+    assert_array_equal(Tabular().fit(X).parts["all"][0], np.where(X.data == 5, NAN, X.data))
+    lazy = table("polars").lazy()
+    model = Tabular().fit(lazy)
+    assert_array_equal(model.parts["all"][0], EXPECTED)
+    assert_array_equal(Tabular().fit({"a": lazy}).parts["a"][0], EXPECTED)
+    AnnData = type("AnnData", (SimpleNamespace,), {})
+    cells = AnnData(X=sp.csr_array(np.eye(6)), obs=pd.DataFrame({"batch": list("aabbab")}))
+    model = Tabular().fit(cells, clients="batch")
+    assert {cid: rows.tolist() for cid, (_, rows) in model.parts.items()} == {"a": [0, 1, 4], "b": [2, 3, 5]}
+
+
+def test_encoded_rows_bring_their_schema():
+    model = Tabular().fit({"a": Encoded(EXPECTED, LEVELS), "b": Encoded(EXPECTED[:6], LEVELS)})
+    assert model.schema_ is LEVELS
+    assert not hasattr(model, "feature_names_in_")
+    assert not hasattr(model.fit(np.eye(4)), "schema_")
+
+
+# -------------------------------------------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_a_column_gives_the_client(kind):
+    X = table(kind)
+    sites = ["n", "s", "s"] * 4
+    X = X.with_columns(site=pl.Series(sites)) if kind == "polars" else X.assign(site=sites)
+    model = Tabular().fit(X, clients="site")
+    assert model.client_ids_ == ["n", "s"]
+    assert model.schema_.names == ("age", "sex", "smokes")
+    assert_array_equal(model.parts["n"][0], EXPECTED[::3])
+    assert set(model.rows(X, clients="site")) == {"n", "s"}
+    assert list(model.rows(X, clients="s")) == ["s"]
+    with pytest.raises(DataError, match=r"clients='sight' is not a column of X; did you mean 'site'\?"):
+        Tabular().fit(X, clients="sight")
+
+
+def test_a_word_that_is_no_column():
+    with pytest.raises(DataError, match=r"clients='north' is not a column of X.*fit\(\{'north': X\}\)"):
+        FMTC(2).fit(np.eye(5), clients="north")
+
+
+@pytest.mark.parametrize("clients", [[1, 2] * 20, np.array([1.0, 2.0] * 20), pd.Series([1, 2] * 20), ["1 ", "2"] * 20])
+def test_whole_numbers_name_clients(clients):
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    model = FMTC(2, max_iter=2, random_state=0).fit(X, clients=clients)
+    assert model.client_ids_ == ["1", "2"]
+    expected = model.labels_[::2]
+    for one in (1, 1.0, np.int64(1), "1"):
+        assert_array_equal(model.predict(X[::2], clients=one), expected)
+    assert_array_equal(model.predict({1: X[::2]})[1], expected)
+    with pytest.raises(DataError, match="unknown client '3'; this model has '1', '2'"):
+        model.predict(X, clients=3)
+
+
+@pytest.mark.parametrize("y", [["a", "b"], np.array(["a"]), pd.Series(["a", "b"]), pd.Series(pd.Categorical(["a"]))])
+def test_words_in_the_place_of_y_are_refused(y):
+    with pytest.raises(DataError, match=r"words such as 'a'.*clients="):
+        refuse_names(y)
+
+
+@pytest.mark.parametrize("y", [None, [0, 1], np.eye(2), pd.Series([1.5, 2])])
+def test_numbers_in_the_place_of_y_are_not(y):
+    refuse_names(y)
+
+
+# ------------------------------------------------------------------------------------------------------- values
+
+
+def test_values_that_decide_alone_are_warned_about():
+    X = np.random.default_rng(0).normal(size=(41, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Tabular().fit(X)
+    far = X.copy()
+    far[7, 1] = 1e15
+    with pytest.warns(UserWarning, match=r"row 7 has 1e\+15 in column 1, far from all others"):
+        Tabular().fit(far)
+    with pytest.warns(UserWarning, match=r"column 3 is 1e\+100 in all rows"):
+        Tabular().fit(np.c_[X, np.full(41, 1e100)])
