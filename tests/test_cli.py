@@ -128,7 +128,8 @@ def test_fit_writes_the_labels_and_model_of_the_estimator(home, silos):
     assert saved.feature_names_in_.tolist() == list(FEATURES)
     for name in silos:
         assert_array_equal(saved.projections_[name], model.projections_[name])
-    assert names_in(home / "run") == ["history.json", "labels", "model", "outbox", "report.json", "schema.toml"]
+    assert names_in(home / "run") == [
+        "explanation.json", "history.json", "labels", "model", "outbox", "report.json", "schema.toml"]  # fmt: skip
     assert not [name for name in names_in(home) if name.startswith(".")]
 
 
@@ -139,7 +140,7 @@ def test_report_has_what_a_page_needs(home, silos):
     assert report["schema"] == REPORT_FORMAT
     assert report["history"] == history
     assert [line["round_no"] for line in history] == list(range(1, report["n_iter"] + 1))
-    assert report["files"] == ["north.csv", "south.csv", "west.csv"]
+    assert report["files"] == [str(home / f"{name}.csv") for name in ("north", "south", "west")]  # as they were given
     assert report["settings"]["n_clusters"] == 3
     assert report["settings"]["as_published"] is False
     assert report["settings"]["solver"] == Solver().get_params()

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
-from sklearn.utils import ClassifierTags, check_random_state
+from sklearn.utils import ClassifierTags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .clients import ClientsMixin, is_mapping
+from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
 from .inference import ClientModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.graph import association, knn_affinity, resolve_neighbors
@@ -278,6 +280,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if places is None:
             ends = np.cumsum([0, *sizes.values()])
             places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
+        self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
@@ -426,6 +429,115 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
+
+    # ------------------------------------------------------------------------------------------ what they are
+
+    def explain(self, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Explanation:
+        """What the clusters are: size, share and the columns that set each apart, in the units of X.
+
+        Every number is a difference between rows: those of a cluster against the other rows of the same silo. Columns
+        are counted where X has no names.
+
+        Parameters
+        ----------
+        X, clients
+            As in `predict`; the rows the model was fitted on, or others like them.
+        names : mapping of int to str, optional
+            Names that you give to clusters.
+
+        Returns
+        -------
+        Explanation
+            Prints as text and shows as a table in a notebook; `clusters` over all silos, `silos` for each.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.vstack([rng.normal([150, 1], 4, (30, 2)), rng.normal([129, 1], 4, (30, 2))])
+        >>> model = fmtc.FMTC(2, random_state=0).fit(X)
+        >>> len(model.explain(X).clusters)
+        2
+        """
+        check_is_fitted(self)
+        rows, places = self._divided(X, clients)
+        found = self.predict(X, clients=clients)
+        flat = np.concatenate(list(found.values())) if is_mapping(X) else found
+        return self._explained(rows, {cid: flat[places[cid]] for cid in rows}, names=names)
+
+    def report(
+        self, path: str | Path, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None, **options: Any
+    ) -> Path:
+        """Write a page for the browser: what the clusters are, each silo's share, maps of the rows, how the run went.
+
+        Needs ``pip install 'fmtc[report]'``. The page shows rows as points: keep it where they may be seen.
+
+        Parameters
+        ----------
+        path : path
+            File to write, such as ``page.html``; replaced if it exists.
+        X, clients, names
+            As in `explain`.
+        **options
+            Of `fmtc.report.write_report`: ``gain=True`` also fits again on parts of the rows, to say what joining
+            changed.
+
+        Returns
+        -------
+        Path
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, fmtc
+        >>> X = np.random.default_rng(0).normal(size=(60, 4))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = fmtc.FMTC(3, random_state=0).fit(X).report(folder + "/page.html", X)
+        ...     page.name
+        'page.html'
+        """
+        from .report import write_report
+
+        return write_report(self, path, X, clients=clients, names=names, **options)
+
+    def _divided(self, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Rows of each client, and their places in the input."""
+        parts = self._parts(X, clients, reset=False, ensure_all_finite=False)
+        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}
+
+    def _explained(
+        self,
+        rows: Mapping[str, Any],
+        labels: Mapping[str, Array],
+        *,
+        feature_names: Any = None,
+        names: Mapping[int, str] | None = None,
+        words: Lookup | None = None,
+    ) -> Explanation:
+        """`explain` of checked rows that have labels. `words` knows the words of columns where rows are texts."""
+        is_text = hasattr(self, "text_recipe_")
+        if is_text:
+            rows = {cid: _weighted(X, self._models[cid]) for cid, X in rows.items()}
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", None)
+        return explain_silos(
+            rows, labels, schema=getattr(self, "schema_", None), feature_names=feature_names, n_clusters=self._k,
+            names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
+        )  # fmt: skip
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: of a fitted model its silos and clusters, before that scikit-learn's diagram."""
+        if not hasattr(self, "_models"):
+            return str(estimator_html_repr(self))
+        from .report import model_html
+
+        return model_html(self)
+
+    def _repr_html_inner(self) -> str:
+        return self._html_repr()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        shown = {"text/html": self._html_repr()} if get_config()["display"] == "diagram" else {}
+        return {"text/plain": repr(self), **shown}
 
     # ------------------------------------------------------------------------------------------------ models
 
@@ -718,6 +830,14 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     except (TypeError, ValueError) as error:
         raise FileError(f"{file} is damaged: {error}") from None
     return model
+
+
+def _weighted(X: Any, model: Any) -> Any:
+    """tf-idf weights of texts under the numbers of their columns; the same rows where the model does not weigh them."""
+    weights, keep = model.scaled(X), getattr(getattr(model, "frame", model), "keep", None)
+    if keep is None or not sp.issparse(weights):
+        return weights
+    return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
 
 
 def _print_round(record: RoundRecord) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables import Silo
+    from ..tables import Silo, TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -121,8 +121,8 @@ def fit(
     dense or SciPy sparse) or AnnData (.h5ad). A silo is named after its file. Identifiers are set aside and label the
     output, constant columns are dropped, words with few levels are categories: notes say so, and --columns, --as and
     --schema decide otherwise. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless
-    you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json and
-    report.json; with --report also report.html.
+    you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json,
+    report.json and explanation.json (see `fmtc explain`); with --report also report.html.
     """
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
@@ -158,14 +158,17 @@ def fit(
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
         seconds = time.perf_counter() - started
-        report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+        report = runs.report(
+            model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+        )
         details = {}
         if with_page:
             looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
-                details["details"] = study(model, results, reading=reading)
+                details["details"] = study(model, results)
+        lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
         tables = _appended(files, results, header=given.get("header")) if append else None
-        runs.write_run(out, force, model, results, report | details, tables)
+        runs.write_run(out, force, model, results, report | details, tables, words=lookup)
         if with_page:
             write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:
@@ -179,6 +182,19 @@ def fit(
         words.say(f"wrote {out / PAGE}: open it in a browser")
     if as_json:
         print_json({"out": str(out), **report})
+
+
+def _word_lookup(
+    files: Sequence[Path], recipe: TextRecipe, client_column: str | None
+) -> Callable[[Sequence[int]], Mapping[int, str]]:
+    """What finds the words of some columns, in the texts that the columns were made of."""
+    from ..tables import column_words, read_texts
+
+    def lookup(columns: Sequence[int]) -> Mapping[int, str]:
+        texts = read_texts(files, recipe.text_column, client_column)
+        return column_words(texts, columns, recipe.salt, recipe.n_buckets)
+
+    return lookup
 
 
 def _look(words: Words, silos: Sequence[Silo], model: FMTC) -> None:
@@ -441,8 +457,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
-    (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
-    of the feature after --scale.
+    (W times its centre), per unit of the feature after --scale: what decides where a new row goes. Weights of columns
+    that hang together may have either sign; what the rows of a cluster have in common is said by `fmtc explain`.
     """
     if wire == (run is not None):
         raise click.UsageError("give either the folder of a run or a model, or --wire")

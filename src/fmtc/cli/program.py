@@ -188,6 +188,7 @@ COMMANDS = {
     "demo": "demo",
     "doctor": "doctor",
     "example": "demo",
+    "explain": "explain",
     "export": "models",
     "federate": "federation",
     "federation": "federation",

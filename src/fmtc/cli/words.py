@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from ..runtime.driver import RoundRecord
     from ..tables import Silo
 
+NAMED = 12  # clusters that are named at the end of a run
+
 # Arguments of the library that are flags here; its messages put them in backticks.
 _ARGUMENT = re.compile(
     "`(client_column|label_column|id_column|text_column|drop|columns|missing|schema|obsm|scale|max_k|min_rows|max_runs)`"
@@ -190,12 +192,41 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
 
     words.say(_run_table(report))
     words.say("")
+    show_names(words, out)
     words.say(
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",
     )
     outbox = "outbox/, " if (out / OUTBOX).is_dir() else ""
-    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json")
+    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json, explanation.json")
+    words.say(f"next: fmtc explain {out}")
+
+
+def show_names(words: Words, out: Path) -> None:
+    """A line for each cluster of a run that has a name: what it is, and how many rows."""
+    from ..artifacts.runs import read_explanation
+
+    found = read_explanation(out)
+    named = [one for one in found["clusters"] if one["given"] or one["words"]] if found else []
+    for one in named[:NAMED]:
+        share = f"{100 * one['share']:.0f} % of all rows"
+        words.say(f"cluster {one['cluster']}: {printable(one['given'] or one['words'])}, {share}")
+    if len(named) > NAMED:
+        words.say(f"and {len(named) - NAMED} more clusters")
+    if named:
+        words.say("")
+
+
+def printable(text: str) -> str:
+    """Text from a file with nothing in it that a terminal would obey.
+
+    Examples
+    --------
+    >>> from fmtc.cli.words import printable
+    >>> printable("age\\x1b[31m")
+    'age�[31m'
+    """
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
 def _run_table(report: Mapping[str, Any]) -> Table:
