@@ -191,6 +191,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         False
         """
         printed: dict[str, Any] = {
+            "view": "graph", "scale": "none", "lift": False, "final": "kmeans",
             "align": False, "center_features": False, "labels_from": "embedding", "n_neighbors": 10,
             "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50,
         }  # fmt: skip
@@ -307,8 +308,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.view_reason_ = "" if result.server is None else result.server.why
         if result.server is not None and self.view_ == "graph":
             self.consensus_ = result.server.Z
-        if result.server is not None and result.server.mixture is not None:
-            self.kappa_ = 1 / result.server.mixture.spread[0]
+        if result.server is not None and result.server.kappa is not None:
+            self.kappa_ = result.server.kappa
         self.history_: list[RoundRecord] = list(result.history)
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(result.history) - result.before if n_iter is None else n_iter

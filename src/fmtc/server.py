@@ -96,6 +96,11 @@ class ServerState:
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
     )  # owns the memory of W and Y from the first round on
 
+    @property
+    def kappa(self) -> Array | None:
+        """Pooling strength of each concept of the mixture; None: there is no mixture."""
+        return None if self.mixture is None or not len(self.mixture.spread) else 1 / self.mixture.spread[0]
+
 
 def without_clients(server: ServerState, absent: set[str]) -> ServerState:
     """The server of the remaining clients, before the first round is done; weights stay as agreed."""

@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .program import Option, main_group
-from .words import Words, new_table, plural, print_json, printable, show
+from .terminal import printable
+from .words import Words, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
     from ..concepts import Cluster, Explanation

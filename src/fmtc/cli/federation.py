@@ -527,7 +527,7 @@ def _write_consensus(
     started: float,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
-    from ..protocol.graph import METHOD
+    from ..protocol.method import view_method
     from ..runtime.conductor import read_result
 
     result, about = read_result(file)
@@ -541,7 +541,7 @@ def _write_consensus(
         "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
-        "sent": METHOD.sent(result.received),
+        "sent": view_method(model.view).sent(result.received),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -696,14 +696,14 @@ def _in_words(event: Mapping[str, Any]) -> str:
         return "the coordinator compares the silos' columns, and asks for nothing else"
     settings, first = event["settings"], "" if event["preflight"] == "no" else " after a comparison of columns"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
-    if event.get("method", "fmtc") != "fmtc":
+    if not event.get("method", "fmtc").startswith("fmtc"):
         return f"{asked} by the method {event['method']}{first}"
     solver = settings["solver"]
-    centers = {True: "shared", False: "each silo's own"}.get(solver["shared_centers"], "shared where they suit")
+    views = {"graph": "the graph view", "mixture": "the mixture view", "auto": "the view that suits the rows"}
     units = "" if solver["rho"] is None else ", in the paper's absolute units"
     return (
-        f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: coupling {settings['coupling']}, centres "
-        f"{centers}, scale {settings['scale']}{units}"
+        f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: {views[settings['view']]}, coupling "
+        f"{settings['coupling']}, scale {settings['scale']}{units}"
     )
 
 

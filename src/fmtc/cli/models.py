@@ -495,8 +495,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
 
 def _show_wire(as_json: bool) -> None:
     """The declarations of all messages of a run."""
+    from ..protocol.auto import METHOD
     from ..protocol.base import LETTERS, declared
-    from ..protocol.graph import METHOD
     from ..protocol.method import COMMON
 
     phases = declared((*COMMON, *METHOD.phases))
@@ -520,22 +520,38 @@ def _show_wire(as_json: bool) -> None:
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
     file = f"{file_names(model.client_ids_)[cid]}.safetensors"
-    keep = model._models[cid].keep
-    columns = np.arange(model.n_features_in_) if keep is None else keep
-    names = getattr(model, "feature_names_in_", None)
-    names = [f"column {j}" for j in columns] if names is None else names[columns]
-    signatures = model.cluster_centers_[cid] @ model.projections_[cid].T  # k x d
-    if (stretch := model._models[cid].stretch) is not None:
-        signatures = signatures * stretch
+    names, signatures = _signatures(model, cid)
     return {
         "file": file,
         "bytes": (folder / file).stat().st_size,
-        "dtype": str(model.projections_[cid].dtype),
+        "dtype": str(model.cluster_centers_[cid].dtype),
         "top_features": [
-            [{"feature": str(names[j]), "weight": float(signature[j])} for j in np.argsort(-np.abs(signature))[:top]]
+            [{"feature": names[j], "weight": float(signature[j])} for j in np.argsort(-np.abs(signature))[:top]]
             for signature in signatures
         ],
     }
+
+
+def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
+    """Names of columns, and how each cluster of a silo lies along them in their common units; lifted, along none."""
+    from ..inference import MixtureModel
+
+    own = model._models[cid]
+    names = getattr(model, "feature_names_in_", None)
+    names = [f"column {j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+    schema = getattr(model, "schema_", None)
+    if schema is not None and not schema.is_plain:
+        numbers = [column.name for column in schema.columns if not column.levels]
+        names = numbers + [f"{column.name}={level}" for column in schema.columns for level in column.levels]
+    if isinstance(own, MixtureModel):
+        centers = own.centers
+        stretch = np.ones(centers.shape[1]) if own.frame.stretch is None else own.frame.stretch
+        keep = own.frame.keep
+        return names if keep is None else [names[j] for j in keep], (centers - own.shares @ centers) / stretch
+    if own.lift is not None:
+        return [], np.zeros((own.k, 0))
+    signatures = own.centers @ own.W.T if own.stretch is None else (own.centers @ own.W.T) * own.stretch
+    return names if own.keep is None else [names[j] for j in own.keep], signatures
 
 
 def _show_model(about: Mapping[str, Any]) -> None:

@@ -87,7 +87,7 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 
 def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kinds = [line["kind"] for line in lines if line["fields"]]
-    from ..protocol.graph import METHOD
+    from ..protocol.auto import METHOD
 
     sent = METHOD.sent(totals(lines))
     return {

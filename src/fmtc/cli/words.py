@@ -217,18 +217,6 @@ def show_names(words: Words, out: Path) -> None:
         words.say("")
 
 
-def printable(text: str) -> str:
-    """Text from a file with nothing in it that a terminal would obey.
-
-    Examples
-    --------
-    >>> from fmtc.cli.words import printable
-    >>> printable("age\\x1b[31m")
-    'age�[31m'
-    """
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
-
-
 def _run_table(report: Mapping[str, Any]) -> Table:
     scored = [name for name in ("acc", "nmi", "ri") if name in report["mean"]]
     table = new_table()

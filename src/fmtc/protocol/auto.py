@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..client import ClientState
+from ..inference import GraphModel, MixtureModel
 from ..server import ServerState
 from ..settings import Settings
 from .base import Phase, required
@@ -31,6 +32,11 @@ class AutoView(GraphView):
         """Those of both views, and the comparison between them."""
         own = [phase for phase in GraphView.opening if phase not in MIXTURE.opening]
         return (*MIXTURE.opening, EM, PROBE, *own, self.loop, *self.closing)
+
+    @property
+    def model_types(self) -> tuple[type, ...]:
+        """Those of both views."""
+        return GraphModel, MixtureModel
 
     @property
     def loops(self) -> tuple[Phase, ...]:

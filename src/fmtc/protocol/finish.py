@@ -115,8 +115,8 @@ def _begin(matched: list[Array], settings: Settings) -> Mixture:
     spread = np.full((1, k), FIRST_SPREAD if kappa is None else 1 / max(kappa, 1e-12))
     covariance = np.eye(k)[None] * FIRST_VARIANCE / k
     return Mixture(
-        np.mean(np.array(matched, dtype=np.float64), axis=0, keepdims=True), covariance, np.full((1, k), 1 / k), np.zeros((1, k, 0)),
-        spread, np.zeros(1), size=1 / k,
+        np.mean(np.array(matched, dtype=np.float64), axis=0, keepdims=True), covariance, np.full((1, k), 1 / k),
+        np.zeros((1, k, 0)), spread, np.zeros(1), size=1 / k,
     )  # fmt: skip
 
 

@@ -73,6 +73,11 @@ class Method:
         return (*self.opening, self.loop, *self.closing)
 
     @property
+    def model_types(self) -> tuple[type, ...]:
+        """Kinds of model that a client may keep."""
+        return (self.model_type,)
+
+    @property
     def loops(self) -> tuple[Phase, ...]:
         """The phases that repeat until they stop."""
         return (self.loop,)

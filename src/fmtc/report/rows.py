@@ -84,7 +84,8 @@ def study(
 
 def _residual(X: Any, F: Array, model: Any) -> float:
     """Share of the embedding that no multiple of the projection explains: 1 - <F, XW>²/(||F||² ||XW||²)."""
-    W = model.W if model.stretch is None else model.W * model.stretch[:, None]
+    plain = model.stretch is None or model.lift is not None
+    W = model.W if plain else model.W * model.stretch[:, None]
     P = np.asarray(model.scaled(X) @ W, dtype=np.float64)
     if model.mean is not None:
         P -= P.mean(axis=0)
@@ -149,10 +150,7 @@ def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
     """Models of these rows, by silos that learn together and, where there are several, by each alone."""
     together = clone(model).set_params(verbose=0).fit(rows)
     fits: list[Mapping[str, FMTC]] = [dict.fromkeys(rows, together)]
-    if len(rows) > 1 and _projects(model):
-        alone = clone(together).set_params(beta=0.0, coupling="tensor", solver__shared_centers=False).fit(rows)
-        fits.append(dict.fromkeys(rows, alone))
-    elif len(rows) > 1:
+    if len(rows) > 1:
         fits.append({name: clone(together).fit({name: X}) for name, X in rows.items()})
     return fits
 
