@@ -131,9 +131,9 @@ def plain_em(parts, labels, k, n, *, common_means):
         P = np.linalg.inv(S)
         S = 0
         for t, X in enumerate(groups):
-            score = np.log(shares[t]) - 0.5 * np.array(
-                [np.einsum("ir,rs,is->i", X - mu, P, X - mu) for mu in means[t]]
-            ).T
+            score = (
+                np.log(shares[t]) - 0.5 * np.array([np.einsum("ir,rs,is->i", X - mu, P, X - mu) for mu in means[t]]).T
+            )
             q = np.exp(score - logsumexp(score, axis=1, keepdims=True))
             means[t], shares[t] = q.T @ X / q.sum(axis=0)[:, None], q.mean(axis=0)
             for j in range(k):
