@@ -1,4 +1,4 @@
-"""What any view must pass: the same result in one process and in kits, after any restart, and on any number of cores."""
+"""What any view must pass: the same result in one process and in kits, after restarts, on any number of cores."""
 
 import numpy as np
 import pytest

@@ -105,7 +105,7 @@ def test_one_silo_is_scikit_learns_mixture_with_tied_covariance(rng):
     start = rng.integers(3, size=len(X))
     start[: len(X) // 2] = y[: len(X) // 2]
     common, own = begin([cells], [start], 3, spread=np.inf)
-    common, own, scores = rounds([cells], common, own, FREE, 30)
+    common, own, _ = rounds([cells], common, own, FREE, 30)
     means = np.array([X[start == j].mean(axis=0) for j in range(3)])
     theirs = GaussianMixture(
         3, covariance_type="tied", reg_covar=0, tol=0, max_iter=30, means_init=means,
