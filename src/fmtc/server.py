@@ -52,6 +52,7 @@ class Mixture:
     axes: Array | None = None  # d x r
     origin: Array | None = None  # r
     centers: Array | None = None  # s x k x p, while starts are sought
+    weights: Array | None = None  # s x p, coordinates that each start looks at
     mean: Array | None = None  # p, of all rows in coordinates of starts
     within: Array | None = None  # p x p, covariance about the silos' own means
     total: Array | None = None  # p x p, covariance about the common mean

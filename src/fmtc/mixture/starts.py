@@ -23,6 +23,7 @@ class Shape:
     """Sums over the filled cells of a silo, in coordinates of starts (numbers, then weighted indicators of levels)."""
 
     mean: Array  # p
+    fourths: Array  # p, sums of fourth powers
     within: Array  # p x p, products of deviations from the silo's mean
     between: Array  # p x p, the mean's own products times the number of rows
 
@@ -45,13 +46,14 @@ def filled(cells: Cells) -> Iterator[tuple[slice, Array]]:
 def shape(cells: Cells) -> Shape:
     """First and second moments of a silo's rows."""
     p = cells.r + sum(cells.levels)
-    total, products = np.zeros(p), np.zeros((p, p))
+    total, fourths, products = np.zeros(p), np.zeros(p), np.zeros((p, p))
     for _, block in filled(cells):
         total += block.sum(axis=0)
+        fourths += (block**4).sum(axis=0)
         products += block.T @ block
     mean = total / cells.n
     between = cells.n * np.outer(mean, mean)
-    return Shape(mean, products - between, between)
+    return Shape(mean, fourths, products - between, between)
 
 
 def draw(covariance: Array, mean: Array, n_starts: int, k: int, rng: np.random.Generator) -> Array:
@@ -66,7 +68,35 @@ def is_centred(start: int) -> bool:
     return start % 2 == 1
 
 
-def assign_sums(cells: Cells, centers: Array, origins: Array) -> tuple[Array, Array]:
+FLAT = (1.1, 2.3)  # kurtosis of coordinates that may hold groups of their own: 3 is normal, 1.8 uniform, 1 two-valued
+
+
+def flat_coordinates(fourths: Array, n: int, mean: Array, total: Array, r: int, most: int) -> Array:
+    """Coordinates of numbers that are flatter than a Gaussian, as groups make them; the flattest first.
+
+    Parameters
+    ----------
+    fourths, mean, total
+        Moments of all rows, about the common mean.
+    n, r, most : int
+        Rows, coordinates of numbers, and how many to name.
+    """
+    variance = np.diag(total)[:r] + mean[:r] ** 2
+    kurtosis = np.where(variance > 0, fourths[:r] / n / np.maximum(variance, 1e-300) ** 2, np.inf)
+    flat = np.flatnonzero((kurtosis > FLAT[0]) & (kurtosis < FLAT[1]))
+    return flat[np.argsort(kurtosis[flat], kind="stable")][:most]
+
+
+def along(column: int, covariance: Array, mean: Array, k: int) -> Array:
+    """Centres at even quantiles of one coordinate, the mean in all others; (k, p)."""
+    from scipy.special import ndtri
+
+    centers = np.tile(mean, (k, 1))
+    centers[:, column] += np.sqrt(covariance[column, column]) * ndtri((np.arange(k) + 0.5) / k)
+    return centers
+
+
+def assign_sums(cells: Cells, centers: Array, origins: Array, weights: Array) -> tuple[Array, Array]:
     """Rows nearest to each centre, and their sums, for several starts.
 
     Parameters
@@ -75,6 +105,8 @@ def assign_sums(cells: Cells, centers: Array, origins: Array) -> tuple[Array, Ar
     centers : ndarray of shape (S, k, p)
     origins : ndarray of shape (S, p)
         What is subtracted from the rows first.
+    weights : ndarray of shape (S, p)
+        Of the coordinates in distances; 0 looks away from one.
 
     Returns
     -------
@@ -87,7 +119,8 @@ def assign_sums(cells: Cells, centers: Array, origins: Array) -> tuple[Array, Ar
     for _, block in filled(cells):
         for s in range(S):
             rows = block - origins[s]
-            nearest = (rows @ centers[s].T - 0.5 * (centers[s] ** 2).sum(axis=1)).argmax(axis=1)
+            weighted = centers[s] * weights[s]
+            nearest = (rows @ weighted.T - 0.5 * (centers[s] * weighted).sum(axis=1)).argmax(axis=1)
             one = np.zeros((len(rows), k))
             one[np.arange(len(rows)), nearest] = 1
             counts[s] += one.sum(axis=0)

@@ -12,13 +12,14 @@ from ..client import ClientState, cells_of, stream
 from ..errors import DataError
 from ..kernels.encoding import expanded_width
 from ..kernels.scaling import FEW_COLUMNS
-from ..mixture.starts import CATEGORY_WEIGHT, draw, is_centred, shape
-from ..server import ServerState
+from ..mixture.starts import along, draw, flat_coordinates, is_centred, shape
+from ..server import Mixture, ServerState
 from ..settings import Settings
 from .axes import empty, n_axes
 from .base import Array, Phase, array, number
 
 STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
+SINGLE = 10  # further starts, at most, that look at one coordinate only
 
 
 class Coordinates(Phase):
@@ -50,6 +51,9 @@ class Coordinates(Phase):
             "p p", "sums of products of deviations from the silo's mean",
             "How the silo's columns vary together; with a few rows, roughly the rows.",
         )  # fmt: skip
+        fourths: Array = array(
+            "p", "sums of fourth powers of the coordinates", "Whether columns have several peaks, or long tails."
+        )
         between: Array = array("p p", "products of the silo's mean with itself, times n_samples", "As `sums`.")
 
     def times(self, server: ServerState, settings: Settings) -> int:
@@ -72,7 +76,9 @@ class Coordinates(Phase):
         client = replace(client, cells=cells_of(client, settings))
         assert client.cells is not None
         found, n = shape(client.cells), client.cells.n
-        answer = self.Answer(n_samples=n, sums=found.mean * n, within=found.within, between=found.between)
+        answer = self.Answer(
+            n_samples=n, sums=found.mean * n, within=found.within, fourths=found.fourths, between=found.between
+        )
         return client, answer
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
@@ -90,22 +96,32 @@ class Coordinates(Phase):
         mixture = replace(
             server.mixture or empty(settings.n_clusters), mean=mean, within=within, total=total, size=size or 1.0
         )
-        centers = fresh_centers(mixture.mean, within, total, n_starts(server, settings), settings, 0)
-        return replace(server, n_samples=n, mixture=replace(mixture, centers=centers))
+        fourths = np.sum([answer.fourths for answer in said], axis=0)
+        flat = flat_coordinates(fourths, n, mean, total, r, SINGLE)
+        weights = _weights(len(mean), flat, settings)
+        centers = fresh_centers(mixture, weights, settings, 0)
+        return replace(server, n_samples=n, mixture=replace(mixture, centers=centers, weights=weights))
 
 
-def n_starts(server: ServerState, settings: Settings) -> int:
-    """Starts that are compared; with one silo, none are about the silo's own mean."""
-    return STARTS * settings.solver.n_init if settings.n_clusters > 1 else 1
+def _weights(p: int, flat: Array, settings: Settings) -> Array:
+    """Which coordinates each start looks at: all, or one that is flat, whose groups the others may hide; (s, p)."""
+    if settings.n_clusters == 1:
+        return np.ones((1, p))
+    return np.vstack([np.ones((STARTS * settings.solver.n_init, p)), np.eye(p)[flat]])
 
 
-def fresh_centers(mean: Array | None, within: Array, total: Array, n: int, settings: Settings, turn: int) -> Array:
-    """Centres drawn from a Gaussian with the moments of the rows; (s, k, p)."""
-    assert mean is not None
-    k, rng = settings.n_clusters, np.random.default_rng([settings.seed, 2, turn])
+def fresh_centers(mixture: Mixture, weights: Array, settings: Settings, turn: int) -> Array:
+    """Centres drawn from a Gaussian with the moments of the rows, or along one coordinate; (s, k, p)."""
+    mean, within, total = mixture.mean, mixture.within, mixture.total
+    assert mean is not None and within is not None and total is not None
+    n, k, rng = len(weights), settings.n_clusters, np.random.default_rng([settings.seed, 2, turn])
     apart, together = draw(within, np.zeros_like(mean), n, k, rng), draw(total, mean, n, k, rng)
     centred = np.array([is_centred(start) for start in range(n)])
-    return np.where(centred[:, None, None], apart, together)
+    centers = np.where(centred[:, None, None], apart, together)
+    for s in np.flatnonzero(weights.sum(axis=1) < weights.shape[1]):
+        own, origin = (within, np.zeros_like(mean)) if is_centred(s) else (total, mean)
+        centers[s] = along(int(weights[s].argmax()), own, origin, k)
+    return centers
 
 
 def sampled(client: ClientState, settings: Settings) -> Any:
@@ -120,4 +136,3 @@ def sampled(client: ClientState, settings: Settings) -> Any:
 
 SAMPLE = 2000  # rows of a client
 COORDINATES = Coordinates()
-__all__ = ["CATEGORY_WEIGHT", "COORDINATES", "fresh_centers", "n_starts", "sampled"]

@@ -12,7 +12,7 @@ from ..client import ClientState
 from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
 from ..server import Mixture, ServerState
 from ..settings import Settings
-from .base import REPEATS, Array, Phase, array, required
+from .base import REPEATS, Array, Phase, above, array, required
 from .coordinates import fresh_centers, sampled
 
 STEPS = 8
@@ -30,6 +30,7 @@ class Seed(Phase):
         """Centres of all starts."""
 
         centers: Array = array("s k p", "centres of each start", "Where the rows of all silos lie densely.")
+        weights: Array = array("s p", "coordinates that each start looks at", "Nothing.", check=above(-1e-300))
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:
@@ -54,7 +55,7 @@ class Seed(Phase):
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same centres for everyone."""
         (mixture,) = required(server, "mixture")
-        return dict.fromkeys(server.client_ids, self.Ask(centers=mixture.centers))
+        return dict.fromkeys(server.client_ids, self.Ask(centers=mixture.centers, weights=mixture.weights))
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """One step; the client keeps its own sums: the mixture begins with the last ones."""
@@ -62,7 +63,7 @@ class Seed(Phase):
         cells = sampled(client, settings)
         mean = shape(cells).mean
         origins = np.array([mean if is_centred(start) else np.zeros_like(mean) for start in range(len(ask.centers))])
-        counts, sums = assign_sums(cells, ask.centers, origins)
+        counts, sums = assign_sums(cells, ask.centers, origins, ask.weights)
         r = cells.r
         own = [first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
         client = replace(
@@ -79,7 +80,7 @@ class Seed(Phase):
         counts = np.sum([answer.counts for answer in said], axis=0)
         sums = np.sum([answer.sums for answer in said], axis=0)
         turn = mixture.rounds + 1
-        fresh = fresh_centers(mixture.mean, mixture.within, mixture.total, len(counts), settings, turn)
+        fresh = fresh_centers(mixture, mixture.weights, settings, turn)
         centers = moved(mixture.centers, counts, sums, fresh)
         if turn < STEPS:
             return replace(server, mixture=replace(mixture, centers=centers, rounds=turn))
@@ -110,7 +111,7 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
         shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
         spread=spread, drift=np.array([part.drift for part in found]), keep=np.arange(len(found)),
-        scores=np.zeros(len(found)), rounds=0, centers=None,
+        scores=np.zeros(len(found)), rounds=0, centers=None, weights=None,
     )  # fmt: skip
 
 
