@@ -548,6 +548,6 @@ def test_a_schema_decides_what_is_compared(tmp_path):
     path.write_text("sex,age,ward\nf,31,W1\nm,many,W2\nx,50,W3\n")
     schema = Schema((Column("age"), Column("sex", "category", ("f", "m")), Column("dose")))
     (columns,) = read_columns([path], schema=schema).values()
-    assert columns.names == ("sex", "age")
+    assert columns.names == ("age", "sex")  # in the order of the schema, as a run would have them
     assert columns.content["sex"].to_list() == [0.0, 1.0, None]
-    assert survey(columns, SALT).kinds.tolist() == [CATEGORY, TEXT]
+    assert survey(columns, SALT).kinds.tolist() == [TEXT, CATEGORY]

@@ -113,7 +113,7 @@ def read_columns(
     if opened.parts:
         if schema is not None:
             known = schema if isinstance(schema, Schema) else Schema.read(schema)
-            found = {name: _by_schema(part, known, opened.others) for name, part in opened.parts.items()}
+            found = {name: _by_schema(part, known) for name, part in opened.parts.items()}
         else:
             judged = opened.judged(columns, as_types, id_column)
             asked = judge or bool(columns or as_types)
@@ -131,10 +131,11 @@ def read_columns(
     return found
 
 
-def _by_schema(part: Part, schema: Schema, others: set[str]) -> Columns:
-    """The columns that a schema names and a table has, encoded; a category in words that are not its levels is NaN."""
+def _by_schema(part: Part, schema: Schema) -> Columns:
+    """The columns that a schema names and a table has, encoded and in the order of the schema, as a run has them."""
     here = Schema(tuple(column for column in schema.columns if column.name in part.frame.columns))
-    return _encoded(part, here, {})
+    found = _encoded(part, here, {})
+    return replace(found, content=pl.DataFrame({name: found.content.get_column(name) for name in here.names}))
 
 
 def _encoded(part: Part, schema: Schema, rest: Mapping[str, pl.Series]) -> Columns:
