@@ -18,7 +18,8 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from ..artifacts.runs import OUTBOX
+from ..artifacts.runs import OUTBOX, TABLES
+from ..schema import FILE as SCHEMA_FILE
 
 if TYPE_CHECKING:
     from ..runtime.driver import RoundRecord
@@ -177,8 +178,9 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",
     )
-    outbox = "outbox/, " if (out / OUTBOX).is_dir() else ""
-    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json")
+    more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
+    more += [name for name in ("history.json", "report.json", SCHEMA_FILE) if (out / name).is_file()]
+    words.say(f"wrote {out}: {', '.join(['labels/', 'model/', *more])}")
 
 
 def _run_table(report: Mapping[str, Any]) -> Table:
