@@ -534,6 +534,14 @@ def test_identifiers_spoil_a_run_of_a_federation(tmp_path):
     assert compare(said_by(a=columns, b=columns)) == []
 
 
+def test_texts_that_all_differ_are_not_identifiers_once_they_are_lengths(tmp_path):
+    pl.DataFrame({"notes": [f"text {'x' * i}" for i in range(30)]}).write_csv(tmp_path / "north.csv")
+    (columns,) = read_columns([tmp_path / "north.csv"]).values()
+    assert columns.identifiers == {"notes"}
+    lengths = columns.with_lengths("notes")
+    assert compare(said_by(a=lengths, b=lengths)) == []
+
+
 def test_a_column_that_outweighs_all_others():
     rng = np.random.default_rng(0)
     silos = {name: Columns(rng.normal([1, 9], [1, 100], size=(50, 2))) for name in "abc"}

@@ -45,7 +45,8 @@ class Columns:
     def with_lengths(self, column: str) -> Columns:
         """The same columns, with the texts of one replaced by their lengths."""
         texts = self.content.get_column(column)
-        return replace(self, content=self.content.with_columns(texts.cast(pl.String).str.len_chars()))
+        lengths = self.content.with_columns(texts.cast(pl.String).str.len_chars())
+        return replace(self, content=lengths, identifiers=self.identifiers - {column})
 
     @property
     def names(self) -> tuple[str, ...] | None:
