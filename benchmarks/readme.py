@@ -256,7 +256,7 @@ def demo_part() -> str:
         cells = [f"{100 * row[m + '_in']:.1f} / {100 * row[m + '_out']:.1f}" for m in ("kmeans", "spectral", "fmtc")]
         lines.append(f"| {row['silo']} | {row['n_train']} + {row['n_test']} | " + " | ".join(cells) + " |")
     return (
-        "![Objective and residuals by round, accuracy by silo, and the silos' embeddings in one frame]"
+        "![Mean images of the clusters, accuracy by silo, and the rows of all silos in one frame]"
         "(../_static/demo.png)\n\n"
         "ACC in %, training rows / held-out rows; what `fmtc demo` prints:\n\n" + "\n".join(lines)
     )

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from fmtc import FMTC
 from fmtc.errors import DataError, InputError, NotFiniteError
 from fmtc.settings import split_solver
+from fmtc.tables import read_silos
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 OTHER = np.random.default_rng(1).normal(size=(25, 4))
@@ -158,6 +159,14 @@ def test_every_row_needs_a_name(missing):
 def test_every_client_needs_a_name(missing):
     with pytest.raises(DataError, match="name"):
         quick().fit({missing: X, "b": OTHER})
+
+
+def test_blanks_in_the_names_of_files(tmp_path):
+    for name in ("north", "north ", "south "):
+        np.save(tmp_path / f"{name}.npy", X)
+    assert [silo.name for silo in read_silos([tmp_path / "north .npy", tmp_path / "south .npy"])] == ["north", "south"]
+    with pytest.raises(DataError, match=r"both be client 'north'"):
+        read_silos([tmp_path / "north.npy", tmp_path / "north .npy"])
 
 
 def test_the_only_client_needs_a_name_as_well():

@@ -128,7 +128,8 @@ def test_fit_writes_the_labels_and_model_of_the_estimator(home, silos):
     assert saved.feature_names_in_.tolist() == list(FEATURES)
     for name in silos:
         assert_array_equal(saved.projections_[name], model.projections_[name])
-    assert names_in(home / "run") == ["history.json", "labels", "model", "outbox", "report.json", "schema.toml"]
+    assert names_in(home / "run") == [
+        "explanation.json", "history.json", "labels", "model", "outbox", "report.json", "schema.toml"]  # fmt: skip
     assert not [name for name in names_in(home) if name.startswith(".")]
 
 
@@ -139,7 +140,7 @@ def test_report_has_what_a_page_needs(home, silos):
     assert report["schema"] == REPORT_FORMAT
     assert report["history"] == history
     assert [line["round_no"] for line in history] == list(range(1, report["n_iter"] + 1))
-    assert report["files"] == ["north.csv", "south.csv", "west.csv"]
+    assert report["files"] == [str(home / f"{name}.csv") for name in ("north", "south", "west")]  # as they were given
     assert report["settings"]["n_clusters"] == 3
     assert report["settings"]["as_published"] is False
     assert report["settings"]["solver"] == Solver().get_params()
@@ -836,7 +837,8 @@ def test_version(monkeypatch):
     assert versions["fmtc"] == fmtc.__version__
     assert versions["numpy"] == np.__version__
     assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
-    assert set(versions["extras"]) == {"plot", "report", "onnx", "federation", "data", "excel", "anndata"}
+    extras = {"plot", "report", "onnx", "federation", "data", "knn", "gpu", "excel", "anndata"}
+    assert set(versions["extras"]) == extras
     text = fmtc_ok("version").stdout
     assert f"numpy         {np.__version__}\n" in text
     assert f"[onnx]        onnx {versions['extras']['onnx']}\n" in text
@@ -1076,7 +1078,8 @@ def test_every_error_has_a_documented_exit_code():
         (KeyboardInterrupt(), 130, "interrupted"),
         (ImportError("needs onnx: pip install"), 1, "needs onnx: pip install"),
         (PermissionError(13, "Permission denied", "/x"), 1, "Permission denied: /x"),
-        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (OSError(28, "No space left on device"), 1, "No space left on device: standard output"),
+        (OSError(28, "No space left on device", "a.csv"), 1, "No space left on device: a.csv"),
         (MemoryError("8 PiB"), 3, "8 PiB"),
         (click.UsageError("bad flag"), 2, "bad flag"),
         # what nobody raised on purpose is a bug of ours, whatever its class

@@ -23,6 +23,7 @@ from fmtc.datasets import FederatedDataset, Source
 from fmtc.datasets import download as downloads
 from fmtc.datasets.base import Archive
 from fmtc.errors import DatasetError
+from fmtc.schema import Column, Schema
 
 TERMINAL = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm-256color", "NO_COLOR": None, "COLUMNS": "80"}
 
@@ -305,6 +306,23 @@ def test_a_copy_that_will_not_be_read_is_told(here, home):
     (other / "rows.txt").write_text("1")
     done = fmtc_ok("import", "toy", "mine.txt", "--force", FMTC_DATA=str(other.parent))
     assert re.search(rf"^note: .*FMTC_DATA.*{re.escape(str(other))}", done.stderr, re.MULTILINE)
+
+
+def test_show_tells_the_columns_of_a_table(here, monkeypatch):
+    schema = Schema((Column("price", unit="EUR"), Column("colour", "category", ("red", "blue"))))
+    X = np.array([[1, 0], [np.nan, 1], [3, np.nan], [4, 1], [5, 0.0]])
+    shops = np.repeat(["corner", "mall"], [4, 1])
+
+    def read(source, folder):
+        y = np.arange(5) % 2
+        return FederatedDataset("toy", X, y, shops, schema.names, ("ball", "doll"), schema=schema)
+
+    monkeypatch.setitem(datasets.SOURCES, "toy", replace(TOY, read=read))
+    text = " ".join(fmtc_ok("show", "toy").stdout.split())
+    assert "columns 2 cells of 10 missing price: EUR colour: red, blue" in text
+    document = json.loads(fmtc_ok("show", "toy", "--json").stdout)
+    assert document["missing"] == 2 and Schema.from_dict(document["schema"]) == schema
+    json.loads(fmtc_ok("show", "digits", "--json").stdout, parse_constant=pytest.fail)
 
 
 def test_the_program_starts_without_the_data_sets():

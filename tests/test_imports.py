@@ -21,7 +21,8 @@ LAYERS = (
 )
 BESIDE = {
     ("report", "bench"),  # the page of a comparison
-    ("concepts", "estimator"),
+    ("estimator", "concepts"),
+    ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("client", "inference"),
     ("server", "client"),
 }

@@ -14,7 +14,6 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import ortho_group
 
 import fmtc
 from fmtc import FMTC, LocalTransport, Settings, Solver
@@ -27,8 +26,8 @@ from fmtc.errors import FileError
 from fmtc.protocol.base import entries
 from fmtc.protocol.graph import METHOD
 from fmtc.report import page, render, study, summarise
-from fmtc.report.rows import _residual
-from fmtc.report.summary import _balance, letters, match_concepts, signatures, verdict
+from fmtc.report.rows import _residual, stays
+from fmtc.report.summary import _balance, verdict
 from fmtc.runtime.conductor import RESULT, Spec, write_result
 from fmtc.runtime.driver import Received, run
 from fmtc.tables import Silo, read_silos
@@ -117,32 +116,46 @@ def test_the_numbers_are_those_of_the_run(home, summary):
     assert sum(cluster["rows"] for cluster in summary["clusters"]) == summary["n_rows"] == 180
     assert summary["bytes_up"] == sum(line["bytes_up"] for line in report["history"])
     assert json.loads(json.dumps(summary)) == summary
-    (classed,) = [sentence for sentence in summary["words"] if "%" in sentence]
+    (classed,) = [sentence for sentence in summary["words"] if "known classes" in sentence]
     acc = 100 * np.mean([line["held_out_acc"] for line in summary["silos"]])
     assert f"{acc:.1f} %" in classed
 
 
-def test_silos_of_the_same_groups_have_the_same_concepts(home, summary):
-    assert [set(concept["silos"]) for concept in summary["concepts"]] == [{"silo0", "silo1", "silo2"}] * 3
-    assert "3 concepts " in " ".join(summary["words"])
-    truth = {}
-    for file in sorted(home.glob("silo*.csv")):
-        frame = pl.read_csv(file).join(pl.read_csv(home / "run" / "labels" / file.name), on="id")
-        for concept in summary["concepts"]:
-            mine = frame.filter(pl.col("cluster") == concept["silos"][file.stem]["cluster"])["class"]
-            truth.setdefault(concept["concept"], set()).add(mine.mode()[0])
-    assert sorted(map(tuple, truth.values())) == [(0,), (1,), (2,)]
-    for concept in summary["concepts"]:  # group j is far out in column j
-        (group,) = truth[concept["concept"]]
-        assert concept["features"][0]["feature"] == COLUMNS[group]
-        assert concept["features"][0]["weight"] > 0
-        assert concept["likeness"] > 0.9
+def test_clusters_are_told_by_what_their_rows_are(home, summary):
+    """Numbers, shares and values of the page are those of the files and their labels."""
+    assert [one["cluster"] for one in summary["found"]] == [0, 1, 2]
+    assert any("the same number means the same cluster in every silo" in sentence for sentence in summary["words"])
+    frames = [
+        pl.read_csv(file, new_columns=[*COLUMNS, "class", "id"])
+        .join(pl.read_csv(home / "run" / "labels" / file.name), on="id")
+        .with_columns(silo=pl.lit(name))
+        for file, name in ((home / f"silo{t}.csv", f"silo{t}") for t in range(3))
+    ]
+    for one in summary["found"]:
+        mine = pl.concat(frames).filter(pl.col("cluster") == one["cluster"])
+        group = mine["class"].mode()[0]
+        assert one["rows"] == len(mine)
+        first = one["differences"][0]  # group j is far out in column j
+        assert (first["what"], first["effect"] > 0) == (COLUMNS[group], True)
+        assert one["name"].startswith(f"high {COLUMNS[group]}")
+        assert sum(first["histogram"]["inside"]) == len(mine)
+        assert sum(first["histogram"]["outside"]) == 180 - len(mine)
+    for one in summary["clusters"]:
+        frame = frames[int(one["silo"][-1])]
+        inside = frame.filter(pl.col("cluster") == one["cluster"])
+        for difference in one["differences"]:
+            own, rest = (part[difference["what"]].mean() for part in (inside, frame.join(inside, on="id", how="anti")))
+            assert difference["effect"] * (own - rest) > 0
+            said = [float(word.replace("−", "-")) for word in difference["amounts"].split(" against ")]
+            assert said == pytest.approx([own, rest], abs=0.06)
 
 
 def test_the_code_on_the_page_gives_the_same_labels(home, summary, monkeypatch):
+    """Also for files in other folders, which are as they were given."""
     monkeypatch.chdir(home)
     names = {}
     exec(summary["code"].replace('"model"', '"again"'), names)
+    assert f"{(home / 'silo0.csv').as_posix()!r}" in summary["code"]
     kept = [pl.read_csv(home / "run" / "labels" / f"silo{t}.csv")["cluster"].to_list() for t in range(3)]
     assert names["model"].labels_.tolist() == [label for labels in kept for label in labels]
 
@@ -151,9 +164,9 @@ def test_an_old_run_gives_a_page_with_what_it_has(home):
     plain = summarise(home / "plain")
     assert "--report" in plain["absent"]["details"]
     assert {line["gain"] for line in plain["silos"]} == {line["silhouette"] for line in plain["silos"]} == {None}
-    assert len(plain["concepts"]) == 3
+    assert len(plain["found"]) == 3
     assert list(plain["points"]) == ["silo0", "silo1", "silo2"]
-    assert "label_column=..." in plain["code"]
+    assert "label_column='class'" in plain["code"]
     text = render(plain)
     assert plain["absent"]["details"] in text
     assert "Silhouette</button>" not in text.replace("<span", "</button><span")
@@ -169,7 +182,7 @@ def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
     summary = summarise(tmp_path / "run")
     assert summary["bytes_up"] is None
     assert re.findall(r"\d+", summary["words"][0]) == ["1", "60", "4", "3"]
-    assert not any(cluster["unique"] for cluster in summary["clusters"])
+    assert not any(cluster["unlike"] for cluster in summary["clusters"])
     assert summary["absent"]["history"] in render(summary)
 
 
@@ -207,7 +220,7 @@ def test_sparse_rows_send_no_means(tmp_path, rng):
             tmp_path / "run")  # fmt: skip
     summary = summarise(tmp_path / "run")
     assert [line["field"] for line in summary["sent"] if line["phase"] == "moments"] == ["n_samples", "squares"]
-    assert summary["clusters"][0]["features"][0]["feature"].startswith("column ")
+    assert {d["what"][:7] for one in summary["clusters"] for d in one["differences"]} == {"column "}
 
 
 @pytest.mark.parametrize("more", [[], ["--solver", "message_dtype=float32"], ["--scale", "global"]], ids=str)
@@ -255,7 +268,8 @@ def test_reports_of_the_first_format_still_make_a_page(home, tmp_path, consensus
     assert then["settings"] == now["settings"]
     assert (then["code"], then["sent"]) == (now["code"], [])
     assert then["absent"]["sent"] in render(then)
-    assert then["words"] == now["words"][:-1]  # all but how much was sent
+    assert then["words"] == now["words"]
+    assert then["run_words"] == now["run_words"][:-1]  # all but how much was sent
 
 
 def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
@@ -285,81 +299,20 @@ def test_texts_send_the_counts_of_their_words(tmp_path):
     summary = summarise(tmp_path / "run")
     assert {"document_counts", "W"} <= {line["field"] for line in summary["sent"]}
     assert "means" not in {line["field"] for line in summary["sent"]}
-    assert summary["absent"]["names"]
+    assert "explanation" not in summary["absent"]
     assert "text_column='notes'" in summary["code"]
-    assert len(summary["concepts"]) == 2
+    told = [{d["what"] for d in one["differences"]} for one in summary["found"]]
+    assert sorted(map(sorted, told)) == sorted(map(sorted, words))  # five words each, in words
 
 
-# ------------------------------------------------------------------------------------------- clusters and concepts
+# ------------------------------------------------------------------------------------------------- small things
 
 
 def fitted(make_federation):
     return FMTC(3, max_iter=5, random_state=0).fit(make_federation())
 
 
-def test_no_rotation_changes_a_signature(make_federation):
-    model, filled = fitted(make_federation), np.ones(3, dtype=bool)
-    before = signatures(model, "a", filled)
-    client = model._models["a"]
-    R = ortho_group.rvs(3, random_state=0)
-    model._models["a"] = replace(client, W=client.W @ R, centers=client.centers @ R)
-    assert_allclose(signatures(model, "a", filled), before, atol=1e-12)
-    assert_allclose(np.linalg.norm(before, axis=1), 1)
-
-
-def test_no_unit_changes_a_signature(make_federation, rng):
-    model, filled = fitted(make_federation), np.ones(3, dtype=bool)
-    deviation, units = rng.uniform(1, 2, size=6), 10.0 ** np.arange(-3, 3)
-    before = signatures(model, "a", filled, deviation)
-    client = model._models["a"]
-    model._models["a"] = replace(client, W=client.W / units[:, None])  # of the same rows, times units
-    assert_allclose(signatures(model, "a", filled, deviation * units), before, atol=1e-12)
-
-
-def test_a_cluster_without_rows_or_without_others_has_no_signature(make_federation):
-    model = fitted(make_federation)
-    assert not signatures(model, "a", np.array([True, True, False]))[2].any()
-    assert not signatures(model, "a", np.array([True, False, False])).any()
-
-
-def unit(rng, *shape):
-    S = rng.normal(size=shape)
-    return S / np.linalg.norm(S, axis=-1, keepdims=True)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_concepts_have_one_cluster_of_a_silo_and_do_not_mind_the_order(seed):
-    rng = np.random.default_rng(seed)
-    base = unit(rng, 6, 30)
-    chosen = [rng.permutation(6)[:4] for _ in range(5)]
-    S = [base[which] + 0.05 * rng.normal(size=(4, 30)) for which in chosen]
-    S = [one / np.linalg.norm(one, axis=1, keepdims=True) for one in S]
-    found = match_concepts(S)
-    for concept in found:
-        assert len(set(concept.tolist())) == 4
-    names = {}
-    for concept, which in zip(found, chosen, strict=True):
-        for number, truth in zip(concept.tolist(), which.tolist(), strict=True):
-            assert names.setdefault(number, truth) == truth
-    assert len(names) == len(set(names.values())) == len({int(i) for which in chosen for i in which})
-    orders = [rng.permutation(4) for _ in S]
-    again = match_concepts([one[order] for one, order in zip(S, orders, strict=True)])
-    before = np.concatenate([concept[order] for concept, order in zip(found, orders, strict=True)])
-    pairs = set(zip(before.tolist(), np.concatenate(again).tolist(), strict=True))
-    assert len(pairs) == len(names)  # the same partition; numbers of equally common concepts may change
-
-
-def test_what_is_unlike_everything_goes_to_the_dust_bin():
-    eye = np.eye(4)
-    assert [c.tolist() for c in match_concepts([eye[:2], eye[2:], eye[[0, 3]]])] == [[0, 2], [3, 1], [0, 1]]
-    alike = np.array([[np.cos(0.5), np.sin(0.5), 0, 0]])
-    assert match_concepts([eye[:1], alike])[1].tolist() == [0]
-    assert match_concepts([eye[:1], alike], same=0.9)[1].tolist() == [1]
-    assert match_concepts([eye[:1], np.zeros((1, 4))])[1].tolist() == [-1]
-
-
 def test_small_words_and_numbers():
-    assert [letters(i) for i in (0, 25, 26, 701, 702)] == ["A", "Z", "AA", "ZZ", "AAA"]
     assert _balance([5, 5, 5]) == pytest.approx(1)
     assert _balance([15, 0, 0]) == 0
     assert [page.written(x, "%+.3f") for x in (-0.0001, 0.02, -0.5)] == ["0.000", "+0.020", "−0.500"]
@@ -368,6 +321,10 @@ def test_small_words_and_numbers():
     assert (verdict(line), verdict(line | {"gain_error": 0.011}), verdict({"gain": -0.02, "gain_error": None})) == (
         "up", "", "down")  # fmt: skip
     assert verdict({"gain": None, "gain_error": None}) == ""
+    assert page.heights([0, 5, 10, 1000]) == [0.0, 0.8, 0.8, 26.0]
+    assert page.spoken([0.6, 0.0, 0.4]) == "cluster 0 60 %, cluster 2 40 %"
+    assert [part["left"] for part in page.stacked([0.6, 0.0, 0.4])] == [0.0, 0.6]
+    assert len({page.mark(j) for j in range(32)}) == 32
 
 
 # ------------------------------------------------------------------------------------------------------- study
@@ -409,11 +366,22 @@ def test_one_silo_is_not_compared_and_two_clusters_need_no_map(make_federation):
     assert set(details["points"]["a"]) == {"probability"}
 
 
-def test_units_of_the_fit_are_taken_where_it_has_some(make_federation):
-    X = make_federation(m=2)
-    assert of(FMTC(2, max_iter=2, scale="client", random_state=0).fit(X), X)["feature_scale"] is None
-    within = np.sqrt(np.mean([rows.var(axis=0) for rows in X.values()], axis=0))
-    assert_allclose(of(FMTC(2, max_iter=2, random_state=0).fit(X), X)["feature_scale"], within)
+def test_held_out_rows_are_judged_on_the_graph_of_all_rows():
+    """Two pairs of rows, linked within and across: the share of links that stay, not of links among held-out rows."""
+    links = sp.csr_array(np.array([[0, 3, 1, 0], [3, 0, 0, 0], [1, 0, 0, 1], [0, 0, 1, 0]], dtype=float))
+    y = np.array([0, 0, 1, 1])
+    assert stays(links, y, np.array([0, 3]), 2) == pytest.approx((3 / 4 + 1) / 2)
+    assert stays(links, y, np.array([0]), 2) == pytest.approx(3 / 4)  # one row is enough
+    assert stays(links, np.zeros(4, dtype=int), np.arange(4), 2) == 0.5  # all in one cluster does not pay
+
+
+def test_small_silos_are_not_frightening(make_federation):
+    """Eighty rows of eight clusters: the number for unseen rows is near the score, as it means the same."""
+    X = make_federation(m=3, k=8, n=(80, 80, 80), d=12)
+    model = FMTC(8, max_iter=5, random_state=0).fit(X)
+    details = of(model, X)["silos"]
+    for name, rows in X.items():
+        assert details[name]["held_out"]["score"] > 0.5 * model.score(rows, clients=name)
 
 
 def test_a_map_has_a_place_for_every_row(make_federation, monkeypatch):
@@ -423,6 +391,87 @@ def test_a_map_has_a_place_for_every_row(make_federation, monkeypatch):
     points = of(model, X)["points"]
     assert {len(points[name]["map_x"]) for name in "ab"} == {60}
     assert all(np.isfinite(points[name]["map_y"]).all() for name in "ab")
+
+
+# ------------------------------------------------------------------------------------------------------ in Python
+
+
+def shown(path):
+    """Words of a page, and its data."""
+    parsed = Page(path.read_text(encoding="utf-8"))
+    return " ".join("".join(parsed.words).split()), json.loads(parsed.scripts[1])
+
+
+def test_a_fitted_model_writes_its_page(make_federation, tmp_path):
+    data = make_federation()
+    model = FMTC(3, max_iter=4, random_state=0).fit(data)
+    path = model.report(tmp_path / "pages" / "study.html", data, names={1: "severe"})
+    words, kept = shown(path)
+    assert words.index("study") < words.index("severe") < words.index("How the run went")
+    assert [one["n"] for one in kept["points"]] == [60, 60, 60]
+    told = model.explain(data)
+    for one in told.clusters[0].differences:
+        assert str(one) in words
+    assert "Share of the embedding that a linear" in words  # these are the rows it was fitted on
+    assert "What joining changed" not in words
+    X, clients = np.vstack(list(data.values())), np.repeat(list(data), 60)
+    shuffled = np.random.default_rng(0).permutation(180)
+    again = FMTC(3, max_iter=4, random_state=0).fit(X[shuffled], clients=clients[shuffled])
+    _, other = shown(again.report(tmp_path / "again.html", X[shuffled], clients=clients[shuffled]))
+    assert [one["shares"] for one in other["silos"]] == [one["shares"] for one in kept["silos"]]
+
+
+def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federation, tmp_path):
+    data = make_federation(m=2)
+    model = FMTC(3, max_iter=2, random_state=0).fit(data)
+    other = {name: rows[::-1] for name, rows in data.items()}
+    words, _ = shown(model.report(tmp_path / "page.html", other))
+    assert "Share of the embedding" not in words
+    assert "Unseen rows" not in words
+    words, _ = shown(model.report(tmp_path / "page.html", other, gain=True))
+    assert "what joining changed" in words
+
+
+class Mixture(FMTC):
+    """Stands for a model that does not project: holes in its rows, no residuals in its rounds."""
+
+    projections_ = None
+
+    def transform(self, X, *, clients=None):
+        raise AssertionError("there is nothing to project with")
+
+    def fit(self, X, y=None, **others):
+        super().fit({name: np.nan_to_num(rows) for name, rows in X.items()}, **others)
+        del self.embedding_
+        nan = float("nan")
+        self.history_ = [replace(record, primal_residual=nan, dual_residual=nan) for record in self.history_]
+        return self
+
+    def predict(self, X, *, clients=None):
+        filled = {c: np.nan_to_num(x) for c, x in X.items()} if isinstance(X, dict) else np.nan_to_num(X)
+        return super().predict(filled, clients=clients)
+
+    def predict_proba(self, X, *, clients=None):
+        return super().predict_proba(np.nan_to_num(X), clients=clients)
+
+    def score(self, X, y=None, *, clients=None):
+        return super().score(np.nan_to_num(X), clients=clients)
+
+
+def test_a_model_without_projection_has_a_page(make_federation, tmp_path, monkeypatch):
+    """Points lie on the principal axes of the scaled rows, rounds have an objective only, probabilities are said."""
+    data = make_federation(m=2)
+    for rows in data.values():
+        rows[::7, 2] = np.nan
+    model = Mixture(3, max_iter=3, random_state=0).fit(data)
+    monkeypatch.setattr("fmtc.report.summary.load", lambda folder: model)
+    words, kept = shown(model.report(tmp_path / "page.html", data, gain=True))
+    assert kept["calibrated"]
+    assert [one["n"] for one in kept["points"]] == [60, 60]
+    assert "Objective" in words
+    assert "Primal residual" not in words
+    assert "what joining changed" in words
+    assert {line["primal_residual"] for line in kept["rounds"]} == {None}
 
 
 # -------------------------------------------------------------------------------------------------------- page
@@ -463,8 +512,11 @@ def test_the_data_cannot_end_their_element():
 
 def test_the_page_says_what_the_summary_says(summary):
     words = " ".join("".join(Page(render(summary)).words).split())
-    for sentence in summary["words"]:
+    for sentence in (*summary["words"], *summary["run_words"]):
         assert sentence in words
+    for one in summary["found"]:
+        assert one["name"] in words
+    assert words.index(summary["found"][0]["name"]) < words.index("How the run went")
     for line in summary["settings"]:
         assert line["name"] in words
     assert " ".join(summary["code"].split()) in words
@@ -532,7 +584,7 @@ def test_marks_differ_for_every_kind_of_colour_vision(theme, sight):
     rgb = np.array([linear(themes()[theme][f"c{i}"]) for i in range(page.COLOURS)])
     seen = lab(np.clip(rgb @ np.transpose(sight), 0, 1))
     distance = np.linalg.norm(seen[:, None] - seen, axis=2) + 1e3 * np.eye(len(seen))
-    assert distance.min() > 20
+    assert distance.min() > 25
 
 
 # ------------------------------------------------------------------------------------------------- command line

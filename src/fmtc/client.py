@@ -10,11 +10,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from .errors import DataError
-from .inference import ClientModel
+from .inference import ClientModel, Frame, GraphModel
+from .kernels.encoding import expanded, expanded_width
 from .kernels.graph import Graph
+from .kernels.lift import Lift
 from .kernels.projection import RidgeFactors, Rows, column_means
 from .kernels.scaling import Scaling, moments, standardize
 from .linalg.arrays import HOST, asarray_like, to_device
+from .mixture import Cells
+from .mixture.steps import Statistics
 from .settings import Settings
 
 Array = np.ndarray
@@ -25,8 +29,12 @@ class Clusters:
     """A client's own clusters, from k-means until they take the common numbers."""
 
     E: Array  # n x k, normalised projections (or rows of F, for a run as published)
-    model: ClientModel
+    model: GraphModel
     labels: Array  # n
+    cells: Cells | None = None  # E as the mixture reads it
+    before: Statistics | None = None  # of the mixture's last round but one
+    statistics: Statistics | None = None  # of the last
+    step: int = 0  # which round that was
 
 
 @dataclass(frozen=True)
@@ -36,8 +44,9 @@ class ClientState:
     client_id: str
     X: Any  # n x d, as it came
     k: int  # clusters
-    rows: Rows  # as they are computed with: scaled where the run says so, and on a device where there is one
+    rows: Rows | None = None  # of the graph: expanded, scaled where the run says so, and on a device if there is one
     scaling: Scaling | None = None  # from X to the rows; None: they are X
+    lift: Lift | None = None  # from scaled columns to those of the graph view; None: they are the same
     graph: Graph | None = None
     factors: RidgeFactors | None = None
     eta: float | None = None  # step size of the embedding
@@ -45,6 +54,13 @@ class ClientState:
     W: Array | None = None  # d x k
     round_no: int = 0
     own: Clusters | None = None
+    axes: Array | None = None  # d x r, of the mixture's coordinates; None: they are the columns
+    origin: Array | None = None  # r, common mean of the coordinates, where columns have none
+    cells: Cells | None = None  # rows as the mixture reads them
+    counts: Array | None = None  # s x k, statistics of the mixture's last E-step, for each of its starts
+    sums: Array | None = None  # s x k x r
+    tallies: Array | None = None  # s x k x l
+    shifts: Array | None = None  # s x r
     model: ClientModel | None = None
     labels: Array | None = None  # n
     device: str = HOST
@@ -63,7 +79,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
             "Ask for fewer clusters or leave this client out."
         )
     entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
-    peak = float(max(entries.max(initial=0), -entries.min(initial=0)))
+    peak = float(max(np.fmax.reduce(entries, axis=None, initial=0), -np.fmin.reduce(entries, axis=None, initial=0)))
     if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
         raise DataError(
             f"client {client_id!r} has entries up to {peak:.1e}, too {'large' if peak > 1 else 'small'} to be squared "
@@ -75,17 +91,70 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
         raise DataError(
             f"client {client_id!r} has sparse rows, which device={device!r} does not take; use the default device"
         )
-    scaling = standardize(moments(X)) if settings.scale == "client" else None
-    return ClientState(client_id, X, k, rows_of(X, scaling, settings, device), scaling, device=device)
+    if settings.levels and len(settings.levels) != X.shape[1]:
+        raise DataError(f"client {client_id!r} has {X.shape[1]} columns, but this run has {len(settings.levels)}")
+    scaling = None
+    if settings.scale == "client":
+        scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
+    client = ClientState(client_id, X, k, scaling=scaling, device=device)
+    return with_rows(client, settings) if settings.view == "graph" else client
 
 
-def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str) -> Rows:
-    """The rows to compute with; the only copy of X where it is scaled."""
-    S = to_device(X if scaling is None else scaling.apply(X), device)
+def with_rows(client: ClientState, settings: Settings) -> ClientState:
+    """The client with the rows of its graph; nothing to do if it has them."""
+    if client.rows is not None:
+        return client
+    return replace(client, rows=rows_of(client.X, client.scaling, settings, client.device, client.lift))
+
+
+def width(client: ClientState, settings: Settings) -> int:
+    """Columns of the rows that are computed with."""
+    if client.rows is not None:
+        return int(client.rows.shape[1])
+    if client.scaling is not None:
+        return len(client.scaling.stretch)
+    return expanded_width(settings.levels, client.X.shape[1])
+
+
+def cells_of(client: ClientState, settings: Settings) -> Cells:
+    """The rows as the mixture reads them: few columns as they are in X, scaled; many in a few principal axes."""
+    frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
+    cells = frame.cells(client.X)
+    if client.device == HOST or not cells.is_complete:
+        return cells
+    return Cells(to_device(np.asarray(cells.Z[:]), client.device), cells.codes, cells.levels)
+
+
+def rows_of(X: Any, scaling: Scaling | None, settings: Settings, device: str, lift: Lift | None = None) -> Rows:
+    """The rows to compute with; the only copy of X where it is scaled or has categories or missing cells."""
+    S = expanded(X, settings.levels)
+    S = to_device(_without_holes(S) if scaling is None else scaling.apply(S), device)
+    if lift is not None:
+        return Rows(lift.apply(S))
     centre = settings.solver.center_features
     if centre == "auto":
         centre = not sp.issparse(S) and settings.scale != "tfidf"
     return Rows(S, column_means(S) if centre else None)
+
+
+def hole_filling(client: ClientState, settings: Settings) -> Array | None:
+    """What took the place of missing numbers, in the units of X, categories expanded; None for sparse rows."""
+    if sp.issparse(client.X):
+        return None
+    if client.scaling is not None and client.scaling.shift is not None:
+        return client.scaling.shift
+    X = expanded(client.X, settings.levels)
+    holes = np.isnan(X)
+    return np.where(holes, 0, X).sum(axis=0) / np.maximum(np.count_nonzero(~holes, axis=0), 1)
+
+
+def _without_holes(X: Any) -> Any:
+    """Missing numbers replaced by the mean of their column in this client, 0 if it has none."""
+    if sp.issparse(X) or not np.isnan(X.sum(dtype=np.float64)):
+        return X
+    holes = np.isnan(X)
+    filled = np.maximum(np.count_nonzero(~holes, axis=0), 1)
+    return np.where(holes, np.where(holes, 0, X).sum(axis=0) / filled, X).astype(X.dtype)
 
 
 def rotated(client: ClientState, rotation: Array | None) -> ClientState:
@@ -98,7 +167,9 @@ def rotated(client: ClientState, rotation: Array | None) -> ClientState:
 
 def input_rows(client: ClientState) -> Any:
     """The rows of X; where they were not scaled, those that are computed with, on the device if there is one."""
-    return client.rows.X if client.scaling is None else client.X
+    if client.scaling is None and client.rows is not None and client.rows.shape == client.X.shape:
+        return client.rows.X
+    return client.X
 
 
 def stream(seed: int, client_id: str, purpose: str) -> np.random.Generator:

@@ -129,30 +129,42 @@ def run_demo(*, random_state: int = 0, n_jobs: int | None = None, callbacks: Ite
 
 
 def draw_demo(result: DemoResult, path: Path) -> Path:
-    """Convergence, accuracy and the silos' embeddings in their common frame, as one PNG. Needs matplotlib."""
+    """What the clusters are, accuracy by silo, and the silos' rows in their common frame, as one PNG.
+
+    A cluster is shown as the mean image of its rows: its number would be taken for a digit. Needs matplotlib.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
+        from matplotlib.offsetbox import AnnotationBbox, OffsetImage
     except ImportError as error:
         raise ImportError("the picture needs matplotlib: pip install 'fmtc[plot]'") from error
     from sklearn.manifold import TSNE
 
     model, silos = result.model, result.silos
-    ids = model.client_ids_
+    ids, k = model.client_ids_, model.n_clusters
+    X, clients = silos.X[silos.train], silos.clients[silos.train]
     ink, quiet, accent = "#22313f", "#8a97a3", "#0b7285"
+    palette = mpl.colormaps["tab10"]
     with mpl.rc_context({"font.size": 9, "axes.edgecolor": quiet, "axes.labelcolor": ink, "text.color": ink}):
-        figure = Figure(figsize=(12, 9.2), layout="constrained", facecolor="white")
+        figure = Figure(figsize=(12, 9.6), layout="constrained", facecolor="white")
         halves: Any = figure.subfigures(2, 1, height_ratios=[1, 1.9])
         top, bottom = halves
-        objective, residuals, bars = top.subplots(1, 3, width_ratios=[1, 1, 1.6])
+        left, right = top.subfigures(1, 2, width_ratios=[1, 1.35])
 
-        rounds = [record.round_no for record in model.history_]
-        objective.plot(rounds, [record.objective for record in model.history_], color=accent)
-        objective.set(title="Objective", xlabel="round")
-        residuals.semilogy(rounds, [r.primal_residual for r in model.history_], color=accent, label="primal")
-        residuals.semilogy(rounds, [r.dual_residual for r in model.history_], color="#e8590c", label="dual")
-        residuals.set(title="Relative residuals", xlabel="round")
-        residuals.legend(frameon=False)
+        left.suptitle("What the clusters are: mean image of their rows, and share")
+        for j, ax in enumerate(left.subplots(2, (k + 1) // 2).flat):
+            mine = model.labels_ == j
+            ax.set(xticks=[], yticks=[])
+            if not mine.any():
+                ax.set_axis_off()
+                continue
+            ax.imshow(X[mine].mean(axis=0).reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
+            ax.set_xlabel(f"{100 * mine.mean():.0f} %")
+            for side in ax.spines.values():
+                side.set(color=palette(j), linewidth=3)
+
+        bars = right.subplots()
         place = np.arange(len(result.rows))
         styles = {
             "kmeans": ("k-means alone", "#ced4da"),
@@ -163,25 +175,25 @@ def draw_demo(result: DemoResult, path: Path) -> Path:
             height = [100 * row[f"{method}_out"] for row in result.rows]
             bars.bar(place + offset, height, 0.27, label=name, color=color)
         bars.set_xticks(place, [row["silo"].replace("silo", "") for row in result.rows])
-        lowest = min(row[f"{method}_out"] for row in result.rows for method in METHODS)
-        bars.set(title="Accuracy on held-out rows, %", xlabel="silo", ylim=(100 * lowest - 8, 100))
+        bars.set(title="Held-out rows in the right cluster, %", xlabel="silo", ylim=(0, 118), yticks=range(0, 101, 20))
         bars.legend(frameon=False, ncols=3, loc="upper left")
+        bars.spines[["top", "right"]].set_visible(False)
 
-        E = model.transform(silos.X[silos.train], clients=silos.clients[silos.train])
+        E = model.transform(X, clients=clients)
         flat = TSNE(init="pca", max_iter=500, random_state=0).fit_transform(E)
-        palette = mpl.colormaps["tab10"]
-        bottom.suptitle("The silos' embeddings in their common frame: the same colour is the same cluster everywhere")
+        bottom.suptitle("Rows of each silo in their common frame: the same colour is the same cluster everywhere")
         axes = bottom.subplots(2, (len(ids) + 1) // 2, sharex=True, sharey=True)
         for ax, cid in zip(axes.flat, ids, strict=True):
-            mine = silos.clients[silos.train] == cid
+            mine = clients == cid
             labels = model.labels_[mine]
             ax.scatter(*flat.T, s=2, color="#e9ecef")
             ax.scatter(*flat[mine].T, s=9, color=palette(labels % 10))
             for j in np.unique(labels):
-                ax.annotate(str(j), np.median(flat[mine][labels == j], axis=0), weight="bold", size=10, color=ink)
+                image = OffsetImage(X[mine][labels == j].mean(axis=0).reshape(8, 8), zoom=1.7, cmap="gray_r")
+                frame = {"edgecolor": palette(j % 10), "linewidth": 1.5, "boxstyle": "square,pad=0"}
+                spot = np.median(flat[mine][labels == j], axis=0)
+                ax.add_artist(AnnotationBbox(image, spot, pad=0.05, bboxprops=frame))
             ax.set_title(f"{cid}, {mine.sum()} rows", size=9)
             ax.set(xticks=[], yticks=[])
-        for ax in (objective, residuals, bars):
-            ax.spines[["top", "right"]].set_visible(False)
         figure.savefig(path, dpi=130, format="png")
     return path

@@ -5,29 +5,31 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn import get_config
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, clone
-from sklearn.utils import ClassifierTags, check_random_state
+from sklearn.utils import ClassifierTags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
 from .clients import ClientsMixin, is_mapping
+from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
-from .inference import ClientModel, assign, memberships, project
+from .inference import ClientModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
-from .protocol.graph import METHOD
-from .protocol.method import ClientResult
+from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
-from .settings import DEFAULT_BETA, Settings, Solver, split_solver
+from .settings import DEFAULT_BETA, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
 
@@ -134,15 +136,17 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     array([0, 0])
     """
 
+    takes_missing = True
+
     def __init__(
         self,
         n_clusters: int = 8,
         *,
+        view: str = "auto",
         alpha: float = 1.0,
         beta: float = DEFAULT_BETA,
         coupling: str = "tensor",
-        n_neighbors: int | str = "auto",
-        scale: str = "none",
+        scale: str = "auto",
         max_iter: int = 25,
         tol: float = 1e-3,
         client_weights: Mapping[Any, float] | None = None,
@@ -153,10 +157,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         verbose: int = 0,
     ):
         self.n_clusters = n_clusters
+        self.view = view
         self.alpha = alpha
         self.beta = beta
         self.coupling = coupling
-        self.n_neighbors = n_neighbors
         self.scale = scale
         self.max_iter = max_iter
         self.tol = tol
@@ -189,6 +193,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         False
         """
         printed: dict[str, Any] = {
+            "view": "graph", "scale": "none", "lift": False, "final": "kmeans",
             "align": False, "center_features": False, "labels_from": "embedding", "n_neighbors": 10,
             "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50,
         }  # fmt: skip
@@ -232,10 +237,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
-        transport = LocalTransport(silos, settings, self.n_jobs, device=self.device)
+        method = view_method(settings.view)
+        transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
         result = run(
             transport,
             settings,
+            method=method,
             weights=self._weights(),
             callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
             checkpoint=checkpoint,
@@ -276,13 +283,15 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if places is None:
             ends = np.cumsum([0, *sizes.values()])
             places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
+        self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
         if any(client.embedding is None for client in clients.values()):
             self.__dict__.pop("embedding_", None)
             return self
-        self.embedding_ = np.empty((len(self.labels_), self._k), dtype=next(iter(self._models.values())).W.dtype)
+        dtype = next(client.embedding.dtype for client in clients.values() if client.embedding is not None)
+        self.embedding_ = np.empty((len(self.labels_), self._k), dtype=dtype)
         for cid, client in clients.items():
             self.embedding_[places[cid]] = client.embedding
         return self
@@ -295,12 +304,18 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        self.__dict__.pop("consensus_", None)
-        if result.server is not None:
+        for name in ("consensus_", "kappa_", "common_centers_"):
+            self.__dict__.pop(name, None)
+        self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
+        self.view_reason_ = "" if result.server is None else result.server.why
+        if result.server is not None and self.view_ == "graph":
             self.consensus_ = result.server.Z
-        self.history_: list[RoundRecord] = list(result.history)
+        if result.server is not None and result.server.kappa is not None:
+            self.kappa_ = result.server.kappa
+        rounds = enumerate(result.history[result.before :], start=1)
+        self.history_: list[RoundRecord] = [replace(record, round_no=number) for number, record in rounds]
         self.received_: list[Received] = list(result.received)
-        self.n_iter_ = len(result.history) if n_iter is None else n_iter
+        self.n_iter_ = len(self.history_) if n_iter is None else n_iter
         self.converged_: bool | None = result.converged
         self.stopped_because_ = result.stopped_because
 
@@ -308,8 +323,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """The settings of a run, checked; the seed is drawn from `random_state`."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         solver = Solver() if self.solver is None else self.solver
-        names = {f.name for f in fields(Settings)} - {"seed", "solver"}
-        return Settings(**{name: getattr(self, name) for name in names}, solver=solver, seed=seed)
+        names = {f.name for f in fields(Settings)} - {"seed", "solver", "levels"}
+        schema = getattr(self, "schema_", None)
+        levels = () if schema is None or schema.is_plain else schema.levels
+        return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
 
     def _weights(self) -> dict[str, float] | None:
         weights = self.client_weights
@@ -351,9 +368,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self._each(X, clients, assign)
 
     def predict_proba(self, X: Any, *, clients: Any = None) -> Any:
-        """Probability of each cluster, as if clusters were equally likely round Gaussians in the projection.
+        """Probability of each cluster: its share times its density at the row, relative to all clusters.
 
-        Rows sum to one and are largest where `predict` says. Takes the parameters of `predict`.
+        These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
+        "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are
+        largest where `predict` says. Takes the parameters of `predict`.
 
         Returns
         -------
@@ -361,8 +380,25 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         return self._each(X, clients, memberships)
 
+    def predict_outliers(self, X: Any, *, clients: Any = None, level: float = 1e-3) -> Any:
+        """Whether each row is further from all clusters than all but a share `level` of the rows of a Gaussian cluster.
+
+        Takes the parameters of `predict`; the mixture view only.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_samples,), or mapping of client to such
+        """
+        check_is_fitted(self)
+        if self.view_ != "mixture":
+            raise InputError('predict_outliers needs the mixture view: fit with view="mixture"')
+        check_number("level", level, Real, "a number between 0 and 1", lambda v: 0 < v < 1)
+        return self._each(X, clients, lambda Xt, model: outliers(Xt, model, level))
+
     def transform(self, X: Any, *, clients: Any = None) -> Any:
-        """Normalised projection of each row, the space `cluster_centers_` live in. Takes the parameters of `predict`.
+        """Normalised projection of each row; in the mixture view, its distance to each cluster in units of their shape.
+
+        Takes the parameters of `predict`.
 
         Returns
         -------
@@ -370,7 +406,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         if is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
-        return self._each(X, clients, lambda Xt, model: project(Xt, model.W, model.mean, model.keep))
+        return self._each(X, clients, transformed)
 
     def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
         """How well the predicted clusters keep neighbours together; needs no labels, higher is better.
@@ -393,21 +429,133 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             model = self._models[cid]
             solver = Solver() if self.solver is None else self.solver
             affinity = knn_affinity(
-                model.scaled(Xt), self.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
+                model.scaled(Xt), solver.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
             )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
+
+    # ------------------------------------------------------------------------------------------ what they are
+
+    def explain(self, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Explanation:
+        """What the clusters are: size, share and the columns that set each apart, in the units of X.
+
+        Every number is a difference between rows: those of a cluster against the other rows of the same silo. Columns
+        are counted where X has no names.
+
+        Parameters
+        ----------
+        X, clients
+            As in `predict`; the rows the model was fitted on, or others like them.
+        names : mapping of int to str, optional
+            Names that you give to clusters.
+
+        Returns
+        -------
+        Explanation
+            Prints as text and shows as a table in a notebook; `clusters` over all silos, `silos` for each.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.vstack([rng.normal([150, 1], 4, (30, 2)), rng.normal([129, 1], 4, (30, 2))])
+        >>> model = fmtc.FMTC(2, random_state=0).fit(X)
+        >>> len(model.explain(X).clusters)
+        2
+        """
+        check_is_fitted(self)
+        rows, places = self._divided(X, clients)
+        found = self.predict(X, clients=clients)
+        flat = np.concatenate(list(found.values())) if is_mapping(X) else found
+        return self._explained(rows, {cid: flat[places[cid]] for cid in rows}, names=names)
+
+    def report(
+        self, path: str | Path, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None, **options: Any
+    ) -> Path:
+        """Write a page for the browser: what the clusters are, each silo's share, maps of the rows, how the run went.
+
+        Needs ``pip install 'fmtc[report]'``. The page shows rows as points: keep it where they may be seen.
+
+        Parameters
+        ----------
+        path : path
+            File to write, such as ``page.html``; replaced if it exists.
+        X, clients, names
+            As in `explain`.
+        **options
+            Of `fmtc.report.write_report`: ``gain=True`` also fits again on parts of the rows, to say what joining
+            changed.
+
+        Returns
+        -------
+        Path
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, fmtc
+        >>> X = np.random.default_rng(0).normal(size=(60, 4))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = fmtc.FMTC(3, random_state=0).fit(X).report(folder + "/page.html", X)
+        ...     page.name
+        'page.html'
+        """
+        from .report import write_report
+
+        return write_report(self, path, X, clients=clients, names=names, **options)
+
+    def _divided(self, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Rows of each client, and their places in the input."""
+        parts = self._parts(X, clients, reset=False, ensure_all_finite=False)
+        return {cid: Xt for cid, (Xt, _) in parts.items()}, {cid: rows for cid, (_, rows) in parts.items()}
+
+    def _explained(
+        self,
+        rows: Mapping[str, Any],
+        labels: Mapping[str, Array],
+        *,
+        feature_names: Any = None,
+        names: Mapping[int, str] | None = None,
+        words: Lookup | None = None,
+    ) -> Explanation:
+        """`explain` of checked rows that have labels. `words` knows the words of columns where rows are texts."""
+        is_text = hasattr(self, "text_recipe_")
+        if is_text:
+            rows = {cid: _weighted(X, self._models[cid]) for cid, X in rows.items()}
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", None)
+        return explain_silos(
+            rows, labels, schema=getattr(self, "schema_", None), feature_names=feature_names, n_clusters=self._k,
+            names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
+        )  # fmt: skip
+
+    def _html_repr(self) -> str:
+        """What a notebook shows: of a fitted model its silos and clusters, before that scikit-learn's diagram."""
+        if not hasattr(self, "_models"):
+            return str(estimator_html_repr(self))
+        from .report import model_html
+
+        return model_html(self)
+
+    def _repr_html_inner(self) -> str:
+        return self._html_repr()
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        shown = {"text/html": self._html_repr()} if get_config()["display"] == "diagram" else {}
+        return {"text/plain": repr(self), **shown}
 
     # ------------------------------------------------------------------------------------------------ models
 
     @property
     def projections_(self) -> dict[str, Array]:
-        """W of each client, d x k."""
-        return {cid: model.W for cid, model in self._fitted_models.items()}
+        """W of each client, d x k; the graph view only."""
+        found = {cid: model.W for cid, model in self._fitted_models.items() if not isinstance(model, MixtureModel)}
+        if not found:
+            raise AttributeError("the mixture view has no projections_; it has cluster_centers_")
+        return found
 
     @property
     def cluster_centers_(self) -> dict[str, Array]:
-        """Centres among the normalised projections of each client, k x k."""
+        """Centres of each client: among its normalised projections, k x k; of a mixture, in the units of X, k x d."""
         return {cid: model.centers for cid, model in self._fitted_models.items()}
 
     @property
@@ -454,7 +602,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
-        return METHOD.sent(self.received_)
+        return view_method(self.view).sent(self.received_)
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
@@ -688,12 +836,16 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     return model
 
 
+def _weighted(X: Any, model: Any) -> Any:
+    """tf-idf weights of texts under the numbers of their columns; the same rows where the model does not weigh them."""
+    weights, keep = model.scaled(X), getattr(getattr(model, "frame", model), "keep", None)
+    if keep is None or not sp.issparse(weights):
+        return weights
+    return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
+
+
 def _print_round(record: RoundRecord) -> None:
-    print(
-        f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, "
-        f"residuals {record.primal_residual:.1e} / {record.dual_residual:.1e}",
-        file=sys.stderr,
-    )
+    print(f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, {record.standing}", file=sys.stderr)
 
 
 __all__ = ["FMTC", "estimate_memory", "federate", "load"]

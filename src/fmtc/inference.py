@@ -11,9 +11,13 @@ import scipy.sparse as sp
 
 from .errors import NotFiniteError
 from .kernels.centers import row_norms
+from .kernels.encoding import codes, expanded, expanded_width
+from .kernels.lift import Lift
 from .kernels.projection import Rows
 from .kernels.scaling import Scaling, kept_columns
-from .linalg.arrays import is_tensor, namespace, to_device_of
+from .linalg.arrays import double, is_tensor, namespace, to_device_of
+from .mixture.cells import Cells, Scaled, posteriors
+from .mixture.steps import Personal, row_distances, row_scores
 
 Array = np.ndarray
 
@@ -21,19 +25,208 @@ BLOCK = 32_768  # new rows projected at a time: what is made on the way stays in
 
 
 @dataclass(frozen=True)
-class ClientModel:
-    """What a client keeps for good: enough to label new rows as they come, and no training row."""
+class GraphModel:
+    """What a client keeps for good of the graph view: enough to label new rows as they come, and no training row."""
 
-    W: Array  # d x k, in the units of the rows as they came
-    centers: Array  # k x k, row j the unit centre of cluster j among normalised projections
+    W: Array  # d x k, in the units of the rows as they came, categories expanded
+    centers: Array  # k x k, row j the centre of cluster j among normalised projections
     spread: float  # mean squared distance of a training row to its centre
     mean: Array | None  # d, subtracted from rows first; None where rows are not centred
     stretch: Array | None = None  # d, what columns were divided by; W has it inside, distances between rows need it
     keep: Array | None = None  # d, numbers of the columns of a row that the model looks at; None: all
+    fill: Array | None = None  # d, what takes the place of a missing number; None: there may be none
+    precision: Array | None = None  # k x k, inverse covariance of clusters; None: the nearest unit centre wins
+    shares: Array | None = None  # k, of clusters; with `precision`
+    levels: Array | None = None  # of each column, 0 for numbers; None: all columns are numbers
+    lift: Lift | None = None  # from scaled columns to those that W takes; None: W takes columns as they come
+
+    def numbers(self, X: Any) -> Any:
+        """New rows as columns of numbers: categories expanded, missing numbers filled."""
+        if self.levels is not None:
+            X = expanded(X, _levels(self.levels))
+        if self.fill is None or sp.issparse(X) or is_tensor(X) or not np.isnan(X.sum(dtype=np.float64)):
+            return X
+        return np.where(np.isnan(X), self.fill.astype(X.dtype), X)
+
+    def design(self, X: Any) -> Any:
+        """New rows as the columns that W takes."""
+        X = self.numbers(X)
+        if self.lift is None:
+            return X
+        assert self.stretch is not None
+        if not is_tensor(X) and not np.isfinite(X.sum(dtype=np.float64)) and not np.isfinite(X).all():
+            raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
+        return self.lift.apply(Scaling(self.stretch, self.fill).apply(X))
 
     def scaled(self, X: Any) -> Any:
-        """New rows in the units the model was made in, up to a shift: their distances are those of the graph."""
-        return X if self.stretch is None else Scaling(self.stretch, keep=self.keep).apply(X)
+        """New rows in the units of the graph: distances between them are those that it was made of."""
+        X = self.design(X)
+        return X if self.stretch is None or self.lift is not None else Scaling(self.stretch, keep=self.keep).apply(X)
+
+    @property
+    def k(self) -> int:
+        """Number of clusters."""
+        return len(self.centers)
+
+    def fits(self, d: int, k: int) -> bool:
+        """Whether the arrays have the shapes that d columns and k clusters need."""
+        levels = _levels(self.levels)
+        width = expanded_width(levels, d)
+        if self.keep is not None:
+            if self.keep.dtype.kind != "i" or ((self.keep < 0) | (self.keep >= d)).any():
+                return False
+            width = len(self.keep)
+        columns = (self.stretch,) if self.lift is not None else (self.mean, self.stretch)
+        q = self.centers.shape[1] if self.centers.ndim == 2 else 0
+        rows = width
+        if self.lift is not None:
+            if self.lift.frequencies.shape[0] != width or self.stretch is None or self.fill is None:
+                return False
+            rows = self.lift.n_features
+        return (
+            self.W.shape == (rows, q)
+            and self.centers.shape == (k, q)
+            and all(array is None or array.shape == (width,) for array in columns)
+            and (self.fill is None or self.fill.shape == (expanded_width(levels, d),))
+            and (not levels or len(levels) == d)
+            and (self.precision is None or (self.precision.shape == (q, q) and self.shares is not None))
+            and (self.shares is None or self.shares.shape == (k,))
+        )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Common coordinates of the mixture: which columns are numbers, how they are scaled, and principal axes if many."""
+
+    stretch: Array | None  # d, of expanded columns
+    shift: Array | None  # d
+    keep: Array | None = None  # d, columns that are kept; rows then have unit length
+    levels: Array | None = None  # of each column of X, 0 for numbers; None: all columns are numbers
+    axes: Array | None = None  # d x r; None: the coordinates are the columns that are numbers
+    origin: Array | None = None  # r, subtracted from coordinates
+
+    @classmethod
+    def of(
+        cls, d: int, scaling: Scaling | None, levels: tuple[int, ...], axes: Array | None, origin: Array | None
+    ) -> Frame:
+        """The frame of a run."""
+        units = Scaling(np.ones(d)) if scaling is None else scaling
+        codes_ = np.array(levels, np.int64) if any(levels) else None
+        return cls(None if scaling is None else units.stretch, units.shift, units.keep, codes_, axes, origin)
+
+    def cells(self, X: Any) -> Cells:
+        """Rows as the mixture reads them."""
+        n, d = X.shape
+        levels = _levels(self.levels)
+        if self.axes is not None:
+            Z = np.empty((n, self.axes.shape[1]))
+            step = n if sp.issparse(X) else BLOCK
+            for begin in range(0, n, max(step, 1)):
+                rows = expanded(X[begin : begin + step], levels)
+                if self.stretch is not None:
+                    rows = Scaling(self.stretch, self.shift, self.keep).apply(rows)
+                elif not sp.issparse(rows):
+                    rows = np.nan_to_num(rows)
+                Z[begin : begin + step] = rows @ self.axes
+            return Cells(Z if self.origin is None else Z - self.origin, np.zeros((n, 0), np.int64))
+        numbers = np.array([j for j in range(d) if not (levels and levels[j])], dtype=np.int64)
+        r = len(numbers)
+        shift = np.zeros(r) if self.shift is None else self.shift[:r]
+        stretch = np.ones(r) if self.stretch is None else self.stretch[:r]
+        found = codes(X, levels) if any(levels) else np.zeros((n, 0), np.int64)
+        return Cells(Scaled(X, None if r == d else numbers, shift, stretch), found, tuple(s for s in levels if s))
+
+
+@dataclass(frozen=True)
+class MixtureModel:
+    """What a client keeps for good of the mixture view."""
+
+    frame: Frame
+    means: Array  # k x r
+    covariance: Array  # r x r
+    shares: Array  # k
+    profiles: Array  # k x l, shares of the levels of categories
+
+    @property
+    def k(self) -> int:
+        """Number of clusters."""
+        return len(self.means)
+
+    def fits(self, d: int, k: int) -> bool:
+        """Whether the arrays have the shapes that d columns and k clusters need."""
+        frame, levels = self.frame, _levels(self.frame.levels)
+        width = expanded_width(levels, d) if frame.keep is None else len(frame.keep)
+        r = width - sum(levels) if frame.axes is None else frame.axes.shape[1]
+        sizes = 0 if frame.axes is not None else sum(levels)
+        return (
+            self.means.shape == (k, r)
+            and self.covariance.shape == (r, r)
+            and self.shares.shape == (k,)
+            and self.profiles.shape == (k, sizes)
+            and (not levels or len(levels) == d)
+            and (frame.axes is None or frame.axes.shape[0] == width)
+            and all(array is None or array.shape == (width,) for array in (frame.stretch, frame.shift))
+        )
+
+    @property
+    def personal(self) -> Personal:
+        """Parameters as the E-step takes them."""
+        return Personal(self.means, self.shares, self.profiles)
+
+    def scaled(self, X: Any) -> Any:
+        """New rows as columns of numbers in the units of the model, for distances between rows; missing ones 0."""
+        levels = _levels(self.frame.levels)
+        X = expanded(X, levels)
+        if self.frame.stretch is not None:
+            return Scaling(self.frame.stretch, self.frame.shift, self.frame.keep).apply(X)
+        return X if sp.issparse(X) else np.nan_to_num(X)
+
+    def scores(self, X: Any) -> Array:
+        """Log of share times density of each cluster, up to what is the same for all clusters; (n, d) -> (n, k)."""
+        return row_scores(_checked_cells(self.frame, X), self.personal, self.covariance)[0]
+
+    def log_density(self, X: Any) -> Array:
+        """Log-density of each row, that of its filled cells; (n, d) -> (n,)."""
+        scores, constant = row_scores(_checked_cells(self.frame, X), self.personal, self.covariance)
+        return posteriors(scores)[1] + constant
+
+    @property
+    def centers(self) -> Array:
+        """Centres in the units of X, categories as shares of their levels; (k, d)."""
+        frame, means = self.frame, self.means
+        if frame.axes is not None:
+            means = (means if frame.origin is None else means + frame.origin) @ frame.axes.T
+        means = np.hstack([means, self.profiles])
+        r = means.shape[1] - self.profiles.shape[1]
+        stretch = np.ones(r) if frame.stretch is None else frame.stretch[:r]
+        shift = np.zeros(r) if frame.shift is None else frame.shift[:r]
+        means[:, :r] = means[:, :r] * stretch + shift
+        return means
+
+    def gaps(self, X: Any) -> Array:
+        """Distance of each row to each cluster in units of its shape, from the filled numbers; (n, d) -> (n, k)."""
+        cells = _checked_cells(self.frame, X)
+        flat = Personal(self.means, np.ones(self.k), np.ones_like(self.profiles))
+        scores, constant = row_scores(cells, flat, self.covariance, normalized=False)
+        return np.sqrt(np.maximum(-2 * (scores + constant[:, None]), 0))
+
+    def distances(self, X: Any) -> tuple[Array, Array]:
+        """Squared distance of each row to the nearest cluster, in units of its shape, and the row's filled numbers."""
+        return row_distances(_checked_cells(self.frame, X), self.personal, self.covariance)
+
+
+ClientModel = GraphModel | MixtureModel
+
+
+def _levels(levels: Array | None) -> tuple[int, ...]:
+    return () if levels is None else tuple(int(size) for size in levels)
+
+
+def _checked_cells(frame: Frame, X: Any) -> Cells:
+    entries = X.data if sp.issparse(X) else X
+    if np.isinf(entries).any():
+        raise NotFiniteError("the rows hold infinity, or values too large for their number format")
+    return frame.cells(X)
 
 
 def _finite(Y: Array) -> Array:
@@ -65,21 +258,58 @@ def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> 
 
 
 def assign(X: Any, model: ClientModel) -> Array:
-    """Cluster of each new row: project, normalise, nearest centre; (n, d) -> (n,). Row by row: no batch effect.
+    """Cluster of each new row; (n, d) -> (n,). Row by row: no batch effect.
 
-    Centres have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm:
-    one product with the d x k matrix W Cᵀ decides.
+    Mixture: the cluster with the largest posterior. Graph with unit centres: project, normalise, nearest centre. These
+    have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm: one product
+    with the d x k matrix W Cᵀ decides.
     """
+    if isinstance(model, MixtureModel):
+        return model.scores(X).argmax(axis=1)
+    X = model.design(X)
+    if model.precision is not None:
+        return _blockwise(X, model.keep, lambda block: _cluster_scores(block, model).argmax(axis=1))
     V = to_device_of(model.W @ model.centers.T, X)
     mean = None if model.mean is None else to_device_of(model.mean, X)
     return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
 
 
-def memberships(X: Any, model: ClientModel) -> Array:
-    """Probability of each cluster, as if clusters were equally likely round Gaussians; (n, d) -> (n, k).
+def transformed(X: Any, model: ClientModel) -> Array:
+    """Normalised projections; of a mixture, distances to the clusters; (n, d) -> (n, k)."""
+    if isinstance(model, MixtureModel):
+        return model.gaps(X)
+    return project(model.design(X), model.W, model.mean, model.keep)
 
-    Their common variance per coordinate is the training rows' mean squared distance to their centre over k.
+
+def outliers(X: Any, model: MixtureModel, level: float) -> Array:
+    """Rows further from every cluster than all but a share `level` of a Gaussian's rows; (n, d) -> (n,) of bool."""
+    from scipy.stats import chi2
+
+    distance, filled = model.distances(X)
+    return distance > chi2.isf(level, np.maximum(filled, 1))
+
+
+def _cluster_scores(block: Any, model: GraphModel) -> Array:
+    """Log of share times density of each cluster at the normalised projections, up to a row's constant."""
+    assert model.precision is not None and model.shares is not None
+    W, mean = to_device_of(model.W, block), None if model.mean is None else to_device_of(model.mean, block)
+    Y = _finite(Rows(block, mean) @ W)
+    V = model.precision @ model.centers.T.astype(np.float64)
+    c = np.log(model.shares) - 0.5 * (model.centers.T * V).sum(axis=0)
+    return double(Y / row_norms(Y)) @ to_device_of(V, double(Y)) + to_device_of(c, double(Y))
+
+
+def memberships(X: Any, model: ClientModel) -> Array:
+    """Probability of each cluster; (n, d) -> (n, k).
+
+    With unit centres, as if clusters were equally likely round Gaussians: their common variance per coordinate is the
+    training rows' mean squared distance to their centre over k.
     """
+    if isinstance(model, MixtureModel):
+        return posteriors(model.scores(X))[0]
+    X = model.design(X)
+    if model.precision is not None:
+        return _blockwise(X, model.keep, lambda block: posteriors(_cluster_scores(block, model))[0])
     V = model.W @ model.centers.T
     variance = max(model.spread / len(model.centers), 1e-12)
 
@@ -95,4 +325,4 @@ def memberships(X: Any, model: ClientModel) -> Array:
     return _blockwise(X, model.keep, answer)
 
 
-__all__ = ["ClientModel", "assign", "memberships", "project"]
+__all__ = ["ClientModel", "Frame", "GraphModel", "MixtureModel", "assign", "memberships", "project"]

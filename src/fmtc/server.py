@@ -15,6 +15,7 @@ from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
 from .kernels.scaling import Scaling
 from .linalg.stacks import Workspace, blocks
+from .mixture.steps import Common
 from .settings import Settings
 
 Array = np.ndarray
@@ -33,6 +34,36 @@ class RoundReport:
     rank: int = 0
 
 
+@dataclass(frozen=True)
+class Mixture:
+    """The server of a mixture between messages; the first axis of arrays counts starts that are still compared."""
+
+    means: Array  # s x k x r
+    covariance: Array  # s x r x r
+    shares: Array  # s x k
+    profiles: Array  # s x k x l
+    spread: Array  # s x k
+    drift: Array  # s
+    size: float = 1.0  # variance of a coordinate
+    keep: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # s, numbers among those of the last round
+    scores: Array = field(default_factory=lambda: np.zeros(1))  # s, of the last round
+    rounds: int = 0
+    settled: bool = False  # no further round is needed
+    axes: Array | None = None  # d x r
+    origin: Array | None = None  # r
+    centers: Array | None = None  # s x k x p, while starts are sought
+    mean: Array | None = None  # p, of all rows in coordinates of starts
+    within: Array | None = None  # p x p, covariance about the silos' own means
+    total: Array | None = None  # p x p, covariance about the common mean
+
+    def common(self, start: int) -> Common:
+        """Parameters of one start."""
+        return Common(
+            self.means[start], self.covariance[start], self.shares[start], self.profiles[start], self.spread[start],
+            float(self.drift[start]),
+        )  # fmt: skip
+
+
 def _empty() -> Array:
     return np.empty((0, 0, 0))
 
@@ -43,7 +74,13 @@ class ServerState:
 
     client_ids: tuple[str, ...]
     weights: Mapping[str, float] | None = None  # the paper's omega as given; None: all alike
+    view: str | None = None  # "graph" or "mixture"; None: to be decided
+    why: str = ""  # the view was decided so
+    lifted: bool = False  # the graph view replaces columns by random features
+    n_samples: int = 0  # rows of all clients, where they have told it for a mixture
+    n_features: int = 0  # columns that are computed with
     scaling: Scaling | None = None  # what all clients were told to do to their columns
+    mixture: Mixture | None = None
     omega: Array = field(default_factory=lambda: np.empty(0))  # m, sums to 1
     rho: float = 0.0
     beta: float | None = None  # in the units of Eq. 18; None until the first stack gives a relative beta its scale
@@ -55,10 +92,14 @@ class ServerState:
     losses: Array = field(default_factory=lambda: np.empty(0))  # m, last local objectives
     round_no: int = 0
     orders: Mapping[str, Array] = field(default_factory=dict)  # which cluster of a client takes each common number
-    centers: Array | None = None  # k x k, shared by all clients; None: each has its own
     workspace: Workspace = field(
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
     )  # owns the memory of W and Y from the first round on
+
+    @property
+    def kappa(self) -> Array | None:
+        """Pooling strength of each concept of the mixture; None: there is no mixture."""
+        return None if self.mixture is None or not len(self.mixture.spread) else 1 / self.mixture.spread[0]
 
 
 def without_clients(server: ServerState, absent: set[str]) -> ServerState:

@@ -12,8 +12,12 @@ import numpy as np
 from .kernels.couplings import COUPLINGS
 
 LABEL_SOURCES = ("projection", "embedding")
-SCALES = ("none", "client", "global", "tfidf")
-POOLED_SCALES = ("global", "tfidf")  # the clients agree on these before the first round
+VIEWS = ("graph", "mixture", "auto")
+SCALES = ("auto", "none", "client", "global", "tfidf")
+POOLED_SCALES = ("auto", "global", "tfidf")  # the clients agree on these before the first round
+FINALS = ("mixture", "kmeans")
+EM_ROUNDS = 4  # rounds of the mixture for each of `max_iter`: they are smaller
+EM_TOL = 1e-3  # relative change of the log-likelihood of a row that ends the mixture, for each unit of `tol`
 DEFAULT_BETA = 0.15
 MIN_MOVE = 3e-4  # an embedding that moves by a smaller share of its norm takes no further step in the same round
 
@@ -24,6 +28,8 @@ class Solver:
 
     Parameters
     ----------
+    n_neighbors : int or "auto", default="auto"
+        Neighbours in the graph of each client; "auto" is sqrt(n)/2, at least 10 and at most 30.
     ridge : float, default=0.03
         Weight of the consensus in a client's regression, ``rho/(2 omega alpha)``, for data of mean squared row norm 1.
     rho : float, default=None
@@ -48,18 +54,24 @@ class Solver:
         them, and from the third round on two passes over projection and embedding per round. False is the paper's loop.
     center_features : bool or "auto", default="auto"
         Subtract each client's own column means. "auto" does so for dense data only.
+    lift : bool or "auto", default="auto"
+        Graph view: replace columns by 256 random Fourier features, the same at all clients, in which a linear
+        projection can follow any shape. "auto" does so for at most 10 columns, or two for each cluster, of numbers in
+        common units (`scale`). Lifted columns have a `ridge` of their own, 0.001.
     max_features : int, default=2000
         For ``scale="tfidf"``: number of columns to keep, those in most rows, out of all that occur in at least 2 and at
         most half of the rows.
     labels_from : {"projection", "embedding"}, default="projection"
         Cluster the rows of XW, so that `predict` on the training rows gives `labels_`; or those of F (the paper).
-    shared_centers : bool or "auto", default="auto"
-        Cluster centres that all clients share, found by k-means over the rows of all clients; clients send sums only.
-        False keeps each client's own centres. "auto" lets each client decide locally, without labels: it takes the
-        shared centres unless its rows are clearly nearer to its own. Without `align`, or with labels from F, "auto"
-        is False.
+    final : {"mixture", "kmeans"}, default="mixture"
+        How the graph view forms clusters of the projections: a mixture with personal means and a common shape, which
+        clients fit together from sums; or k-means in each client (the paper). Without `align`, or with labels from F,
+        it is k-means.
+    kappa : float, default=None
+        Pooling strength of the mixture: how many rows of its own outweigh what the others know of a concept. 0 leaves
+        each client's means alone, infinity gives all clients the same. None estimates it for each concept.
     n_init : int, default=10
-        Restarts of k-means in each client.
+        Restarts of k-means in each client; the mixture view begins from twice as many starts.
     message_dtype : {"float32"}, default=None
         Precision of the matrices that clients and server send each other. None sends them as they are. "float32"
         halves the bytes of double precision; both sides still compute in full precision.
@@ -72,6 +84,7 @@ class Solver:
     0.5
     """
 
+    n_neighbors: int | str = "auto"
     ridge: float = 0.03
     rho: float | None = None
     schatten_p: float = 1.0
@@ -82,9 +95,11 @@ class Solver:
     n_inner: int = 3
     accelerate: bool = True
     center_features: bool | str = "auto"
+    lift: bool | str = "auto"
     max_features: int = 2000
     labels_from: str = "projection"
-    shared_centers: bool | str = "auto"
+    final: str = "mixture"
+    kappa: float | None = None
     n_init: int = 10
     message_dtype: str | None = None
 
@@ -106,6 +121,9 @@ class Solver:
         """Raise an error for a value that no run can use."""
         for name in ("n_inner", "n_init", "max_features"):
             check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
+        if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
+            wanted = '"auto" or a whole number of at least 1'
+            check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
         check_number("ridge", self.ridge, Real, "a finite number above 0", lambda v: v > 0)
         for name in ("rho", "bandwidth", "step_size"):
             if getattr(self, name) is not None:
@@ -116,20 +134,21 @@ class Solver:
         for name in ("align", "accelerate"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        for name in ("center_features", "shared_centers"):
+        for name in ("center_features", "lift"):
             value = getattr(self, name)
             if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
                 raise ValueError(f'{name} must be True, False or "auto", got {value!r}')
+        if self.kappa is not None and self.kappa != float("inf"):
+            check_number("kappa", self.kappa, Real, "None or a number of at least 0", lambda v: v >= 0)
         if self.message_dtype not in (None, "float32"):
             raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
         check_choice("labels_from", self.labels_from, LABEL_SOURCES)
-        if self.shared_centers is True and not self.shares_centers:
-            raise ValueError('shared_centers=True needs a common frame: set align=True and labels_from="projection"')
+        check_choice("final", self.final, FINALS)
 
     @property
-    def shares_centers(self) -> bool:
-        """Whether clients look for shared centres: only projections in a common frame can have some."""
-        return self.shared_centers is not False and bool(self.align) and self.labels_from == "projection"
+    def mixes(self) -> bool:
+        """Whether the graph view ends with a mixture: only projections in a common frame can share one."""
+        return self.final == "mixture" and bool(self.align) and self.labels_from == "projection"
 
 
 @dataclass(frozen=True)
@@ -152,11 +171,12 @@ class Settings:
     """
 
     n_clusters: int = 8
+    view: str = "graph"
     alpha: float = 1.0
     beta: float = DEFAULT_BETA
     coupling: str = "tensor"
-    n_neighbors: int | str = "auto"
     scale: str = "none"
+    levels: tuple[int, ...] = ()  # of each column that is a category; 0 for numbers; (): all columns are numbers
     max_iter: int = 25
     tol: float = 1e-3
     solver: Solver = field(default_factory=Solver)
@@ -171,10 +191,13 @@ class Settings:
         check_number("alpha", self.alpha, Real, "a finite number above 0", lambda v: v > 0)
         for name in ("tol", "beta"):
             check_number(name, getattr(self, name), Real, "a finite number of at least 0", lambda v: v >= 0)
-        if not (isinstance(self.n_neighbors, str) and self.n_neighbors == "auto"):
-            wanted = '"auto" or a whole number of at least 1'
-            check_number("n_neighbors", self.n_neighbors, Integral, wanted, lambda v: v >= 1)
+        check_choice("view", self.view, VIEWS)
         check_choice("coupling", self.coupling, tuple(COUPLINGS))
+        object.__setattr__(self, "levels", tuple(int(size) for size in self.levels))
+        if any(size < 0 for size in self.levels):
+            raise ValueError(f"levels must hold whole numbers of at least 0, got {self.levels}")
+        if any(self.levels) and self.scale == "tfidf":
+            raise ValueError('scale="tfidf" takes counts of words, not categories')
         check_choice("scale", self.scale, SCALES)
         self.solver.check()
         if self.scale == "tfidf" and self.solver.center_features is True:
@@ -186,6 +209,11 @@ class Settings:
     def of(cls, **values: Any) -> Self:
         """Settings from one flat set of names, the solver's among them. An unknown name is an error."""
         return cls(**split_solver(values))
+
+    @property
+    def has_categories(self) -> bool:
+        """Whether any column is a category."""
+        return any(self.levels)
 
     def clusters_of(self, client_id: str) -> int:
         """The number of clusters of a client; all have the same."""

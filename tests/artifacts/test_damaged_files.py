@@ -27,7 +27,7 @@ from fmtc.runtime.flare.plan import Plan
 from fmtc.tables import formats, read_silos
 
 TRIES = 20  # damaged files of each kind; raise it to look for more
-VALUES = (None, [], {}, "x", -1, 1e300, 10**400, True, ["x"], [[1]], float("nan"))
+VALUES = (None, [], {}, "x", -1, 1e300, 10**30, 10**400, True, ["x"], [[1]], float("nan"))
 REPORT = ("--out", "page.html", "--force")
 FIT = ("fit", "-k", "2", "--max-iter", "1", "--solver", "n_init=1", "--force", "--out", "out", "-q")
 
@@ -193,6 +193,7 @@ def replaced(document: Any, place: tuple[Any, ...], value: Any) -> Any:
         ("report.json", ("details", "points", "n", "map_y"), "drop", r"report\.json .*points"),
         ("report.json", ("settings", "beta"), "drop", r"report\.json .*settings\.beta"),
         ("report.json", ("settings", "solver", "align"), "x", r"report\.json .*align .*'x'"),
+        ("report.json", ("seconds",), 10**30, r"report\.json .*seconds is 1000"),
     ],
 )
 def test_a_file_of_a_run_with_another_value(file, place, value, words, home, monkeypatch):
@@ -202,6 +203,20 @@ def test_a_file_of_a_run_with_another_value(file, place, value, words, home, mon
     try:
         path.write_text(json.dumps(replaced(json.loads(whole), place, value)))
         assert re.search(words, refused("report", "run", *REPORT))
+    finally:
+        path.write_text(whole)
+
+
+@pytest.mark.parametrize(("place", "value"), [(("sent",), []), (("settings", "solver"), "drop")])
+def test_a_report_with_less_in_it(place, value, home, monkeypatch):
+    monkeypatch.chdir(home)
+    path = Path("run") / "report.json"
+    whole = path.read_text()
+    try:
+        path.write_text(json.dumps(replaced(json.loads(whole), place, value)))
+        done = fmtc("report", "run", *REPORT)
+        assert done.exit_code == 0, done.output
+        assert place != ("sent",) or "recorded nothing that left" in Path("page.html").read_text()
     finally:
         path.write_text(whole)
 

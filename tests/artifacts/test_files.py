@@ -1,5 +1,6 @@
 """Files that are complete or not there, and what is said of those that are damaged."""
 
+import errno
 import json
 import os
 import stat
@@ -65,6 +66,21 @@ def test_a_failing_write_leaves_the_old_file_and_no_other(tmp_path):
     with pytest.raises(OSError):  # noqa: PT011 (its kind and words are the system's)
         files.write_file(folder, b"a file cannot take a folder's name")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.bin", "folder"]
+
+
+def test_a_full_disk_has_a_name(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space") as failed:
+        files.write_file(tmp_path / "a.json", b"{}")
+    assert failed.value.errno == errno.ENOSPC and failed.value.filename == str(tmp_path / "a.json")
+    for filename, expected in ((None, tmp_path / "run"), ("b.png", "b.png")):
+        with pytest.raises(OSError, match="No space") as failed, files.new_folder(tmp_path / "run"):
+            raise OSError(errno.ENOSPC, "No space left on device", filename)
+        assert failed.value.filename == str(expected)
+    assert not list(tmp_path.iterdir())
 
 
 def test_new_folder_appears_at_the_end(tmp_path):

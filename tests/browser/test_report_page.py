@@ -2,8 +2,10 @@
 
 import base64
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
@@ -76,7 +78,7 @@ def test_it_opens_without_errors_and_hostile_names_are_words(opened):
     assert opened.execute_script("return window.hacked") is None
     assert opened.execute_script("return document.images.length") == 0
     assert texts(opened, "#silos tbody th") == NAMES
-    assert SCRIPT in " ".join(texts(opened, "#concepts .features bdi"))
+    assert SCRIPT in " ".join(texts(opened, "#summary .card bdi"))
     canvas = in_view(opened, one(opened, "canvas"))
     WebDriverWait(opened, 3).until(lambda d: inked(d, canvas)[0] > 100)
 
@@ -153,10 +155,85 @@ def test_what_left_is_a_table_with_what_it_can_tell(opened, home):
     assert "d stands for" in say
 
 
+def test_it_opens_with_what_was_found(opened, home):
+    """Clusters in words and units, then each silo's share, before anything else; bookkeeping comes last."""
+    summary = summarise(home / "run")
+    order = [e.get_attribute("id") for e in opened.find_elements(By.CSS_SELECTOR, "main > section")]
+    assert order == ["summary", "rows", "clusters", "silos", "run", "sent", "settings"]
+    cards = texts(opened, "#summary .card")
+    assert len(cards) == 3
+    for card, found in zip(cards, summary["found"], strict=True):
+        assert found["name"] in card
+        assert f"{100 * found['share']:.0f} %" in card
+        for difference in found["differences"]:
+            assert f"{difference['what']} {difference['amounts']}" in " ".join(card.split())
+    assert len(opened.find_elements(By.CSS_SELECTOR, ".card .bars")) == sum(
+        len(f["differences"]) for f in summary["found"]
+    )
+    bars = opened.find_elements(By.CSS_SELECTOR, ".shares .share")
+    for bar, line in zip(bars, summary["silos"], strict=True):
+        wide = [rect.size["width"] for rect in bar.find_elements(By.TAG_NAME, "rect")]
+        assert np.allclose(np.array(wide) / bar.size["width"], [share for share in line["shares"] if share], atol=0.01)
+    assert not opened.find_elements(By.TAG_NAME, "aside")  # a landmark has no place inside main
+
+
+def test_pictures_and_labels_can_be_saved(opened, home):
+    for path in opened.downloads.iterdir():
+        path.unlink()
+    for name in ("shares", "maps", "objective", "residuals", "labels"):
+        in_view(opened, one(opened, f"[data-save={name}]")).click()
+        file = opened.downloads / f"run-{name}.{'csv' if name == 'labels' else 'svg'}"
+        WebDriverWait(opened, 5).until(lambda _, file=file: file.is_file())
+    drawn = {file.stem: ElementTree.parse(file).getroot() for file in opened.downloads.glob("*.svg")}
+    assert len(list(drawn["run-maps"].iter("{http://www.w3.org/2000/svg}circle"))) == 210 + 3  # rows, and a legend
+    assert SCRIPT in "".join(drawn["run-shares"].itertext())
+    assert all("class" not in one.attrib for root in drawn.values() for one in root.iter())  # needs no style sheet
+    kept = pl.read_csv(opened.downloads / "run-labels.csv")
+    assert kept.columns == ["silo", "row", "cluster", "name"]
+    north = pl.read_csv(home / "run" / "labels" / "north.csv")
+    assert kept.filter(pl.col("silo") == "north")["cluster"].to_list() == north["cluster"].to_list()
+    assert errors(opened) == []
+
+
+def long_names(summary, m=24):
+    """The same summary for many silos whose names begin alike."""
+    names = [f"University Hospital Number {t}, Department of Internal Medicine" for t in range(m)]
+    line, shown = summary["silos"][0], next(iter(summary["points"].values()))
+    return summary | {
+        "silos": [line | {"silo": name} for name in names],
+        "clusters": [
+            one | {"silo": name} for name in names for one in summary["clusters"] if one["silo"] == line["silo"]
+        ],
+        "points": dict.fromkeys(names, shown),
+    }
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_many_silos_with_long_names_are_readable(driver, home, tmp_path, width):
+    path = tmp_path / "many.html"
+    path.write_text(render(long_names(summarise(home / "run"))), encoding="utf-8")
+    see(driver, width, "light")
+    show(driver, path)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    heads = driver.find_elements(By.CSS_SELECTOR, ".panel figcaption bdi")
+    assert len(heads) == 24
+    cut = "return arguments[0].scrollHeight > arguments[0].clientHeight + 2"
+    assert not any(driver.execute_script(cut, head) for head in heads)  # the whole name is there
+    if width == 1280:
+        assert max(row.size["height"] for row in driver.find_elements(By.CSS_SELECTOR, "#cluster-table tbody tr")) < 130
+    else:
+        assert one(driver, ".plot").size["width"] > 300
+        nav, button = one(driver, "nav").rect, one(driver, "#theme").rect
+        assert nav["y"] >= button["y"] + button["height"] - 1
+        links = driver.find_elements(By.CSS_SELECTOR, "nav a")
+        assert all(link.rect["x"] + link.rect["width"] <= width for link in links)
+
+
 # --------------------------------------------------------------------------------------------------------- using
 
 
 def test_tables_sort_by_every_kind_of_column(opened):
+    in_view(opened, one(opened, "#h-silos"))
     head = {button.text: button for button in opened.find_elements(By.CSS_SELECTOR, "#silos .sort")}
     rows = lambda: texts(opened, "#silos tbody td:nth-of-type(1)")  # noqa: E731
     assert rows() == ["60", "70", "80"]
@@ -192,8 +269,9 @@ def test_hovering_tells_about_a_row(opened):
     tip = one(opened, "#tip")
     assert tip.is_displayed()
     assert f"{SCRIPT}, row {i}" in tip.text
-    assert "Cluster 2, concept " in tip.text
-    assert "% sure" in tip.text
+    assert "Cluster 2 (high " in tip.text
+    assert " against " in tip.text
+    assert "%" not in tip.text  # its probability is not calibrated
     ActionChains(opened).move_to_element(one(opened, "#h-rows")).perform()
     assert not tip.is_displayed()
 
@@ -207,11 +285,11 @@ def test_a_box_picks_clusters_and_escape_clears(opened):
     assert one(opened, ".brush:not([hidden])").size["width"] == pytest.approx(24, abs=4)
     ActionChains(opened).release().perform()
     assert not opened.find_elements(By.CSS_SELECTOR, ".brush:not([hidden])")
-    assert one(opened, "#picked").text.startswith("Concept")
+    assert one(opened, "#picked").text.startswith("Cluster")
     pressed = texts(opened, ".pick[aria-pressed=true]")
     assert len(pressed) >= 1
     shown = texts(opened, "#cluster-table tbody tr")
-    assert len(shown) == 3 * len(pressed)  # the concept is in all three silos
+    assert len(shown) == 3 * len(pressed)  # all three silos have it
     assert "of 9 clusters shown" in one(opened, "#counted").text
     opened.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     assert inked(opened, canvas) != before
@@ -228,7 +306,7 @@ def test_picking_by_click_and_finding_by_words(opened):
     one(opened, "#clear").click()
     assert texts(opened, ".pick[aria-pressed=true]") == []
     one(opened, ".pick").click()
-    assert len(texts(opened, "#concepts tbody tr")) == 1
+    assert len(texts(opened, "#cluster-table tbody tr")) == 3
     one(opened, ".pick").click()
     one(opened, "#find").send_keys("north")
     assert len(texts(opened, "#cluster-table tbody tr")) == 3
@@ -283,7 +361,7 @@ def test_all_can_be_done_by_keyboard(opened):
     canvas = one(opened, "canvas")
     opened.execute_script("arguments[0].focus()", canvas)
     canvas.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
-    assert one(opened, "#live").get_attribute("textContent").startswith("Cluster 1, concept ")
+    assert one(opened, "#live").get_attribute("textContent").startswith("Cluster 1 (")
     canvas.send_keys(Keys.ENTER)
     assert len(texts(opened, ".pick[aria-pressed=true]")) == 1
     canvas.send_keys(Keys.ESCAPE)
@@ -326,7 +404,7 @@ def crowd(summary, m=20, n=5000, k=10):
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(k, 2)) * 5
     names = [f"silo {t:02d}" for t in range(m)]
-    line, cluster, concept = summary["silos"][0], summary["clusters"][0], summary["concepts"][0]
+    line, cluster, found = summary["silos"][0], summary["clusters"][0], summary["found"][0]
     points = {}
     for name in names:
         label = rng.integers(k, size=n)
@@ -334,12 +412,9 @@ def crowd(summary, m=20, n=5000, k=10):
         points[name] = {"row": list(range(n)), "cluster": label.tolist(), "x": xy[0], "y": xy[1], "map_x": xy[1],
                         "map_y": xy[0], "probability": [0.5] * n}  # fmt: skip
     return summary | {
-        "silos": [line | {"silo": name, "rows": n} for name in names],
-        "clusters": [cluster | {"silo": name, "cluster": j, "concept": j, "name": "ABCDEFGHIJ"[j]}
-                     for name in names for j in range(k)],
-        "concepts": [concept | {"concept": j, "name": "ABCDEFGHIJ"[j],
-                                "silos": {name: {"cluster": j, "rows": n // k, "fit": 0.9} for name in names}}
-                     for j in range(k)],
+        "silos": [line | {"silo": name, "rows": n, "shares": [1 / k] * k} for name in names],
+        "clusters": [cluster | {"silo": name, "cluster": j} for name in names for j in range(k)],
+        "found": [found | {"cluster": j} for j in range(k)],
         "points": points,
     }  # fmt: skip
 

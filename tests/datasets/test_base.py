@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fmtc.datasets import SOURCES, FederatedDataset, label_skew, load, source_of, synthetic
 from fmtc.datasets.base import data_homes, find
 from fmtc.errors import DatasetError, InputError
+from fmtc.schema import Column, Schema
 
 
 def make(n=60, d=4, recipe="none", sizes=(40, 20), k=3, seed=0):
@@ -72,6 +73,58 @@ def test_units_come_from_the_training_rows():
     assert train.recipe == test.recipe == "none"
     assert_allclose(data.prepared().X.std(axis=0), 1, rtol=1e-12)
     assert make().prepared().X is not None
+
+
+def table(n=60, missing=0.2, seed=0):
+    """Numbers, a category, a constant and a column that is never filled, with cells missing."""
+    rng = np.random.default_rng(seed)
+    columns = (
+        Column("age", unit="years", lower=0),
+        Column("sex", "category", ("female", "male")),
+        Column("dose", unit="mg"),
+        Column("void"),
+    )
+    X = np.column_stack([rng.normal(50, 9, n), np.arange(n) % 2, np.full(n, 3.3), np.full(n, np.nan)])
+    X[rng.random(X.shape) < missing] = np.nan
+    schema = Schema(columns)
+    y, clients = np.arange(n) % 3, np.repeat(["b", "a"], n // 2)
+    return FederatedDataset("made", X, y, clients, schema.names, ("p", "q", "r"), "standardize", schema=schema)
+
+
+def test_numbers_of_a_table_are_scaled_and_categories_are_not():
+    data = table()
+    train, test = data.split(seed=0)
+    assert data.n_missing == train.n_missing + test.n_missing == np.isnan(data.X).sum() > 60
+    age = train.X[:, 0]
+    assert_allclose([np.nanmean(age), np.nanstd(age)], [0, 1], atol=1e-12)
+    assert abs(np.nanmean(test.X[:, 0])) > 1e-3  # from the training rows
+    for part in (train, test, data.prepared()):
+        assert set(part.X[~np.isnan(part.X[:, 1]), 1]) == {0.0, 1.0}
+        assert_array_equal(part.X[~np.isnan(part.X[:, 2]), 2], 0)  # the constant: without its mean, not divided
+        assert np.isnan(part.X[:, 3]).all()
+        assert part.schema.levels == (0, 2, 0, 0) and part.schema.columns[1].levels == ("female", "male")
+        assert part.schema.columns[0] == Column("age")  # no longer years
+    assert data.take(np.arange(4)).schema is data.schema
+    assert data.by_client()["a"].schema is data.schema
+
+
+def test_missing_cells_without_a_schema_are_left_out_of_the_units():
+    data = make(recipe="standardize")
+    holes = data.X.copy()
+    holes[3, 1] = np.nan
+    data = FederatedDataset("made", holes, data.y, data.clients, data.feature_names, data.class_names, "standardize")
+    prepared = data.prepared()
+    assert prepared.n_missing == 1 and prepared.schema is None
+    assert_allclose(np.nanstd(prepared.X, axis=0), 1, rtol=1e-12)
+
+
+def test_a_schema_of_other_columns_is_refused():
+    data = make()
+    with pytest.raises(DatasetError, match=r"made: .*schema"):
+        FederatedDataset(
+            "made", data.X, data.y, data.clients, data.feature_names, data.class_names,
+            schema=Schema.of_numbers(("x", "w", "y", "z")),
+        )  # fmt: skip
 
 
 def test_words_come_from_the_training_rows():

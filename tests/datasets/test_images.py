@@ -321,6 +321,46 @@ def test_other_skeletons_are_refused_in_a_sentence(tmp_path, name, arrays, why):
         convert("utd_mhad", tmp_path, zipped(tmp_path / "Skeleton.zip", {f"Skeleton/{name}": matlab(**arrays)}))
 
 
+# ----------------------------------------------------------------------------------------------------------- COIL-20
+
+
+@incomplete
+def test_coil20_pictures_are_cut_into_sectors(tmp_path, rng):
+    image = pytest.importorskip("PIL.Image")
+
+    def png(pixels):
+        file = io.BytesIO()
+        image.fromarray(pixels.astype(np.uint8)).save(file, "PNG")
+        return file.getvalue()
+
+    small = {key: rng.integers(0, 256, (32, 32)) for key in ((20, 0), (1, 71), (1, 17), (1, 18), (2, 36))}
+    files = {
+        f"coil-20-proc/obj{thing}__{pose}.png": png(pixels.repeat(4, 0).repeat(4, 1))
+        for (thing, pose), pixels in small.items()
+    }
+    path = zipped(tmp_path / "coil-20-proc.zip", files)
+    data = convert("coil20", tmp_path, path)
+    assert_array_equal(data.clients, ["view000", "view090", "view270", "view180", "view000"])
+    assert_array_equal(data.y, [0, 0, 0, 1, 19])
+    assert data.class_names[19] == "object20"
+    assert_allclose(data.X * 255, [small[key].ravel() for key in sorted(small)])
+    with np.load(tmp_path / "coil20" / "coil20.npz") as stored:
+        assert_array_equal(stored["angle"], [85, 90, 355, 180, 0])
+    with pytest.raises(DatasetError, match=r"obj21__0.* 1 to 20"):
+        convert("coil20", tmp_path, zipped(tmp_path / "other.zip", {"obj21__0.png": b""}))
+    with pytest.raises(DatasetError, match=r"obj1__0\.png.* not COIL-20"):
+        convert("coil20", tmp_path, zipped(tmp_path / "other.zip", {"a.png": b""}))
+
+
+@real_data
+def test_real_coil20():
+    data = load("coil20", data_home=HOME)
+    assert data.X.shape == (1440, 1024) and data.X.min() == 0 and data.X.max() == 1
+    assert {cid: set(row.values()) for cid, row in data.class_counts().items()} == {
+        f"view{angle:03d}": {18} for angle in (0, 90, 180, 270)
+    }
+
+
 # -------------------------------------------------------------------------------------------------------------- Keck
 
 

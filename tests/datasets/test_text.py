@@ -99,7 +99,21 @@ BBCSPORT = {
     "bbcsport/rugby/001.txt": b"Wales win\n\nIt rained.\n",
     "bbcsport/cricket/003.txt": b"Out\n\nAll of them.\n",
 }
-FILES = {"webkb4": WEBKB, "20newsgroups": NEWS, "reuters": REUTERS, "bbcnews": BBC, "bbcsport": BBCSPORT}
+ENRON = {
+    "enron1/Summary.txt": b"about",
+    "enron1/spam/0006.2003-12-18.GP.spam.txt": b"Subject: dobmeos\r\nget it off",
+    "enron1/ham/0002.1999-12-13.farmer.ham.txt": b"Subject: vastar resources\nprice \xa3 " + b"x" * 5000,
+    "enron1/ham/0001.1999-12-10.farmer.ham.txt": b"Subject: christmas tree farm pictures\n",
+    "enron6/spam/0001.2004-08-01.BG.spam.txt": b"Subject: a rolex",
+}
+FILES = {
+    "webkb4": WEBKB,
+    "20newsgroups": NEWS,
+    "reuters": REUTERS,
+    "bbcnews": BBC,
+    "bbcsport": BBCSPORT,
+    "enron_spam": ENRON,
+}
 
 
 def pack(path, files):
@@ -217,6 +231,21 @@ def test_bbc_stories_have_their_title_first(tmp_path):
         {"id": "cricket/003", "label": "cricket", "text": "Out All of them."},
         {"id": "rugby/001", "label": "rugby", "text": "Wales win It rained."},
     ]
+
+
+def test_mailboxes_are_cut(tmp_path):
+    docs = converted(tmp_path, "enron_spam")
+    assert [(d["id"], d["client"], d["label"]) for d in docs] == [
+        ("0001.1999-12-10.farmer.ham", "enron1_farmer", "ham"),
+        ("0002.1999-12-13.farmer.ham", "enron1_farmer", "ham"),
+        ("0006.2003-12-18.GP.spam", "enron1_farmer", "spam"),
+        ("0001.2004-08-01.BG.spam", "enron6_lokay", "spam"),
+    ]
+    assert docs[1]["text"].startswith("Subject: vastar resources\nprice £ xxx") and len(docs[1]["text"]) == 4000
+    many = {f"enron2/ham/{i:04d}.kaminski.ham.txt": b"Subject: %d" % i for i in range(800)}
+    ids = [d["id"] for d in converted(tmp_path, "enron_spam", many, "one")]
+    assert len(ids) == len(set(ids)) == 750 and ids == sorted(ids)
+    assert ids != [f"{i:04d}.kaminski.ham" for i in range(750)]  # drawn at random
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -398,9 +427,11 @@ def test_options_are_checked(corpus):
 def test_sources_tell_where_they_come_from(source):
     for said in (source.licence, source.citation, source.provenance):
         assert said.endswith(".") and "\n" not in said and "  " not in said
-    (archive,) = source.archives
-    assert archive.url.startswith(("http://", "https://")) and source.modality == "text"
-    assert archive.sha256 is None or len(bytes.fromhex(archive.sha256)) == 32
+    assert source.modality == "text"
+    assert len(source.archives) == (6 if source.name == "enron_spam" else 1)
+    for archive in source.archives:
+        assert archive.url.startswith(("http://", "https://"))
+        assert archive.sha256 is None or len(bytes.fromhex(archive.sha256)) == 32
 
 
 def test_tasks_share_no_group_and_no_topic():
@@ -430,6 +461,7 @@ TABLES = {
     "reuters": {"task1": [361, 408, 143, 99], "task2": [246, 46, 122, 108], "task3": [372, 73, 223, 134]},
     "bbcnews": [510, 386, 417, 511, 401],
     "bbcsport": [101, 124, 265, 147, 100],
+    "enron_spam": {client: list(sizes) for client, sizes in module.MAILBOXES.items()},
 }
 
 

@@ -46,7 +46,7 @@ def write_file(path: Path, content: bytes) -> None:
     """Write under a temporary name in the same folder, then rename: the file is complete or not there."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}-")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with _blamed(path), os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
@@ -54,6 +54,17 @@ def write_file(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _blamed(path: Path) -> Iterator[None]:
+    """Errors of the system that do not know the file get its name: a full disk, a quota."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.strerror:
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
@@ -82,7 +93,8 @@ def new_folder(path: Path, *, overwrite: bool = False, private: bool = False) ->
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-"))
     try:
-        yield temporary
+        with _blamed(path):
+            yield temporary
         tighten(temporary) if private else os.chmod(temporary, 0o777 & ~_umask())
         if path.exists():
             old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-old-"))
@@ -243,8 +255,8 @@ def _is_like(value: Any, form: Any) -> bool:
         return isinstance(value, type(form))
     if isinstance(form, range):
         return type(value) is int and value in form
-    if form is float:
-        return type(value) in (int, float) and abs(value) < 1e308
+    if form is float:  # no integer beyond those of arrays: they would make an array of objects
+        return type(value) in (int, float) and abs(value) < (1e308 if type(value) is float else 2**63)
     return type(value) is form
 
 

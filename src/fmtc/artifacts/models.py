@@ -25,14 +25,15 @@ from .files import (
     write_json,
     write_tensors,
 )
+from .states import flatten, unflatten
 
 if TYPE_CHECKING:
     from ..inference import ClientModel
 
 MODEL_FORMAT = 2
-CLIENT_FORMAT = 1
+CLIENT_FORMAT = 2
 MODEL_FILE = "model.json"
-OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client that not every model has
+OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client in format 1 that not every model has
 PORTABLE = (bool, int, float, str, type(None))
 
 # What a reader relies on in model.json, in the language of `check_form`; `FMTC` checks the parameters.
@@ -75,11 +76,9 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
         names = file_names(saved.clients)
         for cid, client in saved.clients.items():
             name = f"{names[cid]}.safetensors"
-            arrays = {"W": client.W, "centers": client.centers, "spread": np.array([client.spread])}
-            arrays |= {name: array for name in OPTIONAL if (array := getattr(client, name)) is not None}
-            write_tensors(
-                folder / name, arrays, {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
-            )
+            arrays, rest = flatten(client)
+            about = {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
+            write_tensors(folder / name, arrays, about | {"view": view_of(client), "model": rest})
             clients[cid] = {"file": name, "sha256": _digest(folder / name)}
         params: dict[str, Any] = {
             name: value
@@ -190,27 +189,47 @@ def _changed(name: str, value: Any) -> Any:
 
 
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
-    from ..inference import ClientModel
+    from ..inference import GraphModel, MixtureModel
 
     path = folder / Path(entry["file"]).name  # never outside the folder
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc client model", CLIENT_FORMAT)
     if _digest(path) != entry["sha256"]:
         raise FileError(f"{path} is not the file of client {cid!r} that {MODEL_FILE} describes: its checksum differs")
+    if about["schema"] < 2:
+        return _read_first_format(path, arrays, d, k)
+    try:
+        kind = {"graph": GraphModel, "mixture": MixtureModel}[about["view"]]
+        model: ClientModel = unflatten(kind, arrays, about["model"])
+        fits = model.fits(d, k)
+    except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
+        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
+    if not fits:
+        raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
+    return model
+
+
+def view_of(model: ClientModel) -> str:
+    """The view that a client's model belongs to."""
+    from ..inference import MixtureModel
+
+    return "mixture" if isinstance(model, MixtureModel) else "graph"
+
+
+def _read_first_format(path: Path, arrays: Mapping[str, np.ndarray], d: int, k: int) -> ClientModel:
+    """A model of the graph view with unit centres, as earlier versions wrote it."""
+    from ..inference import GraphModel
+
     lacking = [name for name in ("W", "centers", "spread") if name not in arrays]
     if lacking:
         raise FileError(f"{path} is damaged: it lacks {', '.join(lacking)}")
-    W, centers, spread = arrays["W"], arrays["centers"], arrays["spread"]
-    others = {name: arrays.get(name) for name in OPTIONAL}
-    keep = others["keep"]
-    if keep is not None:
-        if keep.dtype.kind != "i" or ((keep < 0) | (keep >= d)).any():
-            raise FileError(f"{path} is damaged: it keeps columns that are not among {d} features")
-        d = len(keep)
-    wide = all(array is None or array.shape == (d,) for array in others.values())
-    if W.shape != (d, k) or centers.shape != (k, k) or spread.shape != (1,) or not wide:
+    if arrays["spread"].shape != (1,):
+        raise FileError(f"{path} is damaged: its spread is not one number")
+    mean, stretch, keep = (arrays.get(name) for name in OPTIONAL)
+    model = GraphModel(arrays["W"], arrays["centers"], float(arrays["spread"][0]), mean, stretch, keep)
+    if not model.fits(d, k):
         raise FileError(f"{path} is damaged: its arrays do not have the shapes of {d} features and {k} clusters")
-    return ClientModel(W, centers, float(spread[0]), **others)
+    return model
 
 
 def _digest(path: Path) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +16,18 @@ from .. import __version__
 from ..errors import DataError, FileError, listed, nearest_names
 from ..schema import FILE as SCHEMA_FILE
 from ..schema import Schema
-from .files import COUNT, NUMBER, file_names, new_folder, read_json, write_file, write_json
+from .files import (
+    COUNT,
+    NUMBER,
+    check_form,
+    check_schema,
+    file_names,
+    jsonable,
+    new_folder,
+    read_json,
+    write_file,
+    write_json,
+)
 from .models import MODEL_FILE, ROUND
 
 if TYPE_CHECKING:
@@ -27,6 +39,8 @@ if TYPE_CHECKING:
 Array = np.ndarray
 
 REPORT_FORMAT = 2
+EXPLANATION = "explanation.json"
+EXPLANATION_FORMAT = 1
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
@@ -42,6 +56,8 @@ ANY_REPORT = {
         {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
     ],
     "n_iter": COUNT,
+    "view?": str,
+    "view_reason?": str,
     "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
@@ -53,13 +69,13 @@ REPORT = ANY_REPORT | {
     "n_features": COUNT,
     "silos": [{"silo": str, "rows": COUNT, "cluster_sizes": [COUNT], "score": NUMBER, "acc?": NUMBER, "nmi?": NUMBER}],
     "history": [ROUND],
+    "reading?": dict,
     "projection": {str: {"row": [range(2**32)], "x": [float], "y": [float], "cluster": [range(2**16)]}},
     "details?": {
-        "reading": dict,
-        "feature_scale": ([float], None),
+        "reading?": dict,
         "silos": {
             str: {
-                "residual": NUMBER,
+                "residual?": NUMBER,
                 "silhouette": NUMBER,
                 "held_out": (
                     {"rows": COUNT, "score": NUMBER, "alone": NUMBER, "error": NUMBER, "acc": NUMBER,
@@ -71,6 +87,17 @@ REPORT = ANY_REPORT | {
         "points": {str: {"probability": [float], "map_x?": [float], "map_y?": [float]}},
     },
 }  # fmt: skip
+_HISTOGRAM = {"inside": [COUNT], "outside": [COUNT], "edges": [float], "levels": [str]}
+_CLUSTERS = [
+    {
+        "cluster": COUNT, "rows": COUNT, "share": float, "words": str, "given": str,
+        "differences": [
+            {"column": str, "kind": str, "inside": float, "outside": float, "effect": float, "level": str, "unit": str,
+             "histogram": (_HISTOGRAM, None)},
+        ],
+    },
+]  # fmt: skip
+EXPLAINED = {"clusters": _CLUSTERS, "silos": {str: _CLUSTERS}, "likeness": {str: [NUMBER]}, "notes": [str]}
 CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str]}
 
 EXTRAS = {
@@ -79,6 +106,8 @@ EXTRAS = {
     "onnx": "onnx",
     "federation": "nvflare",
     "data": "av",
+    "knn": "faiss-cpu",
+    "gpu": "torch",
     "excel": "openpyxl",
     "anndata": "h5py",
 }
@@ -93,10 +122,12 @@ class SiloResult:
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
     shown: Array  # positions of the rows that are shown
-    view: Array  # `transform` of the rows that are shown
+    view: Array  # `transform` of the rows that are shown; the scaled rows where the model has no projection
 
 
-def results(model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS) -> list[SiloResult]:
+def results(
+    model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS, *, labels: Sequence[Array] | None = None
+) -> list[SiloResult]:
     """Labels, probabilities and scores of each silo of a fitted model.
 
     Parameters
@@ -107,6 +138,8 @@ def results(model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS) -> 
         The rows it was fitted on.
     shown : int
         Largest number of rows of each silo to show.
+    labels : sequence of arrays, optional
+        Clusters of the rows of each silo, if they are not `labels_`.
 
     Returns
     -------
@@ -116,13 +149,16 @@ def results(model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS) -> 
     from ..metrics import clustering_scores
 
     found = []
-    ends = np.cumsum([silo.X.shape[0] for silo in silos])
+    if labels is None:
+        labels = np.split(model.labels_, np.cumsum([silo.X.shape[0] for silo in silos])[:-1])
     rng = np.random.default_rng(model.random_state)
-    for silo, labels in zip(silos, np.split(model.labels_, ends[:-1]), strict=True):
+    projects = getattr(model, "projections_", None) is not None
+    units = None if projects else units_of(model, [silo.X for silo in silos])
+    for silo, mine in zip(silos, labels, strict=True):
         line: dict[str, Any] = {
             "silo": silo.name,
-            "rows": len(labels),
-            "cluster_sizes": np.bincount(labels, minlength=model.n_clusters),
+            "rows": len(mine),
+            "cluster_sizes": np.bincount(mine, minlength=model.n_clusters),
             "score": model.score(silo.X, clients=silo.name),
         }
         if silo.labels is not None:
@@ -130,11 +166,40 @@ def results(model: FMTC, silos: Sequence[Silo], shown: int = PROJECTED_ROWS) -> 
             line["labelled_rows"] = len(known)
             if known:
                 truth = [silo.labels[row] for row in known]
-                line |= clustering_scores(truth, labels[known])
-        rows = np.sort(rng.permutation(len(labels))[:shown])
-        view = model.transform(silo.X[rows], clients=silo.name)
-        found.append(SiloResult(silo, labels, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
+                line |= clustering_scores(truth, mine[known])
+        rows = np.sort(rng.permutation(len(mine))[:shown])
+        view = model.transform(silo.X[rows], clients=silo.name) if units is None else units(silo.X[rows])
+        found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
+
+
+def units_of(model: FMTC, parts: Sequence[Any]) -> Callable[[Any], Array]:
+    """What scales rows for a picture: numbers to mean 0 and deviation 1 over all silos, a category to its levels.
+
+    A missing number is put at the mean, a missing category at no level.
+    """
+    import scipy.sparse as sp
+
+    schema = getattr(model, "schema_", None)
+    levels = np.array(schema.levels if schema is not None else np.zeros(parts[0].shape[1]), dtype=int)
+
+    def dense(X: Any) -> Array:
+        return np.asarray(X.todense() if sp.issparse(X) else X, dtype=np.float64)
+
+    sample = np.vstack([dense(X[:PROJECTED_ROWS]) for X in parts])[:, levels == 0]
+    there = np.isfinite(sample)
+    known = np.maximum(there.sum(axis=0), 1)
+    mean = np.where(there, sample, 0).sum(axis=0) / known
+    spread = np.sqrt(np.where(there, (sample - mean) ** 2, 0).sum(axis=0) / known)
+    spread[spread == 0] = 1
+
+    def scale(X: Any) -> Array:
+        rows = dense(X)
+        numbers = (rows[:, levels == 0] - mean) / spread
+        codes = [rows[:, [j]] == np.arange(levels[j]) for j in np.flatnonzero(levels)]
+        return np.nan_to_num(np.hstack([numbers, *codes]))
+
+    return scale
 
 
 def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
@@ -153,6 +218,7 @@ def report(
     as_published: bool,
     seconds: float,
     notes: Sequence[str],
+    reading: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Content of report.json, without the history and the projection, which `write_run` adds.
 
@@ -163,13 +229,15 @@ def report(
     results : sequence of SiloResult
         Of `results(model, silos)`.
     files : paths
-        The files that were read; the report holds their names only.
+        The files that were read, as they were given.
     as_published : bool
         Whether the paper's settings were the defaults.
     seconds : float
         Duration of the run.
     notes : sequence of str
         Notes and warnings of the run.
+    reading : mapping, optional
+        Keywords of `tables.read_silos` with which the files were read, for the code that does it again.
 
     Returns
     -------
@@ -180,11 +248,14 @@ def report(
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,
         "versions": versions(),
-        "files": [file.name for file in files],
+        "files": [file.as_posix() for file in files],
+        "reading": dict(reading or {}),
         "settings": model._params() | {"as_published": as_published},
         "n_features": model.n_features_in_,
         "feature_names": results[0].silo.feature_names,
         "n_iter": model.n_iter_,
+        "view": model.view_,
+        "view_reason": model.view_reason_,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
@@ -201,12 +272,15 @@ def write_run(
     results: Sequence[SiloResult],
     report: Mapping[str, Any],
     tables: Mapping[str, pl.DataFrame] | None = None,
+    *,
+    words: Callable[[Sequence[int]], Mapping[int, str]] | None = None,
 ) -> None:
     """Write the folder of a run, completely or not at all, readable by its owner only.
 
     The model gets the column names of the silos, and schema.toml says what they hold. tables/ holds `tables`, if any.
-    report.json holds 2-D projections of the rows of each silo that are shown, for a plot. Unlike model/, it is derived
-    from single rows and should stay where they are. outbox/ holds the ledger of each client that ran in this process.
+    report.json holds 2-D projections of the rows of each silo that are shown, for a plot; explanation.json says what
+    the clusters are. Unlike model/, both are derived from rows and should stay where they are. outbox/ holds the ledger
+    of each client that ran in this process. Where rows are texts, `words` knows the words of columns.
     """
     if results[0].silo.feature_names is not None:
         model.feature_names_in_ = np.array(results[0].silo.feature_names, dtype=object)
@@ -226,6 +300,13 @@ def write_run(
         for cid, ledger in ledgers.items():
             ledger.write(folder / OUTBOX / f"{names[cid]}.jsonl")
         model.save(folder / "model")
+        explanation = model._explained(
+            {result.silo.name: result.silo.X for result in results},
+            {result.silo.name: result.labels for result in results},
+            feature_names=results[0].silo.feature_names,
+            words=words,
+        )
+        write_explanation(folder, explanation.to_dict())
         if schema is not None:
             write_file(folder / SCHEMA_FILE, schema.to_toml().encode())
         for name, table in (tables or {}).items():
@@ -233,6 +314,40 @@ def write_run(
             write_file(folder / TABLES / f"{name}.csv", as_csv(table))
         write_json(folder / "history.json", history)
         write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})
+
+
+def write_explanation(folder: Path, explanation: Mapping[str, Any]) -> None:
+    """Keep in a run what its clusters are: `Explanation.to_dict`."""
+    document = {"kind": "fmtc explanation", "schema": EXPLANATION_FORMAT, **explanation}
+    write_file(folder / EXPLANATION, (json.dumps(jsonable(document), ensure_ascii=False) + "\n").encode())
+
+
+def read_explanation(folder: Path) -> dict[str, Any] | None:
+    """What `write_explanation` has kept; None in a run of an older version."""
+    file = folder / EXPLANATION
+    if not file.is_file():
+        return None
+    document = read_json(file)
+    check_schema(file, document, "fmtc explanation", EXPLANATION_FORMAT)
+    check_form(file, document, EXPLAINED)
+    sizes = {len(clusters) for clusters in (document["clusters"], *document["silos"].values())}
+    sizes |= {len(values) for values in document["likeness"].values()}
+    if len(sizes) != 1 or set(document["likeness"]) != set(document["silos"]):
+        raise FileError(f"{file} is damaged: its parts do not fit")
+    return {name: document[name] for name in EXPLAINED}
+
+
+def name_labels(folder: Path, names: Mapping[int, str]) -> None:
+    """Write given names of clusters beside their numbers in labels/; without names the column goes."""
+    import polars as pl
+
+    for file in sorted((folder / "labels").glob("*.csv")):
+        table = pl.read_csv(file, infer_schema=False)
+        table = table.drop("cluster_name", strict=False)
+        if names:
+            named = [names.get(int(number), "") for number in table.get_column("cluster")]
+            table.insert_column(table.get_column_index("cluster") + 1, pl.Series("cluster_name", named))
+        write_file(file, as_csv(table))
 
 
 def projection(results: Sequence[SiloResult]) -> dict[str, Any]:

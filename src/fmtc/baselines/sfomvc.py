@@ -15,7 +15,7 @@ from ..kernels.alignment import match_clusters
 from ..kernels.couplings import tsvt, update_dual
 from ..kernels.embedding import nearest_orthonormal
 from ..protocol.base import Nothing, Phase, above, array, number, required
-from ..protocol.number import is_order
+from ..protocol.em import is_order
 from ..runtime.driver import RoundRecord
 from ..server import RoundReport
 from .anchors import (

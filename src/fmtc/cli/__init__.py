@@ -1,5 +1,28 @@
 """Words in, words out: parse, call one function, print, exit code."""
 
-from .program import main, main_group
+from typing import TYPE_CHECKING
+
+from .. import lazy_names
+
+if TYPE_CHECKING:
+    from .program import main_group
 
 __all__ = ["main", "main_group"]
+
+
+def main() -> None:
+    """Entry point of the `fmtc` program."""
+    try:  # from here on, an interrupt is one word: also while the program is being imported
+        from .program import main_group
+
+        main_group(prog_name="fmtc")
+    except KeyboardInterrupt:
+        import sys
+
+        from .terminal import tell_interrupted
+
+        tell_interrupted()
+        sys.exit(130)
+
+
+__getattr__, __dir__ = lazy_names(__name__, program=("main_group",))

@@ -17,10 +17,11 @@ from rich.text import Text
 
 from .options import quiet_option
 from .program import Option, main_group
-from .words import Words, new_table, plural, print_json, show
+from .words import Words, new_console, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
     from ..datasets import FederatedDataset, Source
+    from ..schema import Schema
 
 LINE_EVERY = 5.0  # seconds between two lines on a download, where there is no terminal
 
@@ -97,7 +98,7 @@ def list_sets(data_home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"homes": {label: str(path) for label, path in homes.items()}, "sets": rows})
         return
-    console = Console(highlight=False)
+    console = new_console()
     table = new_table()
     for title in ("name", "what it is", "where", "size"):
         table.add_column(title, justify="right" if title == "size" else "left", no_wrap=title != "what it is")
@@ -150,7 +151,7 @@ def show_set(name: str, data_home: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(_document(source, loaded) | place)
         return
-    console = Console(highlight=False)
+    console = new_console()
     show(console, Text.assemble((source.name, "bold"), f": {source.title}"))
     show(console, Text())
     lines = Table.grid(padding=(0, 2))
@@ -174,6 +175,8 @@ def _document(source: Source, loaded: FederatedDataset | None) -> dict[str, Any]
             "columns": d,
             "recipe": loaded.recipe,
             "counts": loaded.class_counts(),
+            "missing": loaded.n_missing,
+            "schema": None if loaded.schema is None else loaded.schema.to_dict(),
         }
     return about
 
@@ -193,10 +196,24 @@ def _about(source: Source, loaded: FederatedDataset | None, place: dict[str, Any
         n, d = loaded.X.shape
         size = f"{plural(n, 'row')}, {plural(d, 'column')}, {plural(len(loaded.client_ids), 'client')}"
         about["size"] = f"{size}, {len(loaded.class_names):,} classes ({loaded.name})"
+        if loaded.schema is not None and (loaded.n_missing or not loaded.schema.is_plain):
+            about["columns"] = _kinds(loaded, loaded.schema)
     about |= {"provenance": (loaded or source).provenance, "terms": source.licence, "cite": source.citation}
     about["home page"] = source.homepage
     about["options"] = "\n".join(f"{name}: {text}" for name, text in source.options.items()) or "none"
     return about
+
+
+def _kinds(loaded: FederatedDataset, schema: Schema) -> str:
+    """Columns with units and levels, line by line, and how many cells are missing."""
+    missing, n = loaded.n_missing, loaded.X.size
+    lines = [f"{plural(missing, 'cell')} of {n:,} missing"]
+    if not schema.is_plain:
+        lines += [
+            f"{column.name}: {', '.join(column.levels) if column.levels else column.unit or 'number'}"
+            for column in schema.columns
+        ]
+    return "\n".join(lines)
 
 
 def _counts(loaded: FederatedDataset) -> Table:

@@ -130,26 +130,25 @@ class View:
             record = RoundRecord.from_dict(event["record"])
             self.records.append(record)
             self.seconds.append(record.seconds)
-            self.status = f"round {record.round_no} of at most {self.max_iter}"
+            self.status = f"round {record.round_no}"
             if not self.live:
                 away = f", without {', '.join(record.missing)}" if record.missing else ""
                 self.words.say(
-                    f"round {record.round_no}: residuals {record.primal_residual:.1e} (primal), "
-                    f"{record.dual_residual:.1e} (dual), {decimal(record.bytes_up)} up, {decimal(record.bytes_down)} "
-                    f"down, {record.seconds:.1f} s{away}"
+                    f"round {record.round_no}: {record.standing}, {decimal(record.bytes_up)} up, "
+                    f"{decimal(record.bytes_down)} down, {record.seconds:.1f} s{away}"
                 )
 
     def _draw(self) -> Stack:
         table = new_table()
-        for title in ("round", "primal", "dual", "answered", "up", "down", "seconds"):
-            table.add_column(title, justify="right")
+        for title in ("round", "standing", "answered", "up", "down", "seconds"):
+            table.add_column(title, justify="left" if title == "standing" else "right")
         for record in self.records:
             there = len(self.names) - len(record.missing)
             answered = f"{there} of {len(self.names)}"
             if record.missing:
                 answered += f" (without {', '.join(record.missing)})"
             table.add_row(
-                str(record.round_no), f"{record.primal_residual:.1e}", f"{record.dual_residual:.1e}", answered,
+                str(record.round_no), record.standing, answered,
                 decimal(record.bytes_up), decimal(record.bytes_down), f"{record.seconds:.2f}",
             )  # fmt: skip
         left = ""
@@ -527,7 +526,7 @@ def _write_consensus(
     started: float,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
-    from ..protocol.graph import METHOD
+    from ..protocol.method import view_method
     from ..runtime.conductor import read_result
 
     result, about = read_result(file)
@@ -541,7 +540,7 @@ def _write_consensus(
         "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
-        "sent": METHOD.sent(result.received),
+        "sent": view_method(model.view).sent(result.received),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -697,14 +696,14 @@ def _in_words(event: Mapping[str, Any]) -> str:
         return "the coordinator compares the silos' columns, and asks for nothing else"
     settings, first = event["settings"], "" if event["preflight"] == "no" else " after a comparison of columns"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
-    if event.get("method", "fmtc") != "fmtc":
+    if not event.get("method", "fmtc").startswith("fmtc"):
         return f"{asked} by the method {event['method']}{first}"
     solver = settings["solver"]
-    centers = {True: "shared", False: "each silo's own"}.get(solver["shared_centers"], "shared where they suit")
+    views = {"graph": "the graph view", "mixture": "the mixture view", "auto": "the view that suits the rows"}
     units = "" if solver["rho"] is None else ", in the paper's absolute units"
     return (
-        f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: coupling {settings['coupling']}, centres "
-        f"{centers}, scale {settings['scale']}{units}"
+        f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: {views[settings['view']]}, coupling "
+        f"{settings['coupling']}, scale {settings['scale']}{units}"
     )
 
 

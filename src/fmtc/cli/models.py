@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
@@ -35,6 +34,7 @@ from .settings import build_model, model_options
 from .words import (
     Rounds,
     Words,
+    new_console,
     new_table,
     note_constants,
     plural,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables import Silo
+    from ..tables import Silo, TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -121,8 +121,8 @@ def fit(
     dense or SciPy sparse) or AnnData (.h5ad). A silo is named after its file. Identifiers are set aside and label the
     output, constant columns are dropped, words with few levels are categories: notes say so, and --columns, --as and
     --schema decide otherwise. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless
-    you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json and
-    report.json; with --report also report.html.
+    you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json,
+    report.json and explanation.json (see `fmtc explain`); with --report also report.html.
     """
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
@@ -158,14 +158,17 @@ def fit(
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
         seconds = time.perf_counter() - started
-        report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+        report = runs.report(
+            model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+        )
         details = {}
         if with_page:
             looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
-                details["details"] = study(model, results, reading=reading)
+                details["details"] = study(model, results)
+        lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
         tables = _appended(files, results, header=given.get("header")) if append else None
-        runs.write_run(out, force, model, results, report | details, tables)
+        runs.write_run(out, force, model, results, report | details, tables, words=lookup)
         if with_page:
             write_page(summarise(out), out / PAGE)
     except KeyboardInterrupt:
@@ -179,6 +182,19 @@ def fit(
         words.say(f"wrote {out / PAGE}: open it in a browser")
     if as_json:
         print_json({"out": str(out), **report})
+
+
+def _word_lookup(
+    files: Sequence[Path], recipe: TextRecipe, client_column: str | None
+) -> Callable[[Sequence[int]], Mapping[int, str]]:
+    """What finds the words of some columns, in the texts that the columns were made of."""
+    from ..tables import column_words, read_texts
+
+    def lookup(columns: Sequence[int]) -> Mapping[int, str]:
+        texts = read_texts(files, recipe.text_column, client_column)
+        return column_words(texts, columns, recipe.salt, recipe.n_buckets)
+
+    return lookup
 
 
 def _look(words: Words, silos: Sequence[Silo], model: FMTC) -> None:
@@ -441,8 +457,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
-    (W times its centre): rows with more of a + feature, or less of a - feature, are drawn to it. Weights are per unit
-    of the feature after --scale.
+    (W times its centre), per unit of the feature after --scale: what decides where a new row goes. Weights of columns
+    that hang together may have either sign; what the rows of a cluster have in common is said by `fmtc explain`.
     """
     if wire == (run is not None):
         raise click.UsageError("give either the folder of a run or a model, or --wire")
@@ -464,6 +480,7 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
         "text": None if recipe is None else asdict(recipe),
         "settings": model._params(),
         "n_iter": model.n_iter_,
+        "view": model.view_,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "last_round": asdict(history[-1]) if history else None,
@@ -479,15 +496,15 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
 
 def _show_wire(as_json: bool) -> None:
     """The declarations of all messages of a run."""
+    from ..protocol.auto import METHOD
     from ..protocol.base import LETTERS, declared
-    from ..protocol.graph import METHOD
     from ..protocol.method import COMMON
 
     phases = declared((*COMMON, *METHOD.phases))
     if as_json:
         print_json({"letters": LETTERS, "phases": phases})
         return
-    console = Console(highlight=False)
+    console = new_console()
     for phase in phases:
         show(console, Text.assemble((phase["phase"], "bold"), f" ({phase['doing']})"))
         for title, fields in (("asked", phase["asks"]), ("answer", phase["answers"])):
@@ -504,26 +521,44 @@ def _show_wire(as_json: bool) -> None:
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:
     file = f"{file_names(model.client_ids_)[cid]}.safetensors"
-    keep = model._models[cid].keep
-    columns = np.arange(model.n_features_in_) if keep is None else keep
-    names = getattr(model, "feature_names_in_", None)
-    names = [f"column {j}" for j in columns] if names is None else names[columns]
-    signatures = model.cluster_centers_[cid] @ model.projections_[cid].T  # k x d
-    if (stretch := model._models[cid].stretch) is not None:
-        signatures = signatures * stretch
+    names, signatures = _signatures(model, cid)
     return {
         "file": file,
         "bytes": (folder / file).stat().st_size,
-        "dtype": str(model.projections_[cid].dtype),
+        "dtype": str(model.cluster_centers_[cid].dtype),
         "top_features": [
-            [{"feature": str(names[j]), "weight": float(signature[j])} for j in np.argsort(-np.abs(signature))[:top]]
+            [{"feature": names[j], "weight": float(signature[j])} for j in np.argsort(-np.abs(signature))[:top]]
             for signature in signatures
         ],
     }
 
 
+def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
+    """Names of columns, and how each cluster of a silo lies along them in their common units; lifted, along none."""
+    from ..inference import MixtureModel
+
+    own = model._models[cid]
+    names = getattr(model, "feature_names_in_", None)
+    names = [f"column {j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
+    schema = getattr(model, "schema_", None)
+    if schema is not None and not schema.is_plain:
+        numbers = [column.name for column in schema.columns if not column.levels]
+        names = numbers + [f"{column.name}={level}" for column in schema.columns for level in column.levels]
+    if isinstance(own, MixtureModel):
+        centers = own.centers
+        stretch = np.ones(centers.shape[1]) if own.frame.stretch is None else own.frame.stretch
+        keep = own.frame.keep
+        return names if keep is None else [names[j] for j in keep], (centers - own.shares @ centers) / stretch
+    if own.lift is not None:
+        return [], np.zeros((own.k, 0))
+    signatures = own.centers @ own.W.T if own.stretch is None else (own.centers @ own.W.T) * own.stretch
+    return names if own.keep is None else [names[j] for j in own.keep], signatures
+
+
 def _show_model(about: Mapping[str, Any]) -> None:
-    console = Console(highlight=False)
+    from ..runtime.driver import RoundRecord
+
+    console = new_console()
     last, clients = about["last_round"], about["clients"]
     features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
     facts = {
@@ -531,15 +566,14 @@ def _show_model(about: Mapping[str, Any]) -> None:
         "holds": f"{plural(len(clients), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
         "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'not converged'}",
         "stopped": about["stopped_because"],
+        "view": about["view"],
     }
     if about["text"] is not None:
         facts["reads"] = f"texts in column {about['text']['text_column']!r}"
     if last is None:
-        facts["residuals"] = facts["traffic"] = "not kept with this model"
+        facts["standing"] = facts["traffic"] = "not kept with this model"
     else:
-        facts["residuals"] = (
-            f"{last['primal_residual']:.1e} (primal), {last['dual_residual']:.1e} (dual) in the last round"
-        )
+        facts["standing"] = f"{RoundRecord.from_dict(last).standing} in the last round"
         facts["traffic"] = f"{decimal(about['bytes_up'])} from the silos, {decimal(about['bytes_down'])} to them"
     for name, fact in facts.items():
         show(console, Text.assemble((f"{name:<11}", "bold"), fact))

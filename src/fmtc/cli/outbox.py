@@ -15,7 +15,7 @@ from ..artifacts.runs import OUTBOX
 from ..errors import FileError
 from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
 from .program import main_group
-from .words import Words, new_table, plural, print_json, show, show_indented
+from .words import Words, new_console, new_table, plural, print_json, show, show_indented
 
 
 @main_group.group(short_help="Show what has left a silo, and verify the record of it.")
@@ -70,7 +70,7 @@ def outbox_show(folder: Path, as_json: bool) -> None:
     if as_json:
         print_json({"folder": str(folder), "runs": found, "bytes": sum(run["bytes"] for run in found)})
         return
-    console = Console(highlight=False)
+    console = new_console()
     if not found:
         show(console, Text("nothing has left yet"))
     for run in found:
@@ -87,7 +87,7 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 
 def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kinds = [line["kind"] for line in lines if line["fields"]]
-    from ..protocol.graph import METHOD
+    from ..protocol.auto import METHOD
 
     sent = METHOD.sent(totals(lines))
     return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +14,7 @@ import click
 
 from .. import __version__
 from ..errors import FmtcError, nearest_names
+from .terminal import printable, tell_interrupted
 
 EXIT_CODES = """\b
 Exit codes:
@@ -185,6 +188,7 @@ COMMANDS = {
     "demo": "demo",
     "doctor": "doctor",
     "example": "demo",
+    "explain": "explain",
     "export": "models",
     "federate": "federation",
     "federation": "federation",
@@ -226,14 +230,25 @@ class Program(Group):
             import_module(f".{self.modules[cmd_name]}", __package__)
         return super().get_command(ctx, cmd_name)
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """Understand the command line; click would call an interrupt a failure."""
+        try:
+            return super().make_context(*args, **extra)
+        except KeyboardInterrupt:
+            tell_interrupted()
+            sys.exit(130)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command and exit with the code that belongs to how it ended."""
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except click.ClickException as error:
+            vars(error)["message"] = printable(error.message)  # declared final
+            raise
+        except (click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise  # click's own; also the reader of standard output gone, at which click ends quietly
         except KeyboardInterrupt:
-            _complain("", "interrupted" + ctx.meta.get("fmtc.interrupted", ""))
+            tell_interrupted(ctx.meta.get("fmtc.interrupted", ""))
             ctx.exit(130)
         except Exception as error:
             if ctx.meta.get("fmtc.verbose") or os.environ.get("FMTC_DEBUG", "0") not in ("", "0"):
@@ -260,7 +275,8 @@ def judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, ImportError):
         return 1, str(error)
     if isinstance(error, OSError) and error.strerror:
-        return 1, f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+        full = "standard output, or a temporary file" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return 1, ": ".join(filter(None, (error.strerror, str(error.filename or full))))
     return 1, (
         f"internal error: {type(error).__name__}: {error}. This is a bug in fmtc, not in your data; please report it "
         "with what FMTC_DEBUG=1 prints"
@@ -268,12 +284,11 @@ def judge(error: Exception) -> tuple[int, str]:
 
 
 def _complain(prefix: str, sentence: str) -> None:
-    from rich.console import Console
     from rich.text import Text
 
-    from .words import show
+    from .words import new_console, show
 
-    show(Console(stderr=True, highlight=False), Text.assemble((prefix, "bold red"), sentence))
+    show(new_console(stderr=True), Text.assemble((prefix, "bold red"), sentence))
 
 
 @click.group(cls=Program, modules=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -283,8 +298,3 @@ def main_group() -> None:
 
     Begin with `fmtc demo`, then `fmtc example` and `fmtc fit --help`.
     """
-
-
-def main() -> None:
-    """Entry point of the `fmtc` program."""
-    main_group(prog_name="fmtc")

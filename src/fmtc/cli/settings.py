@@ -12,7 +12,7 @@ import click
 from ..errors import nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
-from ..settings import SCALES, Settings, Solver, split_solver
+from ..settings import SCALES, VIEWS, Settings, Solver, split_solver
 from .program import Option
 
 if TYPE_CHECKING:
@@ -35,6 +35,10 @@ class _OrAuto(click.ParamType):
 # Parameters of FMTC that are a plain value, with their type on the command line and a line of help; the flag has the
 # name of the parameter. A flag that is not given leaves the value to FMTC or FMTC.as_published.
 MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
+    "view": (
+        click.Choice(VIEWS),
+        "mixture for tables, graph for text, pictures and many columns; auto compares them without labels.",
+    ),
     "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
     "beta": (float, "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing."),
     "coupling": (
@@ -44,7 +48,8 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "scale": (
         click.Choice(SCALES),
-        "Standardise columns in each silo (client) or over all (global); tfidf weighs counts of words.",
+        "Standardise columns in each silo (client) or over all (global); auto: over all, unless columns share a unit; "
+        "tfidf weighs counts of words.",
     ),
     "max_iter": (int, "Largest number of rounds."),
     "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
@@ -62,7 +67,8 @@ def model_options(command: Any) -> Any:
                      section="Model", help="A setting of the solver, such as ridge=0.1; may be given many times."),
     ):  # fmt: skip
         command = option(command)
-    defaults = {f.name: f.default for f in fields(Settings)} | {"n_jobs": None, "device": HOST}
+    defaults = {f.name: f.default for f in (*fields(Settings), *fields(Solver))}
+    defaults |= {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto"}
     for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
         text = text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
         flag = "--" + name.replace("_", "-")
@@ -89,8 +95,8 @@ def solver_settings(texts: Iterable[str]) -> dict[str, Any]:
     Examples
     --------
     >>> from fmtc.cli.settings import solver_settings
-    >>> solver_settings(["ridge=0.1", "align=false", "shared_centers=auto", "rho=none"])
-    {'ridge': 0.1, 'align': False, 'shared_centers': 'auto', 'rho': None}
+    >>> solver_settings(["ridge=0.1", "align=false", "lift=auto", "rho=none"])
+    {'ridge': 0.1, 'align': False, 'lift': 'auto', 'rho': None}
     """
     known = [f.name for f in fields(Solver)]
     found: dict[str, Any] = {}

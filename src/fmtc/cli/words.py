@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,18 +13,22 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.padding import Padding
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..artifacts.runs import OUTBOX, TABLES
 from ..schema import FILE as SCHEMA_FILE
+from ..settings import EM_ROUNDS
+from .terminal import printable
 
 if TYPE_CHECKING:
     from ..runtime.driver import RoundRecord
     from ..tables import Silo
+
+NAMED = 12  # clusters that are named at the end of a run
 
 # Arguments of the library that are flags here; its messages put them in backticks.
 _ARGUMENT = re.compile(
@@ -46,6 +51,20 @@ def in_flags(sentence: str) -> str:
     return _ARGUMENT.sub(lambda found: "--" + found[1].replace("_", "-"), sentence)
 
 
+class _Console(Console):
+    """A console on which names and texts of others cannot give the terminal orders."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Pieces of text with their styles; colours are added later."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def new_console(*, stderr: bool = False) -> Console:
+    """A console for standard output or standard error."""
+    return _Console(stderr=stderr, highlight=False)
+
+
 def show(console: Console, what: Text | Table) -> None:
     """A line is broken between words on a terminal and nowhere else."""
     console.print(what, soft_wrap=isinstance(what, Text) and not console.is_terminal)
@@ -63,7 +82,7 @@ class Words:
     """What a command says to its reader, on standard error, and the notes it collects on the way."""
 
     def __init__(self, quiet: bool = False):
-        self.console = Console(stderr=True, highlight=False)
+        self.console = new_console(stderr=True)
         self.quiet = quiet
         self.notes: list[str] = []
 
@@ -95,6 +114,7 @@ class Rounds:
 
     def __init__(self, words: Words, max_iter: int, tol: float, before: str):
         self.words, self.max_iter, self.tol = words, max_iter, tol
+        self.mixture, self.before = False, 0  # the view that rounds are of, and the rounds before its first
         console = words.console
         self.live = console.is_terminal and not console.is_dumb_terminal
         self.progress = Progress(
@@ -114,16 +134,20 @@ class Rounds:
 
     def __call__(self, record: RoundRecord) -> None:
         """Show one round."""
-        primal, dual = record.primal_residual, record.dual_residual
+        mixture = math.isnan(record.primal_residual)
+        if mixture != self.mixture:  # another view: its rounds are counted from 1
+            self.mixture, self.before = mixture, record.round_no - 1
+        most = EM_ROUNDS * self.max_iter if mixture else self.max_iter
+        done = record.round_no - self.before
         if not self.live:
-            self.words.say(f"round {record.round_no}: residuals {primal:.1e} (primal), {dual:.1e} (dual)")
-        last = record.round_no >= self.max_iter or max(primal, dual) < self.tol
+            self.words.say(f"{'mixture' if mixture else 'graph'} round {done}: {record.standing}")
+        last = done >= most or max(record.primal_residual, record.dual_residual) < self.tol
         self.progress.update(
             self.task,
-            total=self.max_iter,
-            completed=record.round_no,
-            description="finding clusters" if last else f"round {record.round_no}/{self.max_iter}",
-            residuals=f"primal {primal:.1e}  dual {dual:.1e}  (tol {self.tol:g})",
+            total=most,
+            completed=done,
+            description="finding clusters" if last else f"{'mixture' if mixture else 'graph'} round {done}/{most}",
+            residuals=record.standing + ("" if mixture else f" (tol {self.tol:g})"),
         )
 
 
@@ -172,15 +196,38 @@ def note_constants(words: Words, silos: Sequence[Silo]) -> None:
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
+    from ..artifacts.runs import OUTBOX, TABLES
+
     words.say(_run_table(report))
     words.say("")
+    show_names(words, out)
+    if report.get("view"):
+        why = f": {report['view_reason']}" if report.get("view_reason") else ""
+        words.say(f"{report['view']} view{why}")
     words.say(
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",
     )
     more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
-    more += [name for name in ("history.json", "report.json", SCHEMA_FILE) if (out / name).is_file()]
+    files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)
+    more += [name for name in files if (out / name).is_file()]
     words.say(f"wrote {out}: {', '.join(['labels/', 'model/', *more])}")
+    words.say(f"next: fmtc explain {out}")
+
+
+def show_names(words: Words, out: Path) -> None:
+    """A line for each cluster of a run that has a name: what it is, and how many rows."""
+    from ..artifacts.runs import read_explanation
+
+    found = read_explanation(out)
+    named = [one for one in found["clusters"] if one["given"] or one["words"]] if found else []
+    for one in named[:NAMED]:
+        share = f"{100 * one['share']:.0f} % of all rows"
+        words.say(f"cluster {one['cluster']}: {printable(one['given'] or one['words'])}, {share}")
+    if len(named) > NAMED:
+        words.say(f"and {len(named) - NAMED} more clusters")
+    if named:
+        words.say("")
 
 
 def _run_table(report: Mapping[str, Any]) -> Table:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DatasetError, nearest_names
-from . import images, text
+from . import images, tables, text
 from .base import FederatedDataset, Source, data_homes, find, label_skew
 from .download import fetch_archives, import_archives
 from .simulated import synthetic
 
-SOURCES: dict[str, Source] = {source.name: source for source in (*text.SOURCES, *images.SOURCES)}
+SOURCES: dict[str, Source] = {source.name: source for source in (*text.SOURCES, *images.SOURCES, *tables.SOURCES)}
 
 
 def source_of(name: str) -> Source:
@@ -34,8 +34,9 @@ def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> F
     Parameters
     ----------
     name : str
-        One of `SOURCES`: webkb4, 20newsgroups, reuters, bbcnews, yale, core50, keck; bbcsport, orl, yaleb, utd_mhad;
-        digits, which comes with scikit-learn.
+        One of `SOURCES`: webkb4, 20newsgroups, reuters, bbcnews, yale, core50, keck; bbcsport, enron_spam, orl, yaleb,
+        coil20, utd_mhad; digits, which comes with scikit-learn. Tables, with a `Schema` and missing cells:
+        heart_disease, breast_wisconsin, penguins, gas_drift, wisdm, vowels_h95, pancreas.
     data_home : path, optional
         Folder of data sets. By default the one that the environment variable FMTC_DATA names, then the user's cache.
     **options

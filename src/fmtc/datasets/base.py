@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DatasetError, InputError
+from ..schema import Column, Schema
 
 if TYPE_CHECKING:
     from ..kernels.scaling import Scaling
@@ -36,7 +37,8 @@ class FederatedDataset:
     name : str
         Name, with the seed if rows were assigned to clients at random: ``"bbcnews-skew5-seed0"``.
     X : csr_array or ndarray of shape (n, d)
-        Words are sparse: 1 + ln(count) for each word of a text.
+        Words are sparse: 1 + ln(count) for each word of a text. In tables a category is the code of its level (0, 1,
+        ...) and a missing cell is NaN.
     y : ndarray of int of shape (n,)
         Class of each row, an index into `class_names`.
     clients : ndarray of str of shape (n,)
@@ -45,9 +47,12 @@ class FederatedDataset:
         One for each column.
     class_names : tuple of str
     recipe : {"none", "standardize", "tfidf"}
-        What `split` does to the columns: nothing; mean 0 and standard deviation 1; tf-idf weights.
+        What `split` does to the columns: nothing; mean 0 and standard deviation 1, of the numbers that are not missing,
+        with categories left alone; tf-idf weights.
     provenance, licence, citation : str
         Where the rows come from and what was decided about them; terms of use; what to cite.
+    schema : Schema, optional
+        Of a table: which columns are numbers and which categories, with levels, units and bounds.
 
     Examples
     --------
@@ -72,6 +77,7 @@ class FederatedDataset:
     provenance: str = ""
     licence: str = ""
     citation: str = ""
+    schema: Schema | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         n, d = self.X.shape
@@ -84,6 +90,8 @@ class FederatedDataset:
             raise DatasetError(f"{self.name}: a class number is outside the {len(self.class_names)} classes")
         if self.recipe not in RECIPES:
             raise DatasetError(f"{self.name}: recipe must be one of {', '.join(RECIPES)}, got {self.recipe!r}")
+        if self.schema is not None and self.schema.names != tuple(self.feature_names):
+            raise DatasetError(f"{self.name}: the columns of the schema are not those of the rows, or in another order")
 
     def __repr__(self) -> str:
         n, d = self.X.shape
@@ -99,6 +107,11 @@ class FederatedDataset:
     def n_clusters(self) -> int:
         """Number of classes."""
         return len(self.class_names)
+
+    @property
+    def n_missing(self) -> int:
+        """Number of missing cells."""
+        return int(np.isnan(self.X).sum()) if isinstance(self.X, np.ndarray) else 0
 
     def take(self, rows: Array) -> FederatedDataset:
         """The rows with these indices."""
@@ -145,7 +158,10 @@ class FederatedDataset:
 
         if self.recipe == "tfidf":
             return tfidf(rows.X.shape[0], document_counts(rows.X), N_WORDS)
-        return standardize(moments(rows.X)) if self.recipe == "standardize" else None
+        if self.recipe != "standardize":
+            return None
+        levels = (0,) * rows.X.shape[1] if self.schema is None else self.schema.levels
+        return _by_column(rows.X, levels) if rows.n_missing or any(levels) else standardize(moments(rows.X))
 
 
 def _halves(y: Array, rows: Array, test_size: float, seed: int) -> tuple[Array, Array]:
@@ -161,11 +177,28 @@ def _halves(y: Array, rows: Array, test_size: float, seed: int) -> tuple[Array, 
     return train, test
 
 
+def _by_column(X: Array, levels: Sequence[int]) -> Scaling:
+    """Mean 0 and standard deviation 1 of the cells that are there, column by column; categories stay codes."""
+    from ..kernels.scaling import Scaling, moments, standardize
+
+    shift, stretch = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    for j in np.flatnonzero(np.array(levels) == 0):
+        there = X[~np.isnan(X[:, j]), j]
+        if len(there):
+            column = standardize(moments(there[:, None]))
+            shift[j], stretch[j] = 0.0 if column.shift is None else column.shift[0], column.stretch[0]
+    return Scaling(stretch, shift)
+
+
 def _prepared(data: FederatedDataset, scaling: Scaling | None) -> FederatedDataset:
     if scaling is None:
         return replace(data, recipe="none")
-    names = data.feature_names if scaling.keep is None else tuple(data.feature_names[j] for j in scaling.keep)
-    return replace(data, X=scaling.apply(data.X), feature_names=names, recipe="none")
+    keep = range(len(data.feature_names)) if scaling.keep is None else scaling.keep
+    names, schema = tuple(data.feature_names[j] for j in keep), data.schema
+    if schema is not None:  # numbers are no longer in their units
+        columns = (schema.columns[j] for j in keep)
+        schema = Schema(tuple(column if column.levels else Column(column.name) for column in columns))
+    return replace(data, X=scaling.apply(data.X), feature_names=names, schema=schema, recipe="none")
 
 
 def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: int) -> Array:
@@ -236,15 +269,15 @@ class Archive:
 class Source:
     """Where a data set comes from and how to read it; `fmtc.datasets` has one for each name that `load` accepts.
 
-    Files are read in one compact form only (gzipped JSON lines, or .npz without pickles): `convert` makes it from the
-    official archive, once, and `read` reads it.
+    Files are read in one compact form only (gzipped JSON lines, .npz without pickles, or the text file of a table):
+    `convert` makes it from the official archive, once, and `read` reads it.
     """
 
     name: str
     title: str
     folder: str  # in the data home
     files: tuple[str, ...]  # of the compact form, all needed; () if the data come with scikit-learn
-    modality: str  # "text", "images", "movements"
+    modality: str  # "text", "images", "movements", "table"
     clients: str  # what a client is, in a few words
     classes: str
     homepage: str

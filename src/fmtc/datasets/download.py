@@ -11,6 +11,7 @@ import ssl
 import stat
 import tarfile
 import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -167,6 +168,19 @@ def _tarred(file: IO[bytes], gauge: _Gauge, wanted: Callable[[str], bool] | None
         pass
     if any(stream.tail):
         raise EOFError("the end marker is missing")
+
+
+def only_archive(archives: Sequence[Path], what: str) -> Path:
+    """The archive of a data set that has one; `DatasetError` for more."""
+    if len(archives) != 1:
+        raise DatasetError(f"one file is needed, {what}; got {len(archives)}")
+    return archives[0]
+
+
+def expect_count(name: str, found: int, expected: int, things: str) -> None:
+    """Warn if an archive has another number of things than the official one is known to have."""
+    if found != expected:
+        warnings.warn(f"{name}: found {found} {things}, the official archive has {expected}", stacklevel=3)
 
 
 # --------------------------------------------------------------------------------------------------- downloading

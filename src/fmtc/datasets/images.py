@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import re
 import struct
-import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,7 @@ import numpy as np
 
 from ..errors import DatasetError
 from .base import Archive, FederatedDataset, Source, label_skew
-from .download import members
+from .download import expect_count, members, only_archive
 
 Array = np.ndarray
 
@@ -52,6 +51,7 @@ JOINTS = (
 )
 HIP = JOINTS.index("hip")
 N_GESTURES = 14
+N_THINGS, N_POSES = 20, 72  # of COIL-20: a picture every 5 degrees
 
 STRIDE = 20  # every 20th frame of CORe50: one per second
 MOMENTS = 16  # of a movement
@@ -66,8 +66,8 @@ MAT_BYTES = 2**28  # of one array
 # -------------------------------------------------------------------------------------------- reading the compact form
 
 
-def _arrays(source: Source, folder: Path, *names: str) -> list[Array]:
-    """Arrays of the compact form: rows X, classes y, and those named."""
+def stored_arrays(source: Source, folder: Path, *names: str, labels: str = "ui") -> list[Array]:
+    """Arrays of the compact form: rows X, classes y (integers, or text where labels is "U"), and those named."""
     path = folder / source.files[0]
     again = f"Get {' and '.join(a.file_name for a in source.archives) or 'the file'} again."
     try:
@@ -80,10 +80,11 @@ def _arrays(source: Source, folder: Path, *names: str) -> list[Array]:
     except Exception as error:  # a damaged file makes the readers fail in many ways
         raise DatasetError(f"{path} is damaged: {error}. {again}") from None
     X, y = arrays[:2]
-    if X.ndim != 2 or X.dtype.kind not in "uif" or y.ndim != 1 or y.dtype.kind not in "ui":
+    kind = "names" if labels == "U" else "integers"
+    if X.ndim != 2 or X.dtype.kind not in "uif" or y.ndim != 1 or y.dtype.kind not in labels:
         raise DatasetError(
             f"{path} is damaged: rows X of shape {X.shape} and type {X.dtype}, classes y of shape {y.shape} and type "
-            f"{y.dtype}, expected numbers in two dimensions and integers in one. {again}"
+            f"{y.dtype}, expected numbers in two dimensions and {kind} in one. {again}"
         )
     return arrays
 
@@ -124,10 +125,10 @@ def _read_digits(
 def _read_yale(source: Source, folder: Path, *, size: int = 32) -> FederatedDataset:
     if size not in (32, 64):
         raise DatasetError(f"yale has images of size 32 and 64, got size={size!r}")
-    X, y, clients = _arrays(source, folder, "client")
+    X, y, clients = stored_arrays(source, folder, "client")
     name = source.name
     if size == 64:
-        X, name = _arrays(source, folder, "X64")[2], f"{source.name}-64"
+        X, name = stored_arrays(source, folder, "X64")[2], f"{source.name}-64"
     more = {"feature_names": _pixels(size), "class_names": _numbered("person", 15), "recipe": "standardize"}
     return _dataset(source, X / 255, y, clients, name=name, **more)
 
@@ -145,19 +146,25 @@ def _read_yaleb(
 
 
 def _read_faces(source: Source, folder: Path, n_persons: int, deal: tuple[int, float, int]) -> FederatedDataset:
-    X, y = _arrays(source, folder)
+    X, y = stored_arrays(source, folder)
     more = {"feature_names": _pixels(32), "class_names": _numbered("person", n_persons), "recipe": "standardize"}
     return _assigned(source, X / 255, y, deal, **more)
 
 
+def _read_coil20(source: Source, folder: Path) -> FederatedDataset:
+    X, y, clients = stored_arrays(source, folder, "client")
+    names = {"feature_names": _pixels(32), "class_names": _numbered("object", N_THINGS)}
+    return _dataset(source, X / 255, y - 1, clients, recipe="standardize", **names)
+
+
 def _read_core50(source: Source, folder: Path) -> FederatedDataset:
-    X, y, clients = _arrays(source, folder, "client")
+    X, y, clients = stored_arrays(source, folder, "client")
     names = {"feature_names": _pixels(32, (" red", " green", " blue")), "class_names": CATEGORIES}
     return _dataset(source, X / np.float32(255), y, clients, recipe="standardize", **names)  # half the memory
 
 
 def _read_keck(source: Source, folder: Path) -> FederatedDataset:
-    X, y, clients = _arrays(source, folder, "client")
+    X, y, clients = stored_arrays(source, folder, "client")
     cells = [f"cell {i},{j}" for i in range(CELLS) for j in range(CELLS)]
     columns = [f"{what} {t + 1} {cell}" for what in ("motion", "shape") for t in range(MOMENTS) for cell in cells]
     names = {"feature_names": tuple(columns), "class_names": _numbered("gesture", N_GESTURES)}
@@ -165,7 +172,7 @@ def _read_keck(source: Source, folder: Path) -> FederatedDataset:
 
 
 def _read_utd_mhad(source: Source, folder: Path) -> FederatedDataset:
-    X, y, clients = _arrays(source, folder, "client")
+    X, y, clients = stored_arrays(source, folder, "client")
     columns = [f"moment {t + 1} {joint} {axis}" for t in range(MOMENTS) for joint in JOINTS for axis in "xyz"]
     return _dataset(source, X.astype(np.float64), y, clients, feature_names=tuple(columns), class_names=ACTIONS)
 
@@ -173,22 +180,11 @@ def _read_utd_mhad(source: Source, folder: Path) -> FederatedDataset:
 # --------------------------------------------------------------------------------------------- the official archives
 
 
-def _only(archives: tuple[Path, ...], what: str) -> Path:
-    if len(archives) != 1:
-        raise DatasetError(f"one file is needed, {what}; got {len(archives)}")
-    return archives[0]
-
-
 def _extra(module: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
         raise ImportError(f"this archive needs {module.partition('.')[0]}: pip install 'fmtc[data]'") from None
-
-
-def _expect(name: str, found: int, expected: int, things: str) -> None:
-    if found != expected:
-        warnings.warn(f"{name}: found {found} {things}, the official archive has {expected}", stacklevel=3)
 
 
 def _matlab(content: bytes, name: str, *variables: str) -> list[Array]:
@@ -264,7 +260,7 @@ def _convert_yale(archives: tuple[Path, ...], folder: Path) -> None:
     n = y.max() + 1
     if any(not np.array_equal(persons, np.repeat(np.arange(n), len(CONDITIONS))) for _, persons in faces.values()):
         raise DatasetError(f"yale: {len(y)} images of {n} persons, expected 11 of each in the same order of conditions")
-    _expect("yale", n, 15, "persons")
+    expect_count("yale", n, 15, "persons")
     more: dict[str, Any] = {"X64": faces[4096][0]} if 4096 in faces else {}
     conditions, clients = np.tile(list(CONDITIONS), n), np.tile(list(CONDITIONS.values()), n)
     np.savez_compressed(folder / "yale.npz", X=X, y=y, condition=conditions, client=clients, **more)
@@ -272,21 +268,21 @@ def _convert_yale(archives: tuple[Path, ...], folder: Path) -> None:
 
 def _convert_orl(archives: tuple[Path, ...], folder: Path) -> None:
     """ORL_32x32.mat."""
-    X, y = _faces(_only(archives, "ORL_32x32.mat"))
-    _expect("orl", len(X), 400, "images")
+    X, y = _faces(only_archive(archives, "ORL_32x32.mat"))
+    expect_count("orl", len(X), 400, "images")
     np.savez_compressed(folder / "orl.npz", X=X, y=y, shot=np.arange(len(y)) - np.searchsorted(y, y))
 
 
 def _convert_yaleb(archives: tuple[Path, ...], folder: Path) -> None:
     """YaleB_32x32.mat."""
-    X, y = _faces(_only(archives, "YaleB_32x32.mat"))
-    _expect("yaleb", len(X), 2414, "images")
+    X, y = _faces(only_archive(archives, "YaleB_32x32.mat"))
+    expect_count("yaleb", len(X), 2414, "images")
     np.savez_compressed(folder / "yaleb.npz", X=X, y=y)
 
 
 def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
     """core50_128x128.zip: every 20th frame, reduced to 32 x 32 by means of 4 x 4 pixels, one after the other."""
-    path = _only(archives, "core50_128x128.zip")
+    path = only_archive(archives, "core50_128x128.zip")
     image = _extra("PIL.Image")
     frame = re.compile(r"(?:^|/)s(\d+)/o(\d+)/C_\d+_\d+_(\d+)\.png$")
 
@@ -304,8 +300,8 @@ def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
         raise DatasetError(f"{path.name} holds no image like core50_128x128/s1/o1/C_01_01_000.png, so it is not CORe50")
     rows.sort(key=lambda row: row[:3])
     sessions, things, frames = np.array([row[:3] for row in rows]).T
-    _expect("core50", len(np.unique(sessions)), 11, "sessions")
-    _expect("core50", len(np.unique(things)), 50, "objects")
+    expect_count("core50", len(np.unique(sessions)), 11, "sessions")
+    expect_count("core50", len(np.unique(things)), 50, "objects")
     np.savez_compressed(
         folder / "core50.npz",
         X=np.stack([row[3] for row in rows]),
@@ -317,12 +313,39 @@ def _convert_core50(archives: tuple[Path, ...], folder: Path) -> None:
     )
 
 
-def _thumbnail(image: Any, content: bytes, name: str) -> Array:
-    """An image of 128 x 128 pixels as a row of 32 x 32 x 3 numbers."""
+def _convert_coil20(archives: tuple[Path, ...], folder: Path) -> None:
+    """coil-20-proc.zip: obj1__0.png to obj20__71.png, reduced to 32 x 32 by means of 4 x 4 pixels."""
+    path = only_archive(archives, "coil-20-proc.zip")
+    image = _extra("PIL.Image")
+    picture = re.compile(r"(?:^|/)obj(\d+)__(\d+)\.png$")
+    rows = {}
+    for name, content in members(path, wanted=lambda name: picture.search(name) is not None):
+        thing, pose = map(int, picture.search(name).groups())  # type: ignore[union-attr]
+        if not (1 <= thing <= N_THINGS and pose < N_POSES):
+            raise DatasetError(
+                f"{path.name} holds {name}, expected objects 1 to {N_THINGS} and poses 0 to {N_POSES - 1}"
+            )
+        rows[thing, pose] = _thumbnail(image, content, f"{name} in {path.name}", "L")
+    if not rows:
+        raise DatasetError(f"{path.name} holds no image like coil-20-proc/obj1__0.png, so it is not COIL-20")
+    expect_count("coil20", len(rows), N_THINGS * N_POSES, "images")
+    keys = sorted(rows)
+    things, angles = np.array(keys).T * [[1], [360 // N_POSES]]
+    np.savez_compressed(
+        folder / "coil20.npz",
+        X=np.stack([rows[key] for key in keys]),
+        y=things,
+        angle=angles,
+        client=np.array([f"view{angle // 90 * 90:03d}" for angle in angles.tolist()]),
+    )
+
+
+def _thumbnail(image: Any, content: bytes, name: str, mode: str = "RGB") -> Array:
+    """An image of 128 x 128 pixels as a row of 32 x 32 numbers, or 32 x 32 x 3 in mode "RGB"."""
     try:
         with image.open(io.BytesIO(content), formats=("PNG",)) as picture:
             size = picture.size
-            small = picture.convert("RGB").resize((32, 32), image.Resampling.BOX) if size == (128, 128) else None
+            small = picture.convert(mode).resize((32, 32), image.Resampling.BOX) if size == (128, 128) else None
     except (OSError, SyntaxError, ValueError) as error:
         raise DatasetError(f"{name} is damaged: {error}") from None
     if small is None:
@@ -341,7 +364,7 @@ def _even(series: Array, n: int = MOMENTS) -> Array:
 
 def _convert_utd_mhad(archives: tuple[Path, ...], folder: Path) -> None:
     """Skeleton.zip: d_skel (20 joints, 3 coordinates, frames) of each aN_sN_tN_skeleton.mat."""
-    path = _only(archives, "Skeleton.zip")
+    path = only_archive(archives, "Skeleton.zip")
     trial = re.compile(r"(?:^|/)a(\d+)_s(\d+)_t(\d+)_skeleton\.mat$")
     rows = {}
     for name, content in members(path, wanted=lambda name: trial.search(name) is not None):
@@ -352,7 +375,7 @@ def _convert_utd_mhad(archives: tuple[Path, ...], folder: Path) -> None:
         rows[action, person, repeat] = _movement(skeleton, f"{name} in {path.name}")
     if not rows:
         raise DatasetError(f"{path.name} holds no file like Skeleton/a1_s1_t1_skeleton.mat, so it is not UTD-MHAD")
-    _expect("utd_mhad", len(rows), 861, "movements")
+    expect_count("utd_mhad", len(rows), 861, "movements")
     keys = sorted(rows)
     np.savez_compressed(
         folder / "skeleton.npz",
@@ -388,7 +411,7 @@ def _convert_keck(archives: tuple[Path, ...], folder: Path) -> None:
     the list each repetition is a row, without it each video.
     """
     lists = [path for path in archives if path.suffix == ".txt"]
-    path = _only(tuple(p for p in archives if p not in lists), "Keck_Dataset.zip, besides sequences.txt")
+    path = only_archive(tuple(p for p in archives if p not in lists), "Keck_Dataset.zip, besides sequences.txt")
     frames = _sequences(lists[0]) if lists else None
     video = re.compile(r"person ?(\d+)_gesture ?(\d+)[^/]*\.(?:avi|mp4|mpg|mpeg|mov|wmv)$", re.IGNORECASE)
     rows, n_videos = {}, 0
@@ -405,7 +428,7 @@ def _convert_keck(archives: tuple[Path, ...], folder: Path) -> None:
             rows[person, gesture, part, k + 1] = _motion_and_shape(film[first : last + 1], f"{name} in {path.name}")
     if not rows:
         raise DatasetError(f"{path.name} holds no video like training files/person1_gesture1_1.avi, so it is not Keck")
-    _expect("keck", n_videos, 98, "videos")
+    expect_count("keck", n_videos, 98, "videos")
     keys = sorted(rows)
     np.savez_compressed(
         folder / "keck.npz",
@@ -613,6 +636,30 @@ SOURCES: tuple[Source, ...] = (
         convert=_convert_yaleb,
         archives=(Archive(f"{_CAI}/YaleB/YaleB_32x32.mat"),),
         options=_ASSIGNMENT,
+    ),
+    Source(
+        name="coil20",
+        title="COIL-20 objects on a turntable",
+        folder="coil20",
+        files=("coil20.npz",),
+        modality="images",
+        clients="sector of the camera: view000 (0 to 85 degrees), view090, view180, view270 (our cut)",
+        classes="20 objects",
+        homepage="https://www.cs.columbia.edu/CAVE/software/softlib/coil-20.php",
+        licence=_FACES_LICENCE,
+        citation=(
+            "S. A. Nene, S. K. Nayar and H. Murase. Columbia Object Image Library (COIL-20). Technical report "
+            "CUCS-005-96, Columbia University, 1996."
+        ),
+        provenance=(
+            "A grey image every 5 degrees of each of 20 objects, reduced from 128 x 128 to 32 x 32 pixels and divided "
+            "by 255. Clients are our cut of the turn into four sectors, 18 images of each object in each."
+        ),
+        read=_read_coil20,
+        convert=_convert_coil20,
+        archives=(
+            Archive("https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip"),
+        ),
     ),
     Source(
         name="utd_mhad",

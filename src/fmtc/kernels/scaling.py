@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..errors import DataError
+from .encoding import indicators
 
 Array = np.ndarray
 
@@ -24,6 +25,7 @@ class Moments:
     n: int
     means: Array | None  # d
     squares: Array  # d, sum of squared deviations from the means
+    counts: Array | None = None  # d, filled cells; None: all are
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Scaling:
         for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
             block = kept_columns(X[begin : begin + BLOCK], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
+            if np.isnan(block.sum()):  # a missing number counts as the common mean
+                np.nan_to_num(block, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
             S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S
 
@@ -88,11 +92,25 @@ def moments(X: Any) -> Moments:
     n = X.shape[0]
     if sp.issparse(X):
         return Moments(n, None, np.ravel(_squares(X).sum(axis=0)))
+    if np.isnan(X.sum(dtype=np.float64)) and np.isnan(X).any():
+        return _filled_moments(X)
     first = X[0].astype(np.float64)  # deviations from a row are exactly 0 where a column is constant
     blocks = (_deviations(X[begin : begin + BLOCK] - first) for begin in range(0, n, BLOCK))
     whole = reduce(_merged, blocks)
     assert whole.means is not None
     return Moments(n, first + whole.means, whole.squares)
+
+
+def _filled_moments(X: Array) -> Moments:
+    """Moments of the filled cells of each column; 0 for a column without any."""
+    filled = ~np.isnan(X)
+    counts = np.count_nonzero(filled, axis=0)
+    first = X[filled.argmax(axis=0), np.arange(X.shape[1])].astype(np.float64)
+    first[counts == 0] = 0.0
+    gaps = np.where(filled, X - first, 0.0)
+    means = gaps.sum(axis=0) / np.maximum(counts, 1)
+    squares = np.square(np.where(filled, gaps - means, 0.0)).sum(axis=0)
+    return Moments(len(X), first + means, squares, counts)
 
 
 def _deviations(block: Array) -> Moments:
@@ -104,7 +122,12 @@ def _merged(a: Moments, b: Moments) -> Moments:
     """Moments of the rows of both (Chan, Golub and LeVeque, 1983), without differences of large squares."""
     assert a.means is not None and b.means is not None
     n, gap = a.n + b.n, b.means - a.means
-    return Moments(n, a.means + gap * (b.n / n), a.squares + b.squares + gap**2 * (a.n * b.n / n))
+    if a.counts is None and b.counts is None:
+        return Moments(n, a.means + gap * (b.n / n), a.squares + b.squares + gap**2 * (a.n * b.n / n))
+    counts = [np.full(len(gap), m.n) if m.counts is None else m.counts for m in (a, b)]
+    total = counts[0] + counts[1]
+    share = counts[1] / np.maximum(total, 1)
+    return Moments(n, a.means + gap * share, a.squares + b.squares + gap**2 * counts[0] * share, total)
 
 
 def pool(parts: Iterable[Moments]) -> Moments:
@@ -116,15 +139,46 @@ def pool(parts: Iterable[Moments]) -> Moments:
     return reduce(_merged, parts)
 
 
-def standardize(rows: Moments) -> Scaling:
+ONE_UNIT = 10.0  # columns whose standard deviations lie within this factor of the median share a unit
+FEW_COLUMNS = 50  # a table with no more columns is always scaled: they are measures of different things
+
+
+def spreads(rows: Moments) -> Array:
+    """Standard deviation of each column (root mean square, of sparse rows); shape (d,)."""
+    return np.sqrt(rows.squares / np.maximum(rows.n if rows.counts is None else rows.counts, 1))
+
+
+def needs_scaling(rows: Moments, levels: tuple[int, ...] = ()) -> bool:
+    """Whether columns look like different quantities: few of them, categories, or one that varies far more than most.
+
+    Sparse rows, which are counts or weights of words, are left as they are, and so are many columns in one unit, such
+    as pixels.
+    """
+    if rows.means is None:
+        return False
+    varied = spreads(rows)
+    varied = varied[varied > 0]
+    if any(levels) or len(rows.squares) <= FEW_COLUMNS:
+        return True
+    return len(varied) > 0 and bool(varied.max() > ONE_UNIT * float(np.median(varied)))
+
+
+def has_unit_rows(X: Any) -> bool:
+    """Whether all of the first rows have length 1."""
+    some = X[:100].toarray() if sp.issparse(X) else X[:100]
+    return bool(np.allclose(np.square(some, dtype=np.float64).sum(axis=1), 1, atol=1e-6))
+
+
+def standardize(rows: Moments, levels: tuple[int, ...] = ()) -> Scaling:
     """Mean 0 and standard deviation 1 for each column; root mean square 1 for sparse rows.
 
     A column counts as constant, and is divided by 1, if its variance is within the rounding error of a constant (the
-    rule of scikit-learn's `StandardScaler`).
+    rule of scikit-learn's `StandardScaler`). Indicators of levels are shifted only.
     """
-    variance = rows.squares / rows.n
+    variance = rows.squares / np.maximum(rows.n if rows.counts is None else rows.counts, 1)
     means, eps = (0.0 if rows.means is None else rows.means), np.finfo(np.float64).eps
     constant = variance <= rows.n * eps * variance + (rows.n * eps * means) ** 2
+    constant |= indicators(levels, len(variance))
     return Scaling(np.where(constant, 1.0, np.sqrt(variance)), rows.means)
 
 

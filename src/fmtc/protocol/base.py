@@ -44,6 +44,12 @@ LETTERS = {  # in the shapes of fields
     "c": "columns that are kept",
     "k": "clusters",
     "f": "findings about columns",
+    "p": "coordinates of a start: numbers, then levels of categories",
+    "r": "coordinates of the mixture",
+    "h": "entries on and below the diagonal of an r × r matrix",
+    "q": "categories",
+    "l": "levels of all categories",
+    "s": "starts that are still compared",
 }
 
 
@@ -142,6 +148,7 @@ class Phase:
     rebuilds: ClassVar[bool] = False  # asked again when a run resumes: it makes what a client does not save
     parallel: ClassVar[bool] = True  # clients of one process may reply at the same time
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
+    concludes: ClassVar[bool] = False  # the client has its model after this phase, whether or not it is the last
 
     def times(self, server: Any, settings: Any) -> int:
         """How often the phase comes in a row, by what the server knows so far; 0 omits it."""

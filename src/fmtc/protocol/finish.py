@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, Clusters, input_rows, rotated, stream
-from ..inference import ClientModel, assign, project
+from ..client import ClientState, Clusters, hole_filling, input_rows, rotated, stream
+from ..inference import GraphModel, assign, project
 from ..kernels.alignment import match_clusters
-from ..kernels.centers import row_norms, shared_start, unit_centers
+from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import asarray_like, namespace, to_numpy
-from ..server import ServerState
+from ..mixture.starts import FIRST_SPREAD
+from ..server import Mixture, ServerState
 from ..settings import Settings
 from .base import Array, Phase, array, required
 from .round import is_rotation
@@ -26,6 +27,10 @@ class Finish(Phase):
     name = "finish"
     doing = "finding its clusters"
     resumes = True
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, in the graph view."""
+        return int(server.view != "mixture")
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
@@ -53,20 +58,27 @@ class Finish(Phase):
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
         client = rotated(client, ask.rotation)
         F, W = required(client, "F", "W")
-        X, k = input_rows(client), client.k
+        (rows,), k = required(client, "rows"), client.k
         from_embedding = settings.solver.labels_from == "embedding"
         W = signature = to_numpy(W)  # of clusters, in the units that all clients share
-        mean = None if client.rows.mean is None else to_numpy(client.rows.mean)
+        mean = None if rows.mean is None else to_numpy(rows.mean)
         stretch = keep = None
         if client.scaling is not None:
-            W, mean = client.scaling.fold(W, mean)
             stretch, keep = client.scaling.stretch, client.scaling.keep
-        E = F / row_norms(F) if from_embedding else project(X, W, mean, keep)
+            if client.lift is None:
+                W, mean = client.scaling.fold(W, mean)
+        levels = np.array(settings.levels, np.int64) if settings.has_categories else None
+        fill = hole_filling(client, settings)
+        model = GraphModel(W, np.eye(k), 0.0, mean, stretch, keep, fill=fill, levels=levels, lift=client.lift)
+        if from_embedding:
+            E = F / row_norms(F)
+        else:
+            E = project(rows.X if client.lift is not None else model.design(input_rows(client)), W, mean, keep)
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
         centers = to_numpy(found)
-        model = ClientModel(W, centers, 0.0, mean, stretch, keep)
-        labels = (E @ found.T).argmax(axis=1) if from_embedding else assign(X, model)
+        model = replace(model, centers=centers)
+        labels = (E @ found.T).argmax(axis=1) if from_embedding else assign(input_rows(client), model)
         sizes = to_numpy(namespace(labels).bincount(labels, minlength=k))
         if (sizes == 0).any():
             from sklearn.exceptions import ConvergenceWarning
@@ -85,12 +97,27 @@ class Finish(Phase):
         return replace(client, own=own), self.Answer(centers=centers)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
-        """Which cluster of each client takes each number; shared centres to begin with, where there are to be some."""
+        """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
-        centers = None
-        if settings.solver.shares_centers and len(orders) > 1:
-            centers = shared_start([answers[cid].centers[order] for cid, order in orders.items()])
-        return replace(server, orders=orders, centers=centers)
+        mixture = None
+        if settings.solver.mixes and settings.n_clusters > 1:
+            mixture = _begin([answers[cid].centers[order] for cid, order in orders.items()], settings)
+        return replace(server, orders=orders, mixture=mixture)
+
+
+FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length
+
+
+def _begin(matched: list[Array], settings: Settings) -> Mixture:
+    """Common parameters before the first E-step: the mean of the clients' centres, and a round covariance."""
+    k = settings.n_clusters
+    kappa = settings.solver.kappa
+    spread = np.full((1, k), FIRST_SPREAD if kappa is None else 1 / max(kappa, 1e-12))
+    covariance = np.eye(k)[None] * FIRST_VARIANCE / k
+    return Mixture(
+        np.mean(np.array(matched, dtype=np.float64), axis=0, keepdims=True), covariance, np.full((1, k), 1 / k),
+        np.zeros((1, k, 0)), spread, np.zeros(1), size=1 / k,
+    )  # fmt: skip
 
 
 def common_numbers(server: ServerState, centers: dict[str, Array], settings: Settings) -> dict[str, Array]:

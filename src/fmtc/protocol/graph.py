@@ -6,7 +6,7 @@ hello    each client counts its rows
 prepare  graph, spectral start, factor of the data
 round    W-step and F-step, then consensus and dual step     until the residuals are small (Algorithm 1)
 finish   k-means in the common frame
-gather   sums of the rows nearest to each shared centre      a few times, where clients share centres
+settle   a mixture over the projections of all clients        until the likelihood hardly changes
 number   clusters take the common numbers
 """
 
@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..client import ClientState, open_client
-from ..inference import ClientModel
+from ..client import ClientState, open_client, width
+from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
 from ..server import ServerState, without_clients
 from ..settings import Settings, Solver
-from .base import required
+from .base import Phase, required
+from .em import SETTLE
 from .finish import FINISH
-from .gather import GATHER
 from .hello import HELLO
 from .method import ClientResult, Method
 from .moments import MOMENTS
@@ -36,13 +36,21 @@ class GraphView(Method):
     """Federated multi-task clustering of neighbour graphs (the paper)."""
 
     name = "fmtc"
-    opening = (MOMENTS, RESCALE, HELLO, PREPARE)
-    loop = ROUND
-    closing = (FINISH, GATHER, NUMBER)
+    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, HELLO, PREPARE)
+    loop: Phase = ROUND
+    closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
     settings_type = Settings
-    model_type = ClientModel
-    saved = ("F", "W")
-    changeable = ("max_iter", "tol", "solver.n_init", "solver.labels_from", "solver.shared_centers")
+    model_type: Any = GraphModel
+    saved: tuple[str, ...] = ("F", "W")
+    changeable: tuple[str, ...] = (
+        "max_iter",
+        "tol",
+        "solver.n_init",
+        "solver.labels_from",
+        "solver.final",
+        "solver.kappa",
+    )
+    view: str | None = "graph"  # None: to be decided on the way
 
     def read_settings(self, document: Mapping[str, Any]) -> Settings:
         """Settings from what `dataclasses.asdict` and JSON made of them."""
@@ -56,7 +64,7 @@ class GraphView(Method):
         self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
     ) -> ServerState:
         """The server before the first message."""
-        return ServerState(tuple(sorted(client_ids)), weights)
+        return ServerState(tuple(sorted(client_ids)), weights, view=self.view)
 
     def without(self, server: ServerState, absent: set[str]) -> ServerState:
         """The server without some clients, before the first round is done."""
@@ -64,7 +72,7 @@ class GraphView(Method):
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k)."""
-        return {"D": client.X.shape[1], "d": client.rows.shape[1], "k": client.k}
+        return {"D": client.X.shape[1], "d": width(client, settings), "k": client.k}
 
     def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
         """Clusters of a client."""
@@ -76,8 +84,8 @@ class GraphView(Method):
             return None
         last, tol = history[-1], settings.tol
         if max(last.primal_residual, last.dual_residual) < tol:
-            return True, f"primal and dual residuals below tol={tol:g} after {last.round_no} rounds"
-        if last.round_no >= settings.max_iter:
+            return True, f"primal and dual residuals below tol={tol:g} after {len(history)} rounds"
+        if len(history) >= settings.max_iter:
             return False, (
                 f"max_iter={settings.max_iter} rounds done; residuals {last.primal_residual:.1e} (primal) and "
                 f"{last.dual_residual:.1e} (dual), tol={tol:g}"

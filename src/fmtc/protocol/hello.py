@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..client import ClientState
+from ..client import ClientState, with_rows
 from ..errors import DataError
+from ..kernels.lift import RIDGE
 from ..server import ServerState, client_weights, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
@@ -19,7 +20,6 @@ class Hello(Phase):
 
     name = "hello"
     doing = "describing its data"
-    pure = True
     parallel = False
 
     @dataclass(frozen=True, kw_only=True)
@@ -34,12 +34,18 @@ class Hello(Phase):
             "row give that row's share by subtraction.", check=above(-1e-300),
         )  # fmt: skip
 
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, in the graph view."""
+        return int(server.view != "mixture")
+
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Count."""
-        if settings.scale in POOLED_SCALES:
+        if settings.scale in POOLED_SCALES and settings.scale != "auto":
             required(client, "scaling")
-        n, d = client.rows.shape
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=client.rows.sum_of_squares())
+        client = with_rows(client, settings)
+        (rows,) = required(client, "rows")
+        n, d = rows.shape
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=rows.sum_of_squares())
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
@@ -56,7 +62,8 @@ class Hello(Phase):
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in ids)))
         beta: float | None
         if settings.solver.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
-            rho, beta = 2 * settings.alpha * settings.solver.ridge / m, None
+            ridge = RIDGE if server.lifted else settings.solver.ridge
+            rho, beta = 2 * settings.alpha * ridge / m, None
         else:
             rho, beta = settings.solver.rho, settings.beta
         zeros = np.zeros((d, k, m))

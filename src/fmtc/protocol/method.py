@@ -21,6 +21,8 @@ COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a 
 # Methods that a federation of processes may run: a job names one of these, never code of its own.
 METHODS = {
     "fmtc": "fmtc.protocol.graph:METHOD",
+    "fmtc-mixture": "fmtc.protocol.mixture:METHOD",
+    "fmtc-auto": "fmtc.protocol.auto:METHOD",
     "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
     "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
     "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",
@@ -39,8 +41,9 @@ class ClientResult:
 class Method:
     """A clustering method as phases: `opening` once, `loop` until it stops, `closing` once.
 
-    A subclass gives the phases and how server and clients begin; the driver, the transports, checkpoints and the outbox
-    need nothing else. The state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
+    A method may have more than one loop: `phases` lists all that it does, `loops` what repeats. A subclass gives the
+    phases and how server and clients begin; the driver, the transports, checkpoints and the outbox need nothing else.
+    The state of a client is a frozen dataclass. Its fields named in `saved` are what it needs to
     continue after a round; they are written to disk.
     """
 
@@ -68,6 +71,20 @@ class Method:
     def phases(self) -> tuple[Phase, ...]:
         """All phases in their order, those common to all methods left out."""
         return (*self.opening, self.loop, *self.closing)
+
+    @property
+    def model_types(self) -> tuple[type, ...]:
+        """Kinds of model that a client may keep."""
+        return (self.model_type,)
+
+    @property
+    def loops(self) -> tuple[Phase, ...]:
+        """The phases that repeat until they stop."""
+        return (self.loop,)
+
+    def precedes_a_loop(self, phase: Phase) -> bool:
+        """Whether a loop comes after a phase."""
+        return self.phases.index(phase) < self.phases.index(self.loops[-1])
 
     def sent(self, totals: Iterable[Any]) -> list[dict[str, Any]]:
         """What left the clients of a run, with the words of the declarations; see `fmtc.protocol.base.sent`."""
@@ -101,6 +118,10 @@ class Method:
         """Whether the loop has converged, and why it ends; None goes on."""
         raise NotImplementedError
 
+    def loop_stops(self, loop: Phase, history: Sequence[Any], settings: Any) -> tuple[bool, str] | None:
+        """The same for one of several loops, given the rounds of that loop."""
+        return self.stop_reason(history, settings)
+
     def common(self, server: Any) -> dict[str, np.ndarray]:
         """What the coordinator keeps of a run: arrays that belong to all clients."""
         return {}
@@ -108,6 +129,11 @@ class Method:
     def result(self, client: Any) -> ClientResult:
         """Model and labels of a client after `closing`."""
         return ClientResult(client.model, client.labels)
+
+
+def view_method(view: str) -> Method:
+    """The method of a view of FMTC."""
+    return method_of("fmtc" if view == "graph" else f"fmtc-{view}")
 
 
 def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -10,8 +10,11 @@ import numpy as np
 from ..client import ClientState
 from ..errors import RefusedError
 from ..kernels import scaling
+from ..kernels.encoding import expanded
+from ..kernels.lift import lifts
 from ..server import ServerState, shared_width
 from ..settings import POOLED_SCALES, Settings
+from .axes import uses_axes
 from .base import Array, Nothing, Phase, array, number
 
 
@@ -29,16 +32,25 @@ class Moments(Phase):
 
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
         means: Array | None = array(
-            "D", "column means", 'Exactly that: a typical row of the silo; for a column of 0 and 1, the share of ones. '
-            "Two runs that differ by one row give that row.", when='scale="global", dense rows',
+            "d", "column means; of a category, the share of each level",
+            "Exactly that: a typical row of the silo; for a column of 0 and 1, the share of ones. "
+            "Two runs that differ by one row give that row.",
+            when='scale="global" or "auto", or where a mixture may be fitted; dense rows',
         )  # fmt: skip
         squares: Array | None = array(
-            "D", "for each column, the sum of squared deviations from its mean (of squared entries, for sparse rows)",
+            "d", "for each column, the sum of squared deviations from its mean (of squared entries, for sparse rows)",
             "The spread of each column and which columns are constant or empty; with `means`, the values of a column "
-            "with two rows.", when='scale="global"',
+            "with two rows.", when="as `means`, and for sparse rows",
         )  # fmt: skip
+        filled: Array | None = array(
+            "d", "number of filled cells of each column", "Which columns the silo does not measure, and how often.",
+            kind="int", when="where cells are missing",
+        )  # fmt: skip
+        unit_length: bool | None = number(
+            "whether all rows have length 1", "Exactly that.", kind="flag", when='scale="auto"'
+        )
         document_counts: Array | None = array(
-            "D", "in how many rows each column is filled",
+            "d", "in how many rows each column is filled",
             "For texts, how many documents hold each (hashed) word; see [Words](#words).", kind="real",
             when='scale="tfidf"',
         )  # fmt: skip
@@ -50,18 +62,21 @@ class Moments(Phase):
             return None if self.means is None or self.squares is not None else "means come with squares only"
 
     def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, where the clients agree on the scale of the columns."""
-        return int(settings.scale in POOLED_SCALES)
+        """Once, where the clients agree on the units of columns, or on their means."""
+        return int(needs_moments(settings))
 
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
-        """Sum up the columns as they came."""
+        """Sum up the columns as they came, categories as indicators of their levels."""
         n = client.X.shape[0]
         if settings.scale == "tfidf":
             return client, self.Answer(n_samples=n, document_counts=scaling.document_counts(client.X))
-        if settings.scale not in POOLED_SCALES:
+        if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
-        own = scaling.moments(client.X)
-        return client, self.Answer(n_samples=own.n, means=own.means, squares=own.squares)
+        own = scaling.moments(expanded(client.X, settings.levels))
+        unit = scaling.has_unit_rows(client.X) if settings.scale == "auto" else None
+        return client, self.Answer(
+            n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, unit_length=unit
+        )
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Common units for the columns of all clients."""
@@ -75,11 +90,63 @@ class Moments(Phase):
             )
         rows = {cid: answer.n_samples for cid, answer in said.items()}
         width = shared_width({cid: len(of_columns) for cid, of_columns in sums.items()})
+        server = replace(server, n_samples=sum(rows.values()), n_features=width)
         if settings.scale == "tfidf":
             counts = sum(sums.values(), np.zeros(width, int))
-            return replace(server, scaling=scaling.tfidf(sum(rows.values()), counts, settings.solver.max_features))
-        pooled = scaling.pool(scaling.Moments(rows[cid], said[cid].means, sums[cid]) for cid in said)
-        return replace(server, scaling=scaling.standardize(pooled))
+            words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
+            return _decided(replace(server, scaling=words, n_features=len(words.stretch)), settings)
+        parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
+        pooled = scaling.pool(parts)
+        unit = bool(said) and all(answer.unit_length for answer in said.values())
+        units = _units(pooled, unit, settings)
+        lifted = units is not None and _lifts(pooled, units, settings)
+        return _decided(replace(server, scaling=units, lifted=lifted), settings)
 
 
+def needs_moments(settings: Settings) -> bool:
+    """Whether the clients agree on units or means of columns before a run."""
+    return settings.scale in POOLED_SCALES or settings.view != "graph"
+
+
+def _units(pooled: scaling.Moments, unit: bool, settings: Settings) -> scaling.Scaling | None:
+    """What all clients do to their columns; None: nothing."""
+    wanted = settings.scale == "global" or (
+        settings.scale == "auto" and not unit and scaling.needs_scaling(pooled, settings.levels)
+    )
+    if wanted:
+        return scaling.standardize(pooled, settings.levels)
+    if settings.view == "graph" or settings.scale == "client" or pooled.means is None:
+        return None
+    return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
+
+
+def _decided(server: ServerState, settings: Settings) -> ServerState:
+    """The view, where the number of columns and rows decides it."""
+    if server.view is not None:
+        return server
+    d, rows = server.n_features, server.n_samples / (settings.n_clusters * len(server.client_ids))
+    if uses_axes(d) and rows < FEWEST_ROWS:
+        why = f"{d} columns, and a mixture needs more than {rows:.0f} rows of a silo for each cluster"
+        return replace(server, view="graph", why=why)
+    if uses_axes(d) or server.lifted:
+        return server
+    return replace(server, view="mixture", why=f"a table of {d} columns")
+
+
+def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) -> bool:
+    """Whether the graph view lifts columns: few numbers in common units, none of which is 0 or 1 only."""
+    wanted, d = settings.solver.lift, len(pooled.squares)
+    if wanted is False or units.shift is None or settings.has_categories or settings.solver.rho is not None:
+        return False
+    if (units.stretch == 1).all() and not (pooled.squares == 0).all():
+        return False  # not standardised
+    mean = pooled.means
+    assert mean is not None
+    two_valued = (
+        np.isclose(scaling.spreads(pooled) ** 2, mean * (1 - mean), rtol=1e-9, atol=0) & (mean > 0) & (mean < 1)
+    )
+    return wanted is True or (lifts(d, settings.n_clusters) and not two_valued.any())
+
+
+FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view
 MOMENTS = Moments()

@@ -1,31 +1,22 @@
-"""Phase `number`: clusters take the common numbers, and each client its centres, shared or its own."""
+"""Phase `number`: clusters take the common numbers, and each client keeps its model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, input_rows
+from ..client import ClientState, Clusters, input_rows
 from ..errors import RefusedError
-from ..inference import assign
-from ..kernels.centers import leave_one_out_distance, mean_distance
+from ..inference import GraphModel, assign
 from ..kernels.objective import dot
 from ..linalg.arrays import asarray_like, to_device_of, to_numpy
+from ..mixture import personal
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
-
-OWN_CENTER_RATIO = 0.9  # own centres win where rows are nearer to them than this part of the way to the shared ones
-
-
-def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
-    """Accept orders of 0, 1, 2, ..."""
-    return (
-        None if np.array_equal(np.sort(order), np.arange(len(order))) else f"is not an order of {len(order)} clusters"
-    )
+from .em import common_of, is_order, settle_pool
 
 
 class Number(Phase):
@@ -33,46 +24,65 @@ class Number(Phase):
 
     name = "number"
     doing = "numbering its clusters"
+    concludes = True
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
-        """Common numbers."""
+        """Common numbers, and the mixture's last parameters."""
 
         order: Array = array(
             "k", "the client's cluster that takes each common number",
             "How its order of cluster sizes compares with that of the others.", kind="int", check=is_order,
         )  # fmt: skip
-        centers: Array | None = array(
-            "k k", "shared centres, after the last step", "As in `gather`.", when="where clients share centres",
-        )  # fmt: skip
+        means: Array | None = array(
+            "1 k r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
+        )
+        covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
+        shares: Array | None = array("1 k", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
+        spread: Array | None = array("1 k", "1/kappa", "As in `settle`.", when="after `settle`")
+        drift: Array | None = array("1", "0", "Nothing.", when="after `settle`")
+        profiles: Array | None = array("1 k l", "nothing", "Nothing.", when="never")
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, in the graph view."""
+        return int(server.view != "mixture")
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
-        """The order of each client, and the shared centres if there are any."""
-        return {cid: self.Ask(order=order, centers=server.centers) for cid, order in server.orders.items()}
+        """The order of each client, and the parameters of the mixture if there is one."""
+        last: dict[str, Array] = {}
+        if server.mixture is not None:
+            names = ("means", "covariance", "shares", "spread", "drift")
+            last = {name: getattr(server.mixture, name) for name in names}
+        return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
-        """Take the common numbers; of the centres, the shared ones unless the client's own are clearly nearer."""
+        """Take the common numbers; with a mixture, personal means in place of k-means centres."""
         (own,) = required(client, "own")
-        E, solver = own.E, settings.solver
-        if ask.centers is not None and not solver.shares_centers:
-            raise RefusedError("shared centres came in a run where every client keeps its own")
+        E = own.E
+        if ask.means is not None and not settings.solver.mixes:
+            raise RefusedError("parameters of a mixture came in a run that ends with k-means")
         model = replace(own.model, centers=own.model.centers[ask.order])
         labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
-        shared = ask.centers
-        if shared is not None and (solver.shared_centers is True or _prefers(E, labels, to_device_of(shared, E))):
-            model = replace(model, centers=shared.astype(model.W.dtype))
-        if solver.labels_from == "projection":  # the very code of predict, so that ties are broken the same way
+        if ask.means is not None:
+            model = _mixed(model, own, ask, settings)
+        if (
+            settings.solver.labels_from == "projection"
+        ):  # the very code of predict, so that ties are broken the same way
             labels = assign(input_rows(client), model)
         gap = E - to_device_of(model.centers, E)[labels]
         model = replace(model, spread=dot(gap, gap) / len(E))
         return replace(client, own=None, model=model, labels=to_numpy(labels)), Nothing()
 
 
-def _prefers(E: Array, labels: Array, shared: Array) -> bool:
-    """Whether shared centres suit these rows: own ones must be clearly nearer, to rows they were not made of."""
-    seen = (E != 0).any(axis=1)  # a row of zeros is as far from all centres
-    E, labels = E[seen], labels[seen]
-    return leave_one_out_distance(E, labels, len(shared)) >= OWN_CENTER_RATIO * mean_distance(E, shared)
+def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
+    """The model with the client's own parameters of the mixture."""
+    (statistics,) = required(own, "statistics")
+    common = common_of(ask, 0)
+    mine = personal(common, statistics, (), settle_pool(settings, len(own.E)).concentration)
+    precision = np.linalg.inv(common.covariance)
+    return replace(
+        model, centers=mine.means.astype(model.W.dtype), precision=(precision + precision.T) / 2, shares=mine.shares
+    )
 
 
 NUMBER = Number()

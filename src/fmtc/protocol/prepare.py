@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, stream
+from ..client import ClientState, stream, with_rows
 from ..kernels.embedding import largest_eigenvalue, spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.projection import RidgeFactors
@@ -40,6 +40,10 @@ class Prepare(Phase):
             "Its own weight times the number of clients, where weights are set.", check=above(0),
         )  # fmt: skip
 
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, in the graph view."""
+        return int(server.view != "mixture")
+
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The common scale and the client's own ridge."""
         ridge = server.rho / (2 * server.omega * settings.alpha)
@@ -50,10 +54,11 @@ class Prepare(Phase):
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Graph, spectral start and factor of the data."""
         solver, k, cid = settings.solver, client.k, client.client_id
-        if settings.scale in POOLED_SCALES:
+        if settings.scale in POOLED_SCALES and settings.scale != "auto":
             required(client, "scaling")
-        rows = client.rows
-        graph = client.graph or build_graph(rows.X, settings.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
+        client = with_rows(replace(client, cells=None), settings)
+        (rows,) = required(client, "rows")
+        graph = client.graph or build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
         sizes = graph.component_sizes
         if len(sizes) > 1 and client.graph is None:
             warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
@@ -78,7 +83,7 @@ def _components_message(client_id: str, sizes: Array, k: int) -> str:
     )
     return (
         f"the neighbour graph of client {client_id!r} has {len(sizes)} unconnected parts, of {shown} rows. "
-        f"{effect}. If that is not what the data mean, raise n_neighbors."
+        f"{effect}. If that is not what the data mean, raise solver.n_neighbors."
     )
 
 

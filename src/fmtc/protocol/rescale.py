@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rows_of
+from ..client import ClientState, with_rows
 from ..errors import RefusedError
-from ..kernels.scaling import Scaling
+from ..kernels.encoding import expanded_width
+from ..kernels.lift import draw
+from ..kernels.scaling import Moments, Scaling
 from ..server import ServerState
-from ..settings import POOLED_SCALES, Settings
-from .base import Array, Nothing, Phase, above, array
+from ..settings import Settings
+from .base import Array, Nothing, Phase, above, array, number
+from .moments import needs_moments
 
 
 def _are_columns(keep: Any, sizes: Mapping[str, int]) -> str | None:
@@ -36,10 +39,10 @@ class Rescale(Phase):
         shift: Array | None = array(
             "c", "column means of all rows of all clients, which are subtracted",
             "With its own means and the numbers of rows, the mean of all others; with two clients, that of the other.",
-            when='scale="global", all rows dense',
+            when="all rows dense",
         )  # fmt: skip
         stretch: Array = array(
-            "c", "what the columns are divided by: standard deviations of the same rows, or root mean squares (sparse)",
+            "c", "what the columns are divided by: standard deviations, root mean squares (sparse rows), or 1",
             "As `shift`, for the spread; for texts, how common each (hashed) word is over all silos.", check=above(0),
         )  # fmt: skip
         keep: Array | None = array(
@@ -48,29 +51,39 @@ class Rescale(Phase):
             "see [Words](#words).", kind="int", when='scale="tfidf"', check=_are_columns,
         )  # fmt: skip
 
+        lift: bool | None = number(
+            "whether the graph view replaces columns by random features that all clients draw from the seed",
+            "Whether columns are few.", kind="flag", when="where columns have common units",
+        )  # fmt: skip
+
     def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, where the clients agree on the scale of the columns."""
-        return int(settings.scale in POOLED_SCALES)
+        """Once, where the clients agreed on units of the columns, or on their means."""
+        return int(server.scaling is not None)
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same units for everyone."""
         units = server.scaling
         if units is None:
             raise RuntimeError("columns cannot be scaled before they are summed up")
-        ask = self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep)
+        ask = self.Ask(shift=units.shift, stretch=units.stretch, keep=units.keep, lift=server.lifted or None)
         return dict.fromkeys(server.client_ids, ask)
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Bring the rows, as they came, to the common units."""
-        d = client.X.shape[1]
-        if settings.scale not in POOLED_SCALES:
+        d = expanded_width(settings.levels, client.X.shape[1])
+        if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         fits = ask.keep is not None if settings.scale == "tfidf" else ask.keep is None and len(ask.stretch) == d
         if not fits:
             raise RefusedError(f"the common units do not fit {d} columns")
         scaling = Scaling(ask.stretch, ask.shift, ask.keep)
-        rows = rows_of(client.X, scaling, settings, client.device)
-        return replace(client, rows=rows, scaling=scaling, graph=None, factors=None), Nothing()
+        lift = None
+        if ask.lift:
+            if settings.solver.lift is False:
+                raise RefusedError("the server wants to lift columns in a run that does not lift them")
+            lift = draw(Moments(1, np.zeros(d), np.ones(d)), settings.seed)
+        client = replace(client, rows=None, scaling=scaling, lift=lift, graph=None, factors=None, cells=None)
+        return (with_rows(client, settings) if settings.view == "graph" else client), Nothing()
 
 
 RESCALE = Rescale()

@@ -50,6 +50,10 @@ class Round(Phase):
             "k k", "turns F and W to the common frame", "How the client's columns lie to those of the others.",
             when="after the first round, with `align`", check=is_rotation,
         )  # fmt: skip
+        before: int | None = number(
+            "rounds of the mixture before the first of these", "How long the mixture took.", kind="count",
+            when="where the view was chosen on the way",
+        )  # fmt: skip
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:
@@ -67,14 +71,19 @@ class Round(Phase):
             "How well the groups follow the features linearly.",
         )
 
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """In the graph view."""
+        return int(server.view != "mixture")
+
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """Cut each client its slice of Z - Y/rho."""
         d, k, m = server.Z.shape
         anchors = np.empty((m, d, k), server.Z.dtype)
         for b in blocks(server.Z):
             anchors[:, b] = np.moveaxis(server.Z[b] - server.Y[b] / server.rho, 2, 0)
+        before = None if server.mixture is None else server.mixture.rounds
         return {
-            cid: self.Ask(anchor=_as_sent(anchors[t], settings), rotation=server.rotations.get(cid))
+            cid: self.Ask(anchor=_as_sent(anchors[t], settings), rotation=server.rotations.get(cid), before=before)
             for t, cid in enumerate(server.client_ids)
         }
 
@@ -82,11 +91,11 @@ class Round(Phase):
         """Turn to the common frame, then W (Eq. 12) and F (Eq. 14-16)."""
         client = rotated(client, ask.rotation)
         graph, factors, F = required(client, "graph", "factors", "F")
-        rows, solver = client.rows, settings.solver
+        (rows,), solver = required(client, "rows"), settings.solver
         client = replace(client, F=None, own=None, model=None)  # to be let go of as soon as there is another
         anchor, F = asarray_like(ask.anchor, F), graph.to_graph_order(F)
         alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
-        for _ in range(2 if solver.accelerate and round_no > SECOND_PASS_AFTER else 1):
+        for _ in range(2 if solver.accelerate and round_no - (ask.before or 0) > SECOND_PASS_AFTER else 1):
             W = update_projection(factors, graph.to_client_order(F), anchor)
             target, before = graph.to_graph_order(rows @ W), F
             F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, min_move=min_move)

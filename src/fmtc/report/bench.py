@@ -105,7 +105,7 @@ def summarise_results(folder: str | Path) -> dict[str, Any]:
     ...     _ = (Path(folder) / "rows.csv").write_text("\\n".join(lines))
     ...     summary = summarise_results(folder)
     >>> summary["words"]
-    ['2 cells were run: 2 methods on 1 data set, 1 split. None failed.']
+    ['2 fits: 2 methods on 1 data set, 1 split. None failed.']
     """
     results = _open(Path(folder))
     rows = results.rows
@@ -330,13 +330,13 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
 def _words(counts: Mapping[str, int]) -> list[str]:
     """What was run, in a few sentences."""
     said = (
-        f"{_count(counts['cells'], 'cell')} {'was' if counts['cells'] == 1 else 'were'} run: "
+        f"{_count(counts['cells'], 'fit')}: "
         f"{_count(counts['methods'], 'method')} on {_count(counts['datasets'], 'data set')}, "
         f"{_count(counts['splits'], 'split')}."
     )
     failed = f"{counts['failed']:,} of them failed." if counts["failed"] else "None failed."
     variants = (
-        f"{_count(counts['variants'], 'cell')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
+        f"{_count(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
         "setting or the data changed, to see what that does."
     )
     return [f"{said} {failed}", *([variants] if counts["variants"] else [])]

@@ -1,10 +1,10 @@
 (() => { // the page of a run
-  const { $, $$, data, root, say, plural, start } = common;
+  const { $, $$, data, root, say, plural, save, start } = common;
 
   // ------------------------------------------------------------------------------------------------ points
   const bytes = (text) => Uint8Array.from(atob(text), (sign) => sign.charCodeAt(0)).buffer;
-  const concepts = new Map(data.clusters.map((c) => [`${c.cluster} ${c.silo}`, c]));
-  const SHAPES = 4, COLOURS = 12, MARGIN = 14;
+  const clusters = new Map(data.clusters.map((c) => [`${c.cluster} ${c.silo}`, c]));
+  const SHAPES = 4, COLOURS = 8, MARGIN = 14;
   const picked = new Set();
   let view = data.views[0], colours, sprites = new Map();
 
@@ -17,11 +17,9 @@
       this.sure = about.sure && new Uint8Array(bytes(about.sure));
       this.places = Object.fromEntries(data.views.map((name) => [name, new Uint16Array(bytes(about[name]))]));
       this.numbers = [...new Set(this.cluster)].sort((a, b) => a - b);
-      this.about = new Map(this.numbers.map((j) => [j, concepts.get(`${j} ${this.silo}`)]));
+      this.about = new Map(this.numbers.map((j) => [j, clusters.get(`${j} ${this.silo}`)]));
       this.listen();
     }
-    name(j) { const c = this.about.get(j); return c && c.name !== null ? c.name : `(${j})`; }
-    concept(j) { const c = this.about.get(j); return c ? c.concept : null; }
     measure() {
       const { width, height } = this.canvas.getBoundingClientRect();
       const ratio = Math.min(devicePixelRatio || 1, 3);
@@ -43,11 +41,11 @@
       const size = n > 2500 ? 2 : n > 800 ? 2.6 : 3.2;
       const image = pen.createImageData(width, height), pixels = image.data;
       new Uint32Array(pixels.buffer).fill(colours.ground);
-      const marks = new Map(this.numbers.map((j) => [j, sprite(this.concept(j), size, ratio)]));
+      const marks = new Map(this.numbers.map((j) => [j, sprite(j, size, ratio)]));
       for (const bright of picked.size ? [false, true] : [true]) {
         for (let i = 0; i < n; i++) { // pixel by pixel: far quicker than a hundred thousand calls of drawImage
           const mark = marks.get(this.cluster[i]);
-          if (picked.size && picked.has(mark.concept) !== bright) continue;
+          if (picked.size && picked.has(mark.cluster) !== bright) continue;
           const { side, cover } = mark, [r, g, b] = bright ? mark.colour : colours.rgb.faint;
           const left = Math.round(this.x(i) * ratio - side / 2), top = Math.round(this.y(i) * ratio - side / 2);
           for (let v = 0, p = 0; v < side; v++) {
@@ -67,10 +65,10 @@
       pen.textAlign = "center"; pen.textBaseline = "middle"; pen.lineJoin = "round";
       const middles = this.middles();
       this.numbers.forEach((j, place) => {
-        if (picked.size && !picked.has(this.concept(j))) return;
+        if (picked.size && !picked.has(j)) return;
         const [x, y] = middles[place], here = place === this.cursor && document.activeElement === canvas;
-        pen.lineWidth = 4; pen.strokeStyle = colours.surface; pen.strokeText(this.name(j), x, y);
-        pen.fillStyle = colours.ink; pen.fillText(this.name(j), x, y);
+        pen.lineWidth = 4; pen.strokeStyle = colours.surface; pen.strokeText(String(j), x, y);
+        pen.fillStyle = colours.ink; pen.fillText(String(j), x, y);
         if (here) { pen.lineWidth = 2.5; pen.strokeStyle = colours.accent; pen.strokeRect(x - 13, y - 12, 26, 24); }
       });
     }
@@ -126,7 +124,7 @@
         start = null;
         box.hidden = true;
         if (moved < 6) return; // a click
-        pick(this.inside(...edges).map((j) => this.concept(j)), event.shiftKey);
+        pick(this.inside(...edges), event.shiftKey);
         this.brushed = true;
       });
       canvas.addEventListener("pointercancel", () => { start = null; box.hidden = true; });
@@ -135,7 +133,7 @@
         if (this.brushed) { this.brushed = false; return; }
         const i = this.nearest(...at(event), event.pointerType === "touch" ? 24 : 12);
         if (i < 0) pick([]);
-        else toggle(this.concept(this.cluster[i]));
+        else toggle(this.cluster[i]);
       });
       canvas.addEventListener("focus", () => this.draw());
       canvas.addEventListener("blur", () => { this.cursor = -1; this.draw(); });
@@ -147,7 +145,7 @@
           this.draw();
           say(this.describe(this.numbers[this.cursor]));
         } else if ((event.key === "Enter" || event.key === " ") && this.cursor >= 0) {
-          toggle(this.concept(this.numbers[this.cursor]));
+          toggle(this.numbers[this.cursor]);
         } else return;
         event.preventDefault();
       });
@@ -155,14 +153,14 @@
     describe(j) {
       const c = this.about.get(j);
       if (!c) return `Cluster ${j}`;
-      const name = c.concept === null ? "no concept" : `concept ${c.name}`;
-      return `Cluster ${j}, ${name}, ${plural(c.rows, "row")}: ${c.features.join(", ")}`;
+      const name = c.name ? ` (${c.name})` : "", more = c.differences.length ? `: ${c.differences.join(", ")}` : "";
+      return `Cluster ${j}${name}, ${c.size} rows${more}`;
     }
   }
 
-  // How much of each pixel the mark of a concept covers, from 0 to 255.
-  function sprite(concept, size, ratio) {
-    const name = `${concept} ${size} ${ratio}`;
+  // How much of each pixel the mark of a cluster covers, from 0 to 255.
+  function sprite(cluster, size, ratio) {
+    const name = `${cluster} ${size} ${ratio}`;
     if (sprites.has(name)) return sprites.get(name);
     const side = Math.ceil((2.4 * size + 1) * ratio), mark = document.createElement("canvas");
     mark.width = mark.height = side;
@@ -171,15 +169,14 @@
     pen.scale(ratio * size, ratio * size);
     pen.globalAlpha = 0.85;
     pen.beginPath();
-    const shape = concept === null ? 0 : Math.floor(concept / COLOURS) % SHAPES;
+    const shape = Math.floor(cluster / COLOURS) % SHAPES;
     if (shape === 0) pen.arc(0, 0, 1, 0, 2 * Math.PI);
     if (shape === 1) pen.rect(-0.9, -0.9, 1.8, 1.8);
     if (shape === 2) { pen.moveTo(0, -1.1); pen.lineTo(1.1, 0.9); pen.lineTo(-1.1, 0.9); }
     if (shape === 3) { pen.moveTo(0, -1.2); pen.lineTo(1.2, 0); pen.lineTo(0, 1.2); pen.lineTo(-1.2, 0); }
     pen.fill();
     const cover = pen.getImageData(0, 0, side, side).data.filter((_, i) => i % 4 === 3);
-    const colour = concept === null ? colours.rgb.soft : colours.rgb[`c${concept % COLOURS}`];
-    const made = { concept, side, cover, colour };
+    const made = { cluster, side, cover, colour: colours.rgb[`c${cluster % COLOURS}`] };
     sprites.set(name, made);
     return made;
   }
@@ -188,7 +185,9 @@
     const tip = $("#tip");
     tip.hidden = i < 0;
     if (i < 0) return;
-    const j = panel.cluster[i], sure = panel.sure ? `, ${panel.sure[i]} % sure` : "";
+    const j = panel.cluster[i], percent = panel.sure ? panel.sure[i] : 100;
+    // where probabilities are not calibrated, only that two clusters are about as near can be said
+    const sure = data.calibrated ? `; probability ${(percent / 100).toFixed(2)}` : percent < 60 ? "; about as near to another cluster" : "";
     const head = document.createElement("b");
     head.textContent = `${panel.silo}, row ${panel.row[i]}`;
     tip.replaceChildren(head, `${panel.describe(j)}${sure}`);
@@ -221,7 +220,7 @@
   }
   function repaint() {
     const style = getComputedStyle(root), of = (name) => style.getPropertyValue(`--${name}`).trim();
-    const names = ["surface", "ink", "soft", "faint", "accent", ...Array.from({ length: COLOURS }, (_, i) => `c${i}`)];
+    const names = ["surface", "ink", "soft", "faint", "accent", "line", ...Array.from({ length: COLOURS }, (_, i) => `c${i}`)];
     colours = Object.fromEntries(names.map((name) => [name, of(name)]));
     colours.rgb = Object.fromEntries(names.map((name) => [name, [1, 3, 5].map((i) => parseInt(colours[name].slice(i, i + 2), 16))]));
     colours.ground = new Uint32Array(Uint8Array.from([...colours.rgb.surface, 255]).buffer)[0];
@@ -244,19 +243,18 @@
   // ----------------------------------------------------------------------------------------------- picking
   function pick(list, add = false) {
     if (!add) picked.clear();
-    list.forEach((concept) => { if (concept !== null && concept !== undefined) picked.add(concept); });
+    list.forEach((cluster) => picked.add(cluster));
     show();
   }
-  function toggle(concept) {
-    if (concept === null || concept === undefined) return;
-    if (!picked.delete(concept)) picked.add(concept);
+  function toggle(cluster) {
+    if (!picked.delete(cluster)) picked.add(cluster);
     show();
   }
   function show() {
-    for (const button of $$(".pick")) button.setAttribute("aria-pressed", String(picked.has(Number(button.dataset.concept))));
-    const rows = data.clusters.filter((c) => picked.has(c.concept)).reduce((sum, c) => sum + c.rows, 0);
-    const names = $$(".pick[aria-pressed=true]").map((button) => button.firstChild.nextSibling.textContent.trim()).join(", ");
-    const words = picked.size ? `${picked.size === 1 ? "Concept" : "Concepts"} ${names}: ${plural(rows, "row")}` : "";
+    for (const button of $$(".pick")) button.setAttribute("aria-pressed", String(picked.has(Number(button.dataset.cluster))));
+    const rows = data.clusters.filter((c) => picked.has(c.cluster)).reduce((sum, c) => sum + c.rows, 0);
+    const numbers = [...picked].sort((a, b) => a - b).join(", ");
+    const words = picked.size ? `${picked.size === 1 ? "Cluster" : "Clusters"} ${numbers}: ${rows < 5 ? "< 5 rows" : plural(rows, "row")}` : "";
     if ($("#picked")) $("#picked").textContent = words;
     if ($("#clear")) $("#clear").hidden = !picked.size;
     filter();
@@ -265,19 +263,18 @@
   function filter() {
     const find = $("#find") ? $("#find").value.trim().toLowerCase() : "";
     let shown = 0, all = 0;
-    for (const row of $$("#concepts tbody tr")) row.hidden = picked.size > 0 && !picked.has(Number(row.dataset.concept));
     for (const row of $$("#cluster-table tbody tr")) {
-      const fits = !picked.size || (row.dataset.concept !== undefined && picked.has(Number(row.dataset.concept)));
+      const fits = !picked.size || picked.has(Number(row.dataset.cluster));
       row.hidden = !(fits && (!find || row.textContent.toLowerCase().includes(find)));
       shown += !row.hidden;
       all += 1;
     }
     if ($("#counted")) $("#counted").textContent = shown < all ? `${shown} of ${plural(all, "cluster")} shown` : plural(all, "cluster");
   }
-  for (const button of $$(".pick")) button.addEventListener("click", () => toggle(Number(button.dataset.concept)));
+  for (const button of $$(".pick")) button.addEventListener("click", () => toggle(Number(button.dataset.cluster)));
   if ($("#clear")) $("#clear").addEventListener("click", () => pick([]));
   if ($("#find")) $("#find").addEventListener("input", filter);
-  addEventListener("keydown", (event) => { if (event.key === "Escape" && picked.size) { pick([]); say("All concepts shown"); } });
+  addEventListener("keydown", (event) => { if (event.key === "Escape" && picked.size) { pick([]); say("All clusters shown"); } });
   filter();
 
   // ------------------------------------------------------------------------------------------------ rounds
@@ -343,6 +340,102 @@
     svg.addEventListener("pointerleave", () => { out.textContent = ""; dots.forEach((dot) => dot.setAttribute("visibility", "hidden")); });
     box.replaceChildren(svg);
   }
+  // ------------------------------------------------------------------------------------------------ saving
+  const STYLE = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linejoin", "font-size", "font-weight", "opacity"];
+  const SHAPE = [
+    (x, y, r) => element("circle", { cx: x, cy: y, r }),
+    (x, y, r) => element("rect", { x: x - 0.9 * r, y: y - 0.9 * r, width: 1.8 * r, height: 1.8 * r }),
+    (x, y, r) => element("path", { d: `M${x} ${y - 1.1 * r}L${x + 1.1 * r} ${y + 0.9 * r}L${x - 1.1 * r} ${y + 0.9 * r}Z` }),
+    (x, y, r) => element("path", { d: `M${x} ${y - 1.2 * r}L${x + 1.2 * r} ${y}L${x} ${y + 1.2 * r}L${x - 1.2 * r} ${y}Z` }),
+  ];
+  const near = (value) => Math.round(10 * value) / 10;
+  function sheet(width, height) { // an empty picture on paper of its own
+    const svg = element("svg", { xmlns: NS, width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "system-ui, sans-serif", "font-size": 13 });
+    svg.append(element("rect", { width, height, fill: colours.surface }));
+    return svg;
+  }
+  function marked(cluster, x, y, r) {
+    const one = SHAPE[Math.floor(cluster / COLOURS) % SHAPES](near(x), near(y), r);
+    one.setAttribute("fill", colours[`c${cluster % COLOURS}`]);
+    return one;
+  }
+  const title = (cluster) => { const one = data.found[cluster]; return one && one.name ? `${cluster} ${one.name}` : String(cluster); };
+  function legend(svg, top) {
+    data.found.forEach((one, i) => {
+      svg.append(marked(one.cluster, 20, top + 20 * i, 5));
+      svg.append(element("text", { x: 34, y: top + 4 + 20 * i, fill: colours.ink }, title(one.cluster)));
+    });
+  }
+  const FIGURES = {
+    shares() {
+      const wide = 760, left = 250, line = 26, svg = sheet(wide, 30 + line * data.silos.length + 20 * data.found.length);
+      data.silos.forEach((one, i) => {
+        const top = 12 + line * i;
+        svg.append(element("text", { x: left - 10, y: top + 15, "text-anchor": "end", fill: colours.ink }, one.silo.length > 34 ? `${one.silo.slice(0, 33)}…` : one.silo));
+        let x = left;
+        one.shares.forEach((share, j) => {
+          const width = share * (wide - left - 90);
+          if (!share) return;
+          svg.append(element("rect", { x: near(x), y: top, width: near(width), height: line - 6, fill: colours[`c${j % COLOURS}`] }));
+          if (share >= 0.045) svg.append(element("text", { x: near(x + width / 2), y: top + 15, "text-anchor": "middle", fill: LIGHT.has(j % COLOURS) ? "#000000" : "#ffffff" }, j));
+          x += width;
+        });
+        svg.append(element("text", { x: wide - 80, y: top + 15, fill: colours.soft }, plural(one.rows, "row")));
+      });
+      legend(svg, 22 + line * data.silos.length + 6);
+      return svg;
+    },
+    maps() {
+      const side = 260, columns = Math.min(3, panels.length), lines = Math.ceil(panels.length / columns);
+      const svg = sheet(columns * (side + 16) + 16, lines * (side + 40) + 20 * data.found.length + 24);
+      panels.forEach((panel, t) => {
+        const left = 16 + (t % columns) * (side + 16), top = 30 + Math.floor(t / columns) * (side + 40);
+        svg.append(element("text", { x: left, y: top - 8, "font-weight": 600, fill: colours.ink }, panel.silo.length > 36 ? `${panel.silo.slice(0, 35)}…` : panel.silo));
+        svg.append(element("rect", { x: left, y: top, width: side, height: side, fill: "none", stroke: colours.line }));
+        const inner = side - 2 * MARGIN, places = panel.places[view];
+        for (let i = 0; i < panel.n; i++) {
+          const x = left + MARGIN + places[i] / 65535 * inner, y = top + side - MARGIN - places[panel.n + i] / 65535 * inner;
+          svg.append(marked(panel.cluster[i], x, y, 2.2));
+        }
+      });
+      legend(svg, lines * (side + 40) + 24);
+      return svg;
+    },
+    chart(name) {
+      const drawn = $(`.chart[data-name="${name}"] svg`), { width, height } = drawn.viewBox.baseVal;
+      const svg = sheet(width, height), copy = drawn.cloneNode(true);
+      const from = $$("*", drawn);
+      $$("*", copy).forEach((one, i) => {
+        const style = getComputedStyle(from[i]);
+        one.removeAttribute("class");
+        for (const key of STYLE) if (style.getPropertyValue(key)) one.setAttribute(key, style.getPropertyValue(key));
+      });
+      svg.append(...copy.childNodes);
+      return svg;
+    },
+  };
+  const LIGHT = new Set([1, 2, 4, 6]); // colours on which black is read best
+  const cell = (value) => /[",\n\r]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value);
+  function labels() {
+    const lines = ["silo,row,cluster,name"];
+    for (const panel of panels) {
+      for (let i = 0; i < panel.n; i++) {
+        const j = panel.cluster[i], one = data.found[j];
+        lines.push([panel.silo, panel.row[i], j, one ? one.name : ""].map(cell).join(","));
+      }
+    }
+    return `${lines.join("\n")}\n`;
+  }
+  const stem = data.title.replace(/[^\w.-]+/g, "-").slice(0, 60) || "run";
+  for (const button of $$("[data-save]")) {
+    button.addEventListener("click", () => {
+      const what = button.dataset.save;
+      if (what === "labels") { save(`${stem}-labels.csv`, "text/csv", labels()); return; }
+      const svg = FIGURES[what] ? FIGURES[what]() : FIGURES.chart(what);
+      save(`${stem}-${what}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(svg));
+    });
+  }
+
   const charts = $$(".chart");
   const fit = new ResizeObserver((entries) => entries.forEach((entry) => chart(entry.target)));
   charts.forEach((box) => fit.observe(box));

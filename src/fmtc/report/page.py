@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from ..artifacts.files import write_file
 
 PAGE = "report.html"
 HERE = Path(__file__).parent
-COLOURS, SHAPES = 12, 4  # of --c0 … --c11 in common.css, and of the marks that page.js draws
+COLOURS, SHAPES = 8, 4  # of --c0 … --c7 in common.css, and of the marks that page.js draws
+HEIGHT = 26  # of the small pictures of a column
 
 
 def needs_jinja() -> Any:
@@ -72,7 +73,10 @@ def compose(name: str, summary: Mapping[str, Any], data: Mapping[str, Any]) -> s
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"bytes": decimal, "lasted": lasted, "mark": mark, "shade": shade, "written": written}
+    environment.filters |= {
+        "bytes": decimal, "heights": heights, "lasted": lasted, "mark": mark, "spoken": spoken, "stacked": stacked,
+        "written": written,
+    }  # fmt: skip
     style, script = (
         "".join((HERE / f"{part}.{kind}").read_text(encoding="utf-8") for part in ("common", name))
         for kind in ("css", "js")
@@ -106,14 +110,26 @@ def lasted(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def shade(fit: float) -> str:
-    """Class of a cell: the darker, the better a cluster fits its concept."""
-    return f"f{1 + sum(fit >= step for step in (0.7, 0.85, 0.95))}"
+def mark(cluster: int) -> str:
+    """Classes of the coloured mark of a cluster."""
+    return f"c{cluster % COLOURS} s{cluster // COLOURS % SHAPES}"
 
 
-def mark(concept: int | None) -> str:
-    """Classes of the coloured mark of a concept; None is a cluster without one."""
-    return "none" if concept is None else f"c{concept % COLOURS} s{concept // COLOURS % SHAPES}"
+def heights(counts: Sequence[int]) -> list[float]:
+    """Heights of the bars of a small picture; the tallest fills it, and what is not nothing can be seen."""
+    most = max(counts, default=0)
+    return [round(max(HEIGHT * count / most, 0.8), 1) if count else 0.0 for count in counts]
+
+
+def stacked(shares: Sequence[float]) -> list[dict[str, Any]]:
+    """Parts of a bar of all clusters that have rows, from left to right."""
+    left = np.cumsum([0.0, *shares])
+    return [{"cluster": j, "share": share, "left": float(left[j])} for j, share in enumerate(shares) if share > 0]
+
+
+def spoken(shares: Sequence[float]) -> str:
+    """Such as: cluster 0 62 %, cluster 2 38 %."""
+    return ", ".join(f"cluster {part['cluster']} {100 * part['share']:.0f} %" for part in stacked(shares))
 
 
 def _policy(style: str, script: str) -> str:
@@ -149,11 +165,18 @@ def _data(summary: Mapping[str, Any]) -> dict[str, Any]:
             for line in summary["history"]
         ],
         "tol": summary["tol"],
+        "found": [{"cluster": c["cluster"], "name": c["name"]} for c in summary["found"]],
+        "silos": [
+            {"silo": line["silo"], "rows": line["rows"], "shares": line["shares"]}
+            for line in summary["silos"] if line["shares"] is not None
+        ],
         "clusters": [
-            {"silo": c["silo"], "cluster": c["cluster"], "concept": c["concept"], "name": c["name"], "rows": c["rows"],
-             "features": [("+" if f["weight"] > 0 else "−") + f["feature"] for f in c["features"][:3]]}
+            {"silo": c["silo"], "cluster": c["cluster"], "name": c["name"], "rows": c["rows"], "size": c["size"],
+             "differences": [f"{d['what']} {d['amounts']}" for d in c["differences"][:3]]}
             for c in summary["clusters"]
         ],
+        "calibrated": summary["calibrated"],
+        "title": summary["title"],
         "points": [
             {"silo": name, "n": len(shown["row"]), "row": _pack(shown["row"], "<u4"),
              "cluster": _pack(shown["cluster"], "<u2"),

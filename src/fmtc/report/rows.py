@@ -12,12 +12,12 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
 from sklearn.neighbors import NearestNeighbors
 
-from ..artifacts.runs import SiloResult
+from ..artifacts.runs import SiloResult, units_of
 from ..estimator import FMTC
-from ..inference import ClientModel
-from ..kernels.scaling import moments
+from ..kernels.graph import knn_affinity
 from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
+from ..settings import Solver
 
 Array = np.ndarray
 
@@ -26,10 +26,12 @@ LANDMARKS = 1500  # of all silos together: the rows that t-SNE lays out; the oth
 SAMPLE = 2000  # rows of a silo that its silhouette is taken of
 FOLDS = 5
 FEW_ROWS = 5000  # of all silos together: up to here every row is held out once, beyond it one fifth is
-HELD_OUT = 10  # rows below which a graph of held-out rows says nothing
+HELD_OUT = 10  # rows below which nothing is said of held-out rows
 
 
-def study(model: FMTC, results: Sequence[SiloResult], *, reading: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def study(
+    model: FMTC, results: Sequence[SiloResult], *, embeddings: Sequence[Array | None] | None = None, gain: bool = True
+) -> dict[str, Any]:
     """What only the rows can tell about a fitted model; `write_run` keeps it under "details" in report.json.
 
     Fits again on four fifths of the rows, with the settings of the model and with every silo alone (beta 0), to score
@@ -41,15 +43,16 @@ def study(model: FMTC, results: Sequence[SiloResult], *, reading: Mapping[str, A
         Fitted on the rows of `results`, in their order.
     results : sequence of SiloResult
         Of `runs.results(model, silos, shown=POINTS)`.
-    reading : mapping, optional
-        Keywords of `tables.read_silos` with which the files were read, for the code that does it again.
+    embeddings : sequence of arrays, optional
+        F of the rows of each result; by default those of the model, in this order, where it has any.
+    gain : bool
+        Whether to fit again, to say what joining changed.
 
     Returns
     -------
     dict
-        `reading`; `feature_scale`, standard deviation of each column within silos (d), None where the model has units
-        of its own; `silos`, for each silo residual, silhouette and, where it has enough rows, `held_out`; `points`,
-        for the shown rows of each silo `probability` and, but for two clusters or fewer, `map_x` and `map_y`.
+        `silos`, for each silo residual, silhouette and, where it has enough rows, `held_out`; `points`, for the shown
+        rows of each silo `probability` and, but for two clusters or fewer, `map_x` and `map_y`.
 
     Examples
     --------
@@ -65,26 +68,24 @@ def study(model: FMTC, results: Sequence[SiloResult], *, reading: Mapping[str, A
     >>> sorted(details["silos"]["north"])
     ['held_out', 'residual', 'silhouette']
     """
-    held_out = _held_out(model, results)
-    ends = np.cumsum([len(result.labels) for result in results])
+    held_out = _held_out(model, results) if gain else {}
+    if embeddings is None:
+        F, ends = getattr(model, "embedding_", None), np.cumsum([len(result.labels) for result in results])
+        embeddings = [None] * len(results) if F is None else np.split(F, ends[:-1])
     lines = {}
-    for result, F in zip(results, np.split(model.embedding_, ends[:-1]), strict=True):
+    for result, F in zip(results, embeddings, strict=True):
         lines[result.silo.name] = {
-            "residual": _residual(result.silo.X, F, model._models[result.silo.name]),
+            "residual": None if F is None else _residual(result.silo.X, F, model._models[result.silo.name]),
             "silhouette": _silhouette(result),
             "held_out": held_out.get(result.silo.name),
         }
-    return {
-        "reading": dict(reading or {}),
-        "feature_scale": _feature_scale(model, results),
-        "silos": lines,
-        "points": _points(model, results),
-    }
+    return {"silos": lines, "points": _points(model, results)}
 
 
-def _residual(X: Any, F: Array, model: ClientModel) -> float:
+def _residual(X: Any, F: Array, model: Any) -> float:
     """Share of the embedding that no multiple of the projection explains: 1 - <F, XW>²/(||F||² ||XW||²)."""
-    W = model.W if model.stretch is None else model.W * model.stretch[:, None]
+    plain = model.stretch is None or model.lift is not None
+    W = model.W if plain else model.W * model.stretch[:, None]
     P = np.asarray(model.scaled(X) @ W, dtype=np.float64)
     if model.mean is not None:
         P -= P.mean(axis=0)
@@ -102,7 +103,7 @@ def _silhouette(result: SiloResult) -> float | None:
 
 
 def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, Any]]:
-    """Score of held-out rows, by silos that learn together and by silos alone; ACC where classes are known.
+    """How held-out rows fit in, by silos that learn together and by silos alone; ACC where classes are known.
 
     A fifth is held out; five times, each row once, where there are few rows, because then scores are noisy. A silo too
     small to spare a fifth learns from all its rows and is not scored. A single silo is not compared.
@@ -114,51 +115,88 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
         return {}
     rows = {result.silo.name: result.silo.X for result in results}
     truth = {result.silo.name: result.silo.labels for result in results}
+    graphs = {name: _graph(model, name, rows) for name in scored}
     fold_of = {name: rng.permutation(n) % FOLDS if name in scored else np.full(n, -1) for name, n in sizes.items()}
-    together = clone(model).set_params(verbose=0)
-    alone = clone(together).set_params(beta=0.0, coupling="tensor", solver__shared_centers=False)
-    models = [together, alone] if len(results) > 1 else [together]
     found, right = [], []  # fold x model x silo
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit on all rows has given the same warnings
         for fold in range(FOLDS if sum(sizes.values()) <= FEW_ROWS else 1):
-            for fitted in models:
-                fitted.fit({name: X[fold_of[name] != fold] for name, X in rows.items()})
+            models = _fits(model, {name: X[fold_of[name] != fold] for name, X in rows.items()})
             kept = {name: np.flatnonzero(fold_of[name] == fold) for name in scored}
-            found.append([[fitted.score(rows[name][kept[name]], clients=name) for name in scored] for fitted in models])
-            right.append([[_accuracy(fitted, name, rows[name], truth[name], kept[name]) for name in scored]
-                          for fitted in models])  # fmt: skip
+            labels = [{name: fits[name].predict(rows[name], clients=name) for name in scored} for fits in models]
+            found.append(
+                [[stays(graphs[name], y[name], kept[name], model.n_clusters) for name in scored] for y in labels]
+            )
+            right.append([[_accuracy(y[name], truth[name], kept[name]) for name in scored] for y in labels])
     scores, acc = np.array(found), np.mean(right, axis=0)
     mean, m = scores.mean(axis=0), len(scores)
     gains = scores[:, 0] - scores[:, -1]
     error = gains.std(axis=0, ddof=1) / np.sqrt(m) if m > 1 else np.full(len(scored), np.nan)
+    compared = len(results) > 1
     return {
         name: {
             "rows": int((fold_of[name] < m).sum()),
             "score": mean[0, t],
-            "alone": mean[1, t] if len(models) > 1 else None,
-            "error": error[t] if len(models) > 1 else None,
+            "alone": mean[1, t] if compared else None,
+            "error": error[t] if compared else None,
             "acc": acc[0, t],
-            "alone_acc": acc[1, t] if len(models) > 1 else None,
+            "alone_acc": acc[1, t] if compared else None,
         }
         for t, name in enumerate(scored)
     }
 
 
-def _accuracy(model: FMTC, name: str, X: Any, truth: Sequence[str | None] | None, kept: Array) -> float:
+def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
+    """Models of these rows, by silos that learn together and, where there are several, by each alone."""
+    together = clone(model).set_params(verbose=0).fit(rows)
+    fits: list[Mapping[str, FMTC]] = [dict.fromkeys(rows, together)]
+    if len(rows) > 1:
+        fits.append({name: clone(together).fit({name: X}) for name, X in rows.items()})
+    return fits
+
+
+def _projects(model: FMTC) -> bool:
+    return getattr(model, "projections_", None) is not None
+
+
+def _graph(model: FMTC, name: str, rows: Mapping[str, Any]) -> Any:
+    """Neighbours among all rows of a silo, in the units that the model looks at."""
+    solver = Solver() if model.solver is None else model.solver
+    X = model._models[name].scaled(rows[name]) if _projects(model) else units_of(model, [*rows.values()])(rows[name])
+    neighbors = getattr(model, "n_neighbors", getattr(solver, "n_neighbors", "auto"))
+    return knn_affinity(X, neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
+
+
+def stays(affinity: Any, labels: Array, kept: Array, k: int) -> float:
+    """Share of the links of held-out rows that stay in their cluster, averaged over the clusters that have such rows.
+
+    The links are those of a graph of all rows of the silo, so a few held-out rows are enough. Clusters without any row
+    of the silo count as 0, as in `FMTC.score`: putting all rows into one does not pay.
+
+    Parameters
+    ----------
+    affinity : sparse array of shape (n, n)
+    labels : array of int of shape (n,)
+        Of all rows, by one model.
+    kept : array of int
+        Which rows were held out.
+    k : int
+        Number of clusters.
+    """
+    links = affinity[kept].tocoo()
+    own = labels[kept][links.row]
+    weight = np.bincount(own, weights=links.data, minlength=k)
+    inside = np.bincount(own, weights=links.data * (own == labels[links.col]), minlength=k)
+    share = inside[weight > 0] / weight[weight > 0]
+    return float(share.mean() * len(np.unique(labels)) / k) if len(share) else 0.0
+
+
+def _accuracy(labels: Array, truth: Sequence[str | None] | None, kept: Array) -> float:
     """ACC of the held-out rows that have a known class; NaN where none has."""
     known = [i for i in kept if truth is not None and truth[i] is not None]
     if truth is None or not known:
         return float("nan")
-    return clustering_accuracy([truth[i] for i in known], model.predict(X[known], clients=name))
-
-
-def _feature_scale(model: FMTC, results: Sequence[SiloResult]) -> Array | None:
-    """Standard deviation of each column within the silos, so that units do not decide which features count."""
-    if any(model._models[result.silo.name].stretch is not None for result in results):
-        return None  # the fit had units of its own
-    parts = [moments(result.silo.X) for result in results]
-    return np.sqrt(sum(part.squares for part in parts) / sum(part.n for part in parts))
+    return clustering_accuracy([truth[i] for i in known], labels[known])
 
 
 def _points(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, Any]]:

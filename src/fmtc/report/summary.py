@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 from rich.filesize import decimal
-from scipy.optimize import linear_sum_assignment
 
 from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
 from ..artifacts.models import ROUND, current_settings
-from ..artifacts.runs import CONSENSUS_REPORT, REPORT, REPORT_FORMAT
+from ..artifacts.runs import CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
+from ..concepts import Cluster, Explanation, Histogram
 from ..errors import FileError
 from ..estimator import FMTC, load, read_settings
 from ..protocol.base import LETTERS
@@ -23,9 +23,8 @@ from ..settings import Solver
 
 Array = np.ndarray
 
-SAME = 0.5  # cosine of two signatures from which clusters of two silos may be one concept
+SAME = 0.5  # cosine of their differences from which clusters of the same number count as alike
 CLEAR = 0.01  # a smaller gain is none
-TOP = 8  # features listed for each cluster
 
 
 def summarise(folder: str | Path) -> dict[str, Any]:
@@ -40,8 +39,9 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        In what JSON knows. `title` and `words` (sentences); `silos`, `clusters`, `concepts`, `history` and `sent`
-        (lists of rows); `points` by silo; `settings`, `versions`, `notes`, `code`; `absent`, why something is missing.
+        In what JSON knows. `title`, `words` (what was found, in sentences) and `run_words` (how the run went); `found`,
+        what each cluster is over all silos; `clusters` (of each silo), `silos`, `history` and `sent` (lists of rows);
+        `points` by silo; `settings`, `versions`, `notes`, `code`; `absent`, why something is missing.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     ...     runs.write_run(Path(folder) / "run", False, model, results, report)
     ...     summary = summarise(Path(folder) / "run")
     >>> summary["words"][0]
-    '2 silos with 60 rows of 4 columns were divided into 2 clusters each.'
+    '2 silos with 60 rows of 4 columns were divided into 2 clusters.'
     """
     folder = Path(folder)
     return dict(jsonable(_summary(_open(folder, _read_report(folder)))))
@@ -91,6 +91,7 @@ class _Run:
     report: Mapping[str, Any]
     model: FMTC | None  # None at the coordinator
     history: Sequence[Mapping[str, Any]]
+    explanation: Explanation | None
     d: int
     k: int
 
@@ -116,20 +117,19 @@ def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
         history = read_json(folder / "history.json")
         check_form(folder / "history.json", history, [ROUND])
         d, k, _ = Z.shape
-        return _Run(folder, report, None, history, d, k)
+        return _Run(folder, report, None, history, None, d, k)
     model = load(folder / "model")
-    W = next(iter(model.projections_.values()))
-    d, k = W.shape
-    _check_parts(folder / "report.json", report, model, d)
-    return _Run(folder, report, model, report["history"], d, k)
+    kept = read_explanation(folder)
+    explanation = None if kept is None else Explanation.from_dict(kept)
+    _check_parts(folder / "report.json", report, model, explanation)
+    return _Run(folder, report, model, report["history"], explanation, report["n_features"], model.n_clusters)
 
 
-def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, d: int) -> None:
+def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation | None) -> None:
     """Refuse a report that does not fit its model, or whose parts do not fit each other."""
     details = report.get("details", {})
     silos = [line["silo"] for line in report["silos"]]
     shown, more = report["projection"], details.get("points", {})
-    scale = details.get("feature_scale")
     k = model.n_clusters
     fits = {
         "silos are not those of the model": sorted(silos) == sorted(model.client_ids_),
@@ -137,7 +137,8 @@ def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, d: int) -> 
             len(line["cluster_sizes"]) == k and sum(line["cluster_sizes"]) == line["rows"] > 0
             for line in report["silos"]
         ),
-        "feature scale does not fit": scale is None or len(scale) == d,
+        "explanation is of other clusters": explanation is None
+        or (len(explanation.clusters) == k and set(explanation.silos) == set(silos)),
         "points do not fit": set(more) <= set(shown) == set(silos)
         and all(
             len({len(column) for column in (*part.values(), *more.get(name, {}).values())}) == 1
@@ -154,7 +155,7 @@ def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, d: int) -> 
 
 def _summary(run: _Run) -> dict[str, Any]:
     report = run.report
-    clusters, concepts = ([], []) if run.model is None else _clusters(run, run.model)
+    found, clusters = ([], []) if run.model is None else _clusters(run)
     silos = _silos(run, clusters)
     summary = {
         "title": run.folder.resolve().name,
@@ -167,9 +168,10 @@ def _summary(run: _Run) -> dict[str, Any]:
         "stopped_because": report["stopped_because"],
         "tol": report["settings"]["tol"],
         "silos": silos,
+        "found": found,
         "clusters": clusters,
-        "concepts": concepts,
-        "same": SAME,
+        "explained": run.explanation is not None,
+        "calibrated": run.model is not None and getattr(run.model, "projections_", None) is None,
         "history": run.history,
         "points": _points(run),
         "sent": report.get("sent", []),
@@ -182,7 +184,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "code": _code(run),
         "absent": _absent(run),
     }
-    return summary | {"words": _words(run, summary)}
+    return summary | {"words": _findings(run, summary), "run_words": _run_words(run, summary)}
 
 
 # ------------------------------------------------------------------------------------------------------ silos
@@ -191,7 +193,7 @@ def _summary(run: _Run) -> dict[str, Any]:
 def _silos(run: _Run, clusters: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """One row of the table for each silo; None where something is not known."""
     lines = {line["silo"]: line for line in run.report.get("silos", ())}
-    alone = Counter(cluster["silo"] for cluster in clusters if cluster["unique"])
+    unlike = Counter(cluster["silo"] for cluster in clusters if cluster["unlike"])
     missed = Counter(name for record in run.history for name in record["missing"])
     found = []
     for name in run.names:
@@ -217,7 +219,8 @@ def _silos(run: _Run, clusters: Sequence[Mapping[str, Any]]) -> list[dict[str, A
             "gain_error": held.get("error") if known else None,
             "held_out_acc": held.get("acc"),
             "alone_acc": held.get("alone_acc"),
-            "unique": alone[name] if run.model is not None and len(run.names) > 1 else None,
+            "unlike": unlike[name] if run.explanation is not None and len(lines) > 1 else None,
+            "shares": None if sizes is None else [n / max(1, sum(sizes)) for n in sizes],
             "rounds_missed": missed[name],
         }
         found.append(row | {"verdict": verdict(row)})
@@ -231,151 +234,79 @@ def _balance(sizes: Sequence[int]) -> float:
     return float(-(share * np.log(share)).sum() / np.log(len(sizes))) if len(sizes) > 1 else 1.0
 
 
-# ----------------------------------------------------------------------------------------- clusters and concepts
+# ---------------------------------------------------------------------------------------------------- clusters
 
 
-def signatures(model: FMTC, cid: str, filled: Array, feature_scale: Array | None = None) -> Array:
-    """What each cluster stands for, seen from the features: W (c - mean of the filled c), of unit length; (k, d).
-
-    No rotation of the client's frame changes it. Features count per standard deviation where that is known, so that
-    their units do not decide. An empty cluster, and one that is all there is, has zeros.
-    """
-    client = model._models[cid]
-    C = client.centers.astype(np.float64)
-    C = np.where(filled[:, None], C - C[filled].mean(axis=0), 0.0)
-    units = feature_scale if client.stretch is None else client.stretch
-    S = C @ client.W.T.astype(np.float64) * (1.0 if units is None else units)
-    norm = np.linalg.norm(S, axis=1, keepdims=True)
-    return np.divide(S, norm, out=np.zeros_like(S), where=norm > 1e-12 * max(float(norm.max()), 1e-300))
-
-
-def match_concepts(signatures: Sequence[Array], same: float = SAME) -> list[Array]:
-    """Which clusters of different silos are the same concept, where not every cluster needs a partner.
-
-    One silo after the other is assigned to the concepts found so far, each to at most one of its clusters, so that the
-    sum of cosines is largest; a cluster for which no concept is left with a cosine above `same` stays without a
-    partner and begins a concept of its own. Then every silo in turn is taken out and assigned again, until nothing
-    changes.
-
-    Parameters
-    ----------
-    signatures : sequence of m arrays of shape (k_t, d)
-        Of unit length; a row of zeros has no concept.
-    same : float
-        Cosine from which clusters may be the same.
-
-    Returns
-    -------
-    list of m int arrays of shape (k_t,)
-        Number of the concept of each cluster, those of most silos first; -1 for a row of zeros.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.report.summary import match_concepts
-    >>> x, y, z = np.eye(3)
-    >>> [concept.tolist() for concept in match_concepts([np.stack([x, y]), np.stack([z, x])])]
-    [[0, 1], [2, 0]]
-    """
-    of = [np.full(len(S), -1) for S in signatures]
-    groups: dict[int, dict[int, Array]] = {}  # concept -> silo -> signature of its cluster
-    for _ in range(10):
-        before = [place.copy() for place in of]
-        for t, S in enumerate(signatures):
-            for members in groups.values():
-                members.pop(t, None)
-            groups = {number: members for number, members in groups.items() if members}
-            real = np.flatnonzero(S.any(axis=1))
-            means = [np.mean(list(members.values()), axis=0) for members in groups.values()]
-            cosine = S[real] @ np.stack(means).T if means else np.zeros((len(real), 0))
-            benefit = np.hstack([cosine, np.full((len(real), len(real)), same)])
-            numbers, fresh = list(groups), max((int(place.max(initial=-1)) for place in of), default=-1) + 1
-            for i, j in zip(*linear_sum_assignment(-benefit), strict=True):
-                own = of[t][real[i]]
-                if j < len(numbers):
-                    number = numbers[j]
-                elif own >= 0 and own not in groups:
-                    number = int(own)  # still a concept of its own: the same number
-                else:
-                    number, fresh = fresh, fresh + 1
-                of[t][real[i]] = number
-                groups.setdefault(number, {})[t] = S[real[i]]
-        if all(np.array_equal(a, b) for a, b in zip(before, of, strict=True)):
-            break
-    order = sorted(groups, key=lambda number: (-len(groups[number]), number))
-    rank = {number: place for place, number in enumerate(order)} | {-1: -1}
-    return [np.array([rank[int(number)] for number in numbers], dtype=int) for numbers in of]
+def _clusters(run: _Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """What each number is over all silos, and a row for each cluster of each silo that has rows."""
+    explained = run.explanation
+    if explained is None:
+        lines = run.report.get("silos", ())
+        sizes = {line["silo"]: np.asarray(line["cluster_sizes"]) for line in lines}
+        whole = np.sum(list(sizes.values()), axis=0) if sizes else np.zeros(0, dtype=int)
+        over_all = [Cluster(j, int(n), float(n / max(whole.sum(), 1))) for j, n in enumerate(whole)]
+        silos = {
+            name: tuple(Cluster(j, int(n), float(n / of.sum())) for j, n in enumerate(of)) for name, of in sizes.items()
+        }
+        likeness: Mapping[str, Sequence[float | None]] = {name: [None] * len(of) for name, of in sizes.items()}
+    else:
+        over_all, silos, likeness = list(explained.clusters), explained.silos, explained.likeness
+    found = [
+        _cluster(one) | {"silos": sum(clusters[one.cluster].rows > 0 for clusters in silos.values())}
+        for one in over_all
+    ]
+    names = {one.cluster: one.name for one in over_all}
+    clusters = [
+        _cluster(one)
+        | {
+            "silo": name,
+            "name": names[one.cluster],
+            "likeness": likeness[name][one.cluster],
+            "unlike": _is_unlike(likeness[name][one.cluster]),
+        }
+        for name, mine in silos.items()
+        for one in mine
+        if one.rows
+    ]
+    return found, clusters
 
 
-def _clusters(run: _Run, model: FMTC) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """A row for each cluster of each silo, and one for each concept."""
-    lines = run.report["silos"]
-    scale = run.details.get("feature_scale")
-    scale = None if scale is None else np.asarray(scale)
-    sizes = [np.asarray(line["cluster_sizes"]) for line in lines]
-    S = [signatures(model, line["silo"], n > 0, scale) for line, n in zip(lines, sizes, strict=True)]
-    concept_of = match_concepts(S)
-    members: dict[int, list[dict[str, Any]]] = {}
-    clusters = []
-    for line, unit, n, concept in zip(lines, S, sizes, concept_of, strict=True):
-        names = _feature_names(model, line["silo"])
-        for j in np.flatnonzero(n > 0):
-            cluster = {
-                "silo": line["silo"],
-                "cluster": int(j),
-                "rows": int(n[j]),
-                "share": float(n[j] / n.sum()),
-                "concept": int(concept[j]) if concept[j] >= 0 else None,
-                "name": letters(int(concept[j])) if concept[j] >= 0 else None,
-                "features": _top(unit[j], names),
-            }
-            clusters.append(cluster)
-            if concept[j] >= 0:
-                members.setdefault(int(concept[j]), []).append(cluster | {"signature": unit[j]})
-    concepts = []
-    for number, group in sorted(members.items()):
-        mean = np.mean([one["signature"] for one in group], axis=0)
-        mean /= np.linalg.norm(mean)
-        fit = {one["silo"]: float(one["signature"] @ mean) for one in group}
-        concepts.append(
+def _is_unlike(likeness: float | None) -> bool:
+    return likeness is not None and likeness < SAME
+
+
+def _cluster(cluster: Cluster) -> dict[str, Any]:
+    return {
+        "cluster": cluster.cluster,
+        "name": cluster.name,
+        "words": cluster.words,
+        "given": cluster.given,
+        "rows": cluster.rows,
+        "size": cluster.size,
+        "share": cluster.share,
+        "differences": [
             {
-                "concept": number,
-                "name": letters(number),
-                "silos": {one["silo"]: {"cluster": one["cluster"], "rows": one["rows"], "fit": fit[one["silo"]]}
-                          for one in group},
-                "rows": sum(one["rows"] for one in group),
-                "likeness": _likeness([one["signature"] for one in group]),
-                "features": _top(mean, _feature_names(model, group[0]["silo"])),
+                "what": one.what,
+                "amounts": one.values,
+                "effect": one.effect,
+                "kind": one.kind,
+                "histogram": None if one.histogram is None else _histogram(one.histogram),
             }
-        )  # fmt: skip
-    for cluster in clusters:
-        number = cluster["concept"]
-        cluster["unique"] = len(lines) > 1 and (number is None or len(members[number]) == 1)
-    return clusters, concepts
+            for one in cluster.differences
+        ],
+    }
 
 
-def letters(number: int) -> str:
-    """Name of a concept: A to Z, then AA, AB and so on."""
-    first, last = divmod(number, 26)
-    return (letters(first - 1) if first else "") + chr(ord("A") + last)
-
-
-def _likeness(units: Sequence[Array]) -> float | None:
-    """Mean cosine over all pairs of clusters of a concept; None where there is only one."""
-    m = len(units)
-    return float((np.square(np.sum(units, axis=0)).sum() - m) / (m * (m - 1))) if m > 1 else None
-
-
-def _feature_names(model: FMTC, cid: str) -> list[str]:
-    keep = model._models[cid].keep
-    columns = np.arange(model.n_features_in_) if keep is None else keep
-    names = getattr(model, "feature_names_in_", None)
-    return [f"column {j}" if names is None else str(names[j]) for j in columns]
-
-
-def _top(signature: Array, names: Sequence[str]) -> list[dict[str, Any]]:
-    order = np.argsort(-np.abs(signature), kind="stable")[:TOP]
-    return [{"feature": names[j], "weight": float(signature[j])} for j in order if signature[j]]
+def _histogram(histogram: Histogram) -> dict[str, Any]:
+    """Counts, and what stands below them: first and last value, or the levels."""
+    ends = [f"{value:.3g}" for value in (histogram.edges[0], histogram.edges[-1])] if histogram.edges else ["", ""]
+    return {
+        "inside": list(histogram.inside),
+        "outside": list(histogram.outside),
+        "low": ends[0],
+        "high": ends[1],
+        "levels": list(histogram.levels),
+    }
 
 
 # ------------------------------------------------------------------------------------------------------ points
@@ -421,23 +352,31 @@ def _code(run: _Run) -> str:
     )
     if solver:
         given.append(f"solver=Solver({', '.join(solver)})")
-    reading = run.details.get("reading", {})
-    files = run.report.get("files") or [f"{name}.csv" for name in run.names]
-    words = [f"    {file!r}," for file in files]
-    options = "".join(f", {name}={value!r}" for name, value in reading.items() if value)
+    files = run.report.get("files", ())
+    reading = run.report.get("reading") or run.details.get("reading") or {}
+    options = "".join(f", {name}={value!r}" for name, value in reading.items() if value or value is False)
     remark = "" if reading else "  # and the columns that are not features: label_column=..., id_column=..., drop=[...]"
+    imports = [f"from fmtc import FMTC{', Solver' if solver else ''}"]
+    if files:
+        read = [
+            "files = [  # as seen from the folder where the run was started",
+            *(f"    {file!r}," for file in files),
+            "]",
+            f"silos = read_silos(files{options}){remark}",
+            "X = {silo.name: silo.encoded for silo in silos}",
+        ]
+        imports.append("from fmtc.tables import read_silos")
+    else:
+        names = ", ".join(f"{name!r}: ..." for name in run.names)
+        read = [f"X = {{{names}}}  # the rows of each silo"]
     return "\n".join(
         [
             f"# fmtc {run.report['versions']['fmtc']}",
-            f"from fmtc import FMTC{', Solver' if solver else ''}",
-            "from fmtc.tables import read_silos",
+            *imports,
             "",
-            "files = [",
-            *words,
-            "]",
-            f"silos = read_silos(files{options}){remark}",
+            *read,
             f"model = FMTC({', '.join(given)})",
-            "model.fit({silo.name: silo.X for silo in silos})",
+            "model.fit(X)",
             'model.save("model")',
             "",
         ]
@@ -447,25 +386,17 @@ def _code(run: _Run) -> str:
 # ------------------------------------------------------------------------------------------------------- words
 
 
-def _words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
-    """The run in a few sentences."""
-    report, silos = run.report, summary["silos"]
+def _findings(run: _Run, summary: Mapping[str, Any]) -> list[str]:
+    """What was found, in a few sentences."""
+    silos = summary["silos"]
     m, rows = len(silos), summary["n_rows"]
     of = f" with {_count(rows, 'row')}" if rows else ""
-    each = " each" if m > 1 else ""
     said = [
         f"{_count(m, 'silo')}{of} of {_count(summary['n_features'], 'column')} "
-        f"{'were' if m > 1 else 'was'} divided into {_count(run.k, 'cluster')}{each}."
+        f"{'were' if m > 1 else 'was'} divided into {_count(run.k, 'cluster')}."
     ]
-    rounds = f"after {_count(report['n_iter'], 'round')}"
-    if report["converged"]:
-        said.append(f"The run converged {rounds} ({report['seconds']:.1f} s).")
-    elif run.history:
-        said.append(f"The run stopped {rounds} ({report['seconds']:.1f} s), before it converged.")
-    else:
-        said.append(f"The run ended {rounds} ({report['seconds']:.1f} s).")
-    if m > 1 and summary["concepts"]:
-        said.append(_concept_words(summary["concepts"], [line["silo"] for line in silos if not line["lost"]]))
+    if m > 1 and summary["found"]:
+        said += _share_words(summary)
     if any(line["gain"] is not None for line in silos):
         said.append(_gain_words(silos))
     classed = [line for line in silos if line["held_out_acc"] is not None and line["alone_acc"] is not None]
@@ -481,21 +412,63 @@ def _words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     if lost:
         were, have = ("was", "has") if len(lost) == 1 else ("were", "have")
         said.append(f"{_and(lost)} {were} lost during the run and {have} no model.")
+    return said
+
+
+def _share_words(summary: Mapping[str, Any]) -> list[str]:
+    """Where silos differ most in their shares, which clusters some lack, and whether numbers mean the same."""
+    lines = [line for line in summary["silos"] if line["shares"] is not None]
+    said = []
+    if len(lines) > 1 and len(summary["found"]) > 1:
+        shares = np.array([line["shares"] for line in lines])
+        j = int(np.ptp(shares, axis=0).argmax())
+        high, low = int(shares[:, j].argmax()), int(shares[:, j].argmin())
+        if np.ptp(shares[:, j]) >= 0.1:
+            name = f" ({summary['found'][j]['name']})" if summary["found"][j]["name"] else ""
+            most, least = (f"{100 * shares[t, j]:.0f} %" for t in (high, low))
+            said.append(
+                f"Shares differ most for cluster {j}{name}: it has {most} of the rows of {lines[high]['silo']} and "
+                f"{least} of those of {lines[low]['silo']}."
+            )
+        else:
+            said.append("The silos have nearly the same shares of each cluster.")
+    absent = [(one["cluster"], len(lines) - one["silos"]) for one in summary["found"] if one["silos"] < len(lines)]
+    if absent:
+        parts = [f"cluster {j} has no rows in {_count(n, 'silo')}" for j, n in absent[:4]]
+        more = [f"{len(absent) - 4} more are missing somewhere"] if len(absent) > 4 else []
+        said.append(f"C{_and([*parts, *more])[1:]}.")
+    compared = [one for one in summary["clusters"] if one["likeness"] is not None]
+    unlike = [one for one in compared if one["unlike"]]
+    if compared and not unlike:
+        said.append("By their columns, the same number means the same cluster in every silo.")
+    elif len(unlike) > 2:
+        said.append(
+            f"{len(unlike)} of {len(compared)} clusters of single silos are unlike the same number in the other silos; "
+            "the table of clusters marks them."
+        )
+    elif unlike:
+        where = [f"cluster {one['cluster']} of {one['silo']}" for one in unlike]
+        is_are = "is" if len(unlike) == 1 else "are"
+        said.append(f"C{_and(where)[1:]} {is_are} unlike the same number in the other silos.")
+    return said
+
+
+def _run_words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
+    """How the run went, in a few sentences."""
+    report, m = run.report, len(summary["silos"])
+    rounds, time = f"after {_count(report['n_iter'], 'round')}", f"({report['seconds']:.1f} s)"
+    if report["converged"]:
+        said = [f"The run converged {rounds} {time}."]
+    elif run.history:
+        said = [f"The run stopped {rounds} {time}, before it converged: {report['stopped_because']}."]
+    else:
+        said = [f"The run ended {rounds} {time}."]
     if summary["sent"]:
         size = decimal(sum(line["bytes"] for line in summary["sent"]))
         said.append(
             f"The {'silos' if m > 1 else 'silo'} sent {size} in all; no row left {'a silo' if m > 1 else 'it'}."
         )
     return said
-
-
-def _concept_words(concepts: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    everywhere = sum(len(concept["silos"]) == len(names) for concept in concepts)
-    single = sum(len(concept["silos"]) == 1 for concept in concepts)
-    some = len(concepts) - everywhere - single
-    counts = {"found in every silo": everywhere, "found in some": some, "found in one silo only": single}
-    parts = [f"{_count(count, 'concept')} {where}" for where, count in counts.items() if count]
-    return f"Compared by their features, the clusters form {_and(parts)}."
 
 
 def verdict(line: Mapping[str, Any]) -> str:
@@ -517,8 +490,9 @@ def _gain_words(silos: Sequence[Mapping[str, Any]]) -> str:
         "no clear difference for any silo" if same == len(scored) else "",
     ]
     return (
-        f"On held-out rows, the score is {together:.3f} if the silos learn together and {alone:.3f} "
-        f"if each learns alone: {_and([part for part in parts if part])}."
+        f"Rows that the models did not see share their cluster with {100 * together:.1f} % of their neighbours if the "
+        f"silos learn together and with {100 * alone:.1f} % if each learns alone: "
+        f"{_and([part for part in parts if part])}."
     )
 
 
@@ -539,16 +513,21 @@ def _absent(run: _Run) -> dict[str, str]:
         absent |= {"points": why, "clusters": why, "details": why}
     elif not run.details:
         absent["details"] = (
-            "Silhouette, residual, held-out scores and the map need the rows; `fmtc fit --report` keeps them."
+            "What joining changed, silhouettes and the map need the rows; `fmtc fit --report` keeps them."
         )
     if not run.history:
         absent["history"] = "Only the coordinator of a federation sees the rounds; its own page shows them."
     if "sent" not in run.report:
         absent["sent"] = "The run was written by an older version of fmtc, which did not record what left."
-    if run.model is not None and hasattr(run.model, "text_recipe_"):
-        absent["names"] = "The features are words under a keyed hash: their columns have numbers, not names."
-    elif run.model is not None and not hasattr(run.model, "feature_names_in_"):
-        absent["names"] = "The files had no column names: features are counted from 0."
+    elif not run.report["sent"]:
+        absent["sent"] = "The run recorded nothing that left."
+    if run.model is not None and run.explanation is None:
+        absent["explanation"] = (
+            "The run was written by an older version of fmtc, which did not keep what sets the clusters apart; fit "
+            "again to see it."
+        )
+    elif run.explanation is not None and run.explanation.notes:
+        absent["explanation"] = " ".join(run.explanation.notes)
     return absent
 
 

@@ -142,7 +142,9 @@ def write_result(spec: Spec, result: Result) -> None:
         "converged": result.converged,
         "stopped_because": result.stopped_because,
         "missing": result.missing,
-        "n_iter": len(result.history),
+        "n_iter": len(result.history) - result.before,
+        "before": result.before,
+        "why": getattr(result.server, "why", ""),
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
     }
@@ -155,11 +157,17 @@ class Kept:
 
     client_ids: tuple[str, ...]
     common: dict[str, Any]
+    why: str = ""  # the view was chosen so
 
     @property
     def Z(self) -> Any:
-        """The consensus of FMTC."""
+        """The consensus of the graph view."""
         return self.common["consensus"]
+
+    @property
+    def kappa(self) -> Any:
+        """Pooling strength of each concept; None where a run has none."""
+        return self.common.get("kappa")
 
 
 def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
@@ -168,12 +176,13 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
     try:
         result = Result(
-            Kept(tuple(about["client_ids"]), arrays),
+            Kept(tuple(about["client_ids"]), arrays, about["why"]),
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             about["converged"],
             about["stopped_because"],
             tuple(about["missing"]),
             tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
+            about["before"],
         )
     except (KeyError, TypeError) as error:
         raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None

@@ -22,7 +22,7 @@ from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 
 
 @dataclass
@@ -82,6 +82,13 @@ class RoundRecord:
     missing: tuple[str, ...] = ()
     refused: int = 0
 
+    @property
+    def standing(self) -> str:
+        """Where the iteration stands, in words: residuals, or the log-likelihood of a mixture."""
+        if np.isfinite(self.primal_residual):
+            return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"
+        return f"log-likelihood per row {-self.objective:.6g}"
+
     @classmethod
     def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
         """Undo `asdict` and JSON, where a number that is not finite was written as null."""
@@ -122,6 +129,7 @@ class Result:
     stopped_because: str
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
+    before: int = 0  # rounds of earlier loops, where the method has several
 
 
 Callback = Callable[[RoundRecord], None]
@@ -200,6 +208,8 @@ class _Run:
         self.answered: dict[str, int] = {}  # the round of each client's last answer
         self.received: dict[tuple[str, str], Received] = {}
         self.server: Any = None
+        self.loop, self.begun = "", 0  # the loop that the run is in, and the rounds before it
+        self.stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
 
     @property
     def round_no(self) -> int:
@@ -212,41 +222,50 @@ class _Run:
         found = self._load() if resume else False
         if not found:
             self.server = method.open_server(self.transport.client_ids, settings, self.weights)
-        for phase in method.opening:
-            if phase.rebuilds or not found:
-                self._phase(phase)
-        stopped = method.stop_reason(self.history, settings)
-        while stopped is None:
-            self._round()
-            stopped = method.stop_reason(self.history, settings)
         answered: Iterable[str] = self.transport.client_ids
-        for phase in method.closing:
-            answered = self._phase(phase, answered)
+        begun = method.phases.index(method.phase(self.loop)) if found and self.loop else -1  # loop of the checkpoint
+        for place, phase in enumerate(method.phases):
+            if phase in method.loops and place >= begun:
+                self._loop(phase)
+            elif place > begun or phase.rebuilds:
+                answered = self._phase(phase, answered, again=place < begun)
         missing = set(self.transport.client_ids) - set(answered)
-        return Result(self.server, self.history, *stopped, tuple(sorted(missing)), tuple(self.received.values()))
+        converged, why = self.stopped
+        received = tuple(self.received.values())
+        return Result(self.server, self.history, converged, why, tuple(sorted(missing)), received, self.begun)
 
-    def _phase(self, phase: Phase, answered: Iterable[str] = ()) -> Iterable[str]:
-        """All turns of a phase; the clients that answered the last one."""
+    def _phase(self, phase: Phase, answered: Iterable[str], *, again: bool) -> Iterable[str]:
+        """All turns of a phase; the clients that answered the last one. `again`: its answers were reduced before."""
         turn = 0
         while turn < phase.times(self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
             if not self.history and phase in self.method.opening:
                 self.server = self.method.without(self.server, set(replies.failures))
-            if not (self.history and phase in self.method.opening):  # a resumed run has reduced these answers before
+            if not again:
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
             turn += 1
         return answered
 
-    def _round(self) -> None:
-        """One turn of the loop."""
+    def _loop(self, phase: Phase) -> None:
+        """Rounds of one loop until it stops."""
+        if not phase.times(self.server, self.settings):
+            return
+        if self.loop != phase.name:
+            self.loop, self.begun = phase.name, len(self.history)
+        while (stopped := self.method.loop_stops(phase, self.history[self.begun :], self.settings)) is None:
+            self._round(phase)
+        self.stopped = stopped
+
+    def _round(self, phase: Phase) -> None:
+        """One turn of a loop."""
         started = time.perf_counter()
-        replies = self._ask(self.method.loop)
+        replies = self._ask(phase)
         if not self.history:
             self.server = self.method.without(self.server, set(replies.failures))
         number, present = self.round_no + 1, tuple(replies.answers)
         with one_thread("blas"):
-            self.server, report = self.method.loop.reduce(self.server, replies.answers, self.settings)
+            self.server, report = phase.reduce(self.server, replies.answers, self.settings)
         self.answered |= dict.fromkeys(present, number)
         record = RoundRecord(
             number,
@@ -269,13 +288,14 @@ class _Run:
 
     def _ask(self, phase: Phase, turn: int = 0) -> Replies:
         """One exchange; a failure is logged while the quorum holds and raised when it does not."""
-        number = self.round_no + (phase is self.method.loop)
+        loops = phase in self.method.loops
+        number = self.round_no + loops
         messages = {
             cid: Message(phase.name, ask, number, self.answered.get(cid, 0), turn)
             for cid, ask in phase.asks(self.server, self.settings).items()
         }
         replies = self.transport.exchange(messages)
-        doing = f"in round {number}" if phase is self.method.loop else phase.doing
+        doing = f"in round {number}" if loops else phase.doing
         for cid, error in replies.failures.items():
             logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
         if len(replies.answers) < self.quorum:
@@ -304,6 +324,7 @@ class _Run:
                 "kind": "server checkpoint",
                 "schema": CHECKPOINT_FORMAT,
                 "method": self.method.name,
+                "loop": [self.loop, self.begun],
                 "asked": self.transport.client_ids,
                 "settings": asdict(self.settings),
                 "weights": self.weights,
@@ -336,6 +357,7 @@ class _Run:
             server = self.method.open_server(self.transport.client_ids, self.settings, self.weights)
             self.server = unflatten(server, arrays, about["server"])
             self.history = tuple(RoundRecord.from_dict(line) for line in about["history"])
+            self.loop, self.begun = about["loop"]
             self.answered = {str(cid): int(number) for cid, number in about["answered"].items()}
             lines = [Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]]
             self.received = {(line.phase, line.field): line for line in lines}

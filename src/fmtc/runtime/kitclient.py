@@ -399,7 +399,7 @@ def write_client_result(path: Path, client: Any, method: str, about: Mapping[str
     arrays, rest = flatten(result.model)
     always = {
         "kind": "fmtc client result", "schema": RESULT_FORMAT, "method": method, "client_id": client.client_id,
-        "model": rest, "round_no": client.round_no,
+        "model": rest, "type": type(result.model).__name__, "round_no": client.round_no,
     }  # fmt: skip
     write_tensors(path, {f"model/{name}": array for name, array in arrays.items()} | {"labels": result.labels},
                   {**always, **about})  # fmt: skip
@@ -410,7 +410,8 @@ def read_client_result(path: Path) -> KeptResult:
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc client result", RESULT_FORMAT)
     try:
-        kind = method_of(about["method"]).model_type
+        kinds = method_of(about["method"]).model_types
+        kind = {kind.__name__: kind for kind in kinds}[about["type"]]
         inner = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("model/")}
         model = unflatten(kind, inner, about["model"])
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}

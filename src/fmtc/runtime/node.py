@@ -98,7 +98,8 @@ def write_state(path: Path, client: Any, method: Method, round_no: int, question
         "round_no": round_no, "question": question, "data": fingerprint(client.X),
     }  # fmt: skip
     values = {name: getattr(client, name) for name in method.saved}
-    write_tensors(path, {name: to_numpy(value) for name, value in values.items() if value is not None}, about)
+    arrays = {name: to_numpy(value) for name, value in values.items() if value is not None}
+    write_tensors(path, arrays, about | {"arrays": sorted(arrays)})
 
 
 def read_state(path: Path, client: Any, method: Method) -> Any:
@@ -106,7 +107,7 @@ def read_state(path: Path, client: Any, method: Method) -> Any:
     arrays, about = read_tensors(path)
     check_schema(path, about, "client checkpoint", STATE_FORMAT)
     lacking = {"client_id", "round_no", "data", "method"} - set(about)
-    lacking |= set(method.saved) - set(arrays) if about.get("round_no") else set()
+    lacking |= set(about.get("arrays", method.saved if about.get("round_no") else ())) - set(arrays)
     if lacking:
         raise FileError(f"{path} is damaged: it lacks {', '.join(sorted(lacking))}")
     if about["client_id"] != client.client_id or about["data"] != fingerprint(client.X):
@@ -188,7 +189,7 @@ class ClientNode:
         if self.client is None or (phase in self.method.opening and not message.round_no and step < self._step):
             self._begin()
         phase.check_ask(message.ask, self.method.sizes(self.client, self.settings))
-        if phase is self.method.loop:
+        if phase in self.method.loops:
             if message.round_no < self._newest:
                 raise RefusedError(f"a message of round {message.round_no} came after one of round {self._newest}")
             self._newest = message.round_no
@@ -220,7 +221,7 @@ class ClientNode:
         self, phase: Phase, message: Message, context: str, quiet: Callable[[], AbstractContextManager[Any]]
     ) -> tuple[Any, Any, int | None]:
         """The next state, an answer, and the round of that state; computed, or taken from where they were kept."""
-        loops, asked = phase is self.method.loop, self.outbox.question(message, context)
+        loops, asked = phase in self.method.loops, self.outbox.question(message, context)
         kept = self.outbox.earlier(phase, message, context) if loops or phase.pure else None
         if kept is not None and phase.pure:
             return self.client, kept, self._at
@@ -231,10 +232,10 @@ class ClientNode:
             client, answer = phase.reply(client, message.ask, self.settings, message.round_no)
         if phase.persists and (loops or not message.round_no):
             self.store.save(client, message.round_no, message.last_round, asked)
-        if self.method.closing and phase is self.method.closing[-1]:
+        if phase.concludes or phase in self.method.closing[-1:]:
             self.finished(client)
         if not phase.pure:
-            at = message.round_no if loops else at if phase in self.method.opening else None
+            at = message.round_no if loops else at if self.method.precedes_a_loop(phase) else None
         return client, answer, at
 
     def _state_for(self, phase: Phase, message: Message) -> tuple[Any, int | None]:

@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     from .doubts import remarks
     from .findings import Finding, explain
     from .preflight import compare
-    from .silos import Silo, constant_columns, missing_line, read_silos
-    from .text import TextRecipe, hashed_counts
+    from .silos import Silo, constant_columns, missing_line, read_silos, read_texts
+    from .text import TextRecipe, column_words, hashed_counts
 
 __all__ = [
     "Columns",
     "Finding",
     "Silo",
     "TextRecipe",
+    "column_words",
     "compare",
     "constant_columns",
     "explain",
@@ -24,6 +25,7 @@ __all__ = [
     "missing_line",
     "read_columns",
     "read_silos",
+    "read_texts",
     "remarks",
 ]
 
@@ -33,6 +35,6 @@ __getattr__, __dir__ = lazy_names(
     findings=("Finding", "explain"),
     preflight=("compare",),
     doubts=("remarks",),
-    silos=("Silo", "constant_columns", "missing_line", "read_silos"),
-    text=("TextRecipe", "hashed_counts"),
+    silos=("Silo", "constant_columns", "missing_line", "read_silos", "read_texts"),
+    text=("TextRecipe", "column_words", "hashed_counts"),
 )

@@ -259,7 +259,7 @@ def open_files(
 def _by_name(paths: list[Path]) -> dict[str, Path]:
     files: dict[str, Path] = {}
     for path in paths:
-        name = stem_of(path)
+        name = stem_of(path).strip()
         if name in files:
             raise DataError(
                 f"{files[name]} and {path} would both be client {name!r}, as clients are named after their "

@@ -182,6 +182,24 @@ def read_silos(
     return _without_missing(silos, missing, opened)
 
 
+def read_texts(paths: Iterable[str | Path], text_column: str, client_column: str | None = None) -> list[str | None]:
+    """The texts of all clients, one after the other, as `read_silos` reads them to count their words.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fmtc.tables import read_texts
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "north.csv"
+    ...     _ = file.write_text("notes\\nno fever\\ncough\\n")
+    ...     read_texts([file], "notes")
+    ['no fever', 'cough']
+    """
+    opened = open_files(paths, client_column, (), text_column=text_column)
+    return [text for part in opened.parts.values() for text in words_in(part.frame, text_column).to_list()]
+
+
 def constant_columns(silos: Sequence[Silo]) -> dict[str, list[str]]:
     """Columns with the same value in all rows of a client, and the clients where this is so; most clients first."""
     where: dict[int, list[str]] = {}
@@ -513,4 +531,4 @@ def _column_name(silo: Silo, column: int) -> str:
     return f"column {column}" if silo.feature_names is None else silo.feature_names[column]
 
 
-__all__ = ["Silo", "constant_columns", "read_silos"]
+__all__ = ["Silo", "constant_columns", "read_silos", "read_texts"]

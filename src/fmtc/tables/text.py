@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -76,4 +77,40 @@ def hashed_counts(texts: Iterable[str | None], salt: str = SALT, n_buckets: int 
     return X
 
 
-__all__ = ["TextRecipe", "hashed_counts"]
+def column_words(
+    texts: Iterable[str | None], columns: Iterable[int], salt: str = SALT, n_buckets: int = N_BUCKETS
+) -> dict[int, str]:
+    """The most frequent word of some columns of `hashed_counts`, found by hashing all words of the texts again.
+
+    Parameters
+    ----------
+    texts : iterable of str
+        Those that the columns were made of.
+    columns : iterable of int
+    salt, n_buckets
+        As in `hashed_counts`.
+
+    Returns
+    -------
+    dict of int to str
+        Columns that hold no word of these texts are omitted.
+
+    Examples
+    --------
+    >>> from fmtc.tables import column_words, hashed_counts
+    >>> X = hashed_counts(["fever and cough"], n_buckets=1000)
+    >>> sorted(column_words(["fever and cough"], X.indices, n_buckets=1000).values())
+    ['and', 'cough', 'fever']
+    """
+    counts = Counter(word for text in texts if text is not None for word in WORD.findall(text.lower()))
+    words = [word for word, _ in counts.most_common()]
+    wanted = {int(column) for column in columns}
+    found: dict[int, str] = {}
+    hashed = hashed_counts(words, salt, n_buckets)
+    for word, column in zip(words, hashed.indices.tolist(), strict=True):
+        if column in wanted:
+            found.setdefault(column, word)
+    return found
+
+
+__all__ = ["TextRecipe", "column_words", "hashed_counts"]

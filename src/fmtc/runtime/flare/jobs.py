@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...artifacts.files import jsonable, write_json
-from ...protocol.method import method_of
+from ...protocol.method import method_of, view_method
 from ..conductor import Spec
 from . import compat
 from .adapter import TASK
@@ -43,7 +43,7 @@ class Order:
     random_state : int, optional
         What the seed in the settings was made from, for the silos' models to record.
     method : str
-        Name of a method of `fmtc.protocol.method.METHODS`.
+        Name of a method of `fmtc.protocol.method.METHODS`; left out, FMTC in the view of the settings.
     """
 
     settings: Any
@@ -56,7 +56,11 @@ class Order:
     preflight: str = "no"
     client_ids: Mapping[str, str] = field(default_factory=dict)
     random_state: int | None = None
-    method: str = "fmtc"
+    method: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.method:
+            object.__setattr__(self, "method", view_method(self.settings.view).name)
 
     @property
     def spec(self) -> Spec:

@@ -128,7 +128,7 @@ class LocalFederation:
         deadline: float = 600.0,
         wait: float = 60.0,
         listen: Listener = lambda event: None,
-        method: str = "fmtc",
+        method: str = "",
     ) -> Outcome:
         """One run of the federation, to its end. Parameters are those of `Order`; `listen` is that of `supervise`."""
         run_id = secrets.token_hex(8)

@@ -1,0 +1,178 @@
+"""The rows of a silo as the mixture reads them: numbers with holes, categories as codes, a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import is_tensor, namespace
+
+Array = Any  # NumPy, or a tensor where all cells are filled
+
+BLOCK = 8192  # rows worked on at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """Columns of X as (x - shift)/stretch, computed a block at a time: X is not copied."""
+
+    X: Array  # n x d
+    columns: Array | None  # r, numbers of the columns; None: all
+    shift: Array  # r
+    stretch: Array  # r
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and coordinates."""
+        return self.X.shape[0], len(self.stretch)
+
+    def __getitem__(self, where: Any) -> Array:
+        """Some rows, or with a pair of row and column numbers some cells, in double precision."""
+        rows, chosen = where if isinstance(where, tuple) else (where, None)
+        columns = self.columns if chosen is None else (chosen if self.columns is None else self.columns[chosen])
+        block = (
+            self.X[rows]
+            if columns is None
+            else self.X[rows, columns]
+            if chosen is not None
+            else self.X[rows][:, columns]
+        )
+        shift, stretch = (self.shift, self.stretch) if chosen is None else (self.shift[chosen], self.stretch[chosen])
+        return (block - shift) / stretch
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Numbers and categories of some rows.
+
+    Parameters
+    ----------
+    Z : array of shape (n, r)
+        Numbers in common coordinates, NaN where a cell is missing. A tensor has no missing cells.
+    codes : ndarray of int of shape (n, c)
+        Level of each category, -1 where it is missing.
+    levels : tuple of int
+        Number of levels of each category.
+    """
+
+    Z: Array
+    codes: np.ndarray
+    levels: tuple[int, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.Z.shape[0])
+
+    @property
+    def r(self) -> int:
+        """Number of coordinates."""
+        return int(self.Z.shape[1])
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where the levels of each category begin among those of all."""
+        return tuple(np.cumsum((0, *self.levels))[:-1].tolist())
+
+    @cached_property
+    def patterns(self) -> tuple[tuple[np.ndarray | None, np.ndarray], ...]:
+        """Rows that have the same cells filled: their numbers (None: all rows), and the filled coordinates."""
+        every = np.arange(self.r)
+        if is_tensor(self.Z):
+            return ((None, every),)
+        filled = np.empty((self.n, (self.r + 7) // 8), np.uint8)
+        whole = True
+        for b in blocks(self.n):
+            seen = ~np.isnan(self.Z[b])
+            whole = whole and bool(seen.all())
+            filled[b] = np.packbits(seen, axis=1)
+        if whole or not self.n:
+            return ((None, every),)
+        kinds, which = np.unique(filled, axis=0, return_inverse=True)
+        order = np.argsort(which.ravel(), kind="stable")
+        ends = np.cumsum(np.bincount(which.ravel(), minlength=len(kinds)))
+        masks = np.unpackbits(kinds, axis=1, count=self.r).astype(bool)
+        return tuple((rows, np.flatnonzero(mask)) for rows, mask in zip(np.split(order, ends[:-1]), masks, strict=True))
+
+    @cached_property
+    def never(self) -> np.ndarray:
+        """Coordinates that no row has."""
+        seen = np.zeros(self.r, bool)
+        for _, filled in self.patterns:
+            seen[filled] = True
+        return np.flatnonzero(~seen)
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether no number is missing."""
+        return self.patterns[0][0] is None
+
+    @cached_property
+    def products(self) -> tuple[np.ndarray, ...]:
+        """For each pattern, sums of products of its filled coordinates: they do not change from step to step."""
+        found = []
+        for rows, seen in self.patterns:
+            total = np.zeros((len(seen), len(seen)))
+            for _, block in self.blocks(rows, seen):
+                total += _numpy(block.T @ block)
+            found.append(total)
+        return tuple(found)
+
+    def blocks(self, rows: np.ndarray | None, seen: np.ndarray) -> Iterator[tuple[Any, Array]]:
+        """Row numbers and filled coordinates of the rows of a pattern, a block at a time."""
+        if rows is None:
+            for b in blocks(self.n):
+                yield b, self.Z[b]
+            return
+        for b in blocks(len(rows)):
+            yield rows[b], self.Z[np.ix_(rows[b], seen)]
+
+    def take(self, rows: np.ndarray) -> Cells:
+        """Some of the rows."""
+        return Cells(self.Z[rows], self.codes[rows], self.levels)
+
+    def category_scores(self, rows: Any, profiles: np.ndarray) -> np.ndarray | None:
+        """Log-probability of the categories of some rows under each concept; (k, L) -> (n, k). None: no categories."""
+        if not self.levels:
+            return None
+        log = np.log(profiles).T
+        padded = np.vstack([log, np.zeros((1, log.shape[1]))])  # a missing category says nothing
+        total: np.ndarray | None = None
+        for c, begin in enumerate(self.starts):
+            codes = self.codes[rows, c]
+            part = padded[np.where(codes < 0, len(log), codes + begin)]
+            total = part if total is None else total + part
+        return total
+
+    def category_counts(self, rows: Any, q: np.ndarray) -> np.ndarray:
+        """Responsibilities summed over the rows of each level; (n, k) -> (k, L)."""
+        counts = np.zeros((q.shape[1], sum(self.levels)))
+        for c, (begin, size) in enumerate(zip(self.starts, self.levels, strict=True)):
+            codes = self.codes[rows, c]
+            there = codes >= 0
+            for j in range(q.shape[1]):
+                counts[j, begin : begin + size] = np.bincount(codes[there], weights=q[there, j], minlength=size)
+        return counts
+
+
+def blocks(n: int) -> Iterator[slice]:
+    """Slices of at most `BLOCK` rows."""
+    return (slice(begin, min(begin + BLOCK, n)) for begin in range(0, n, BLOCK))
+
+
+def _numpy(A: Array) -> np.ndarray:
+    return A.detach().cpu().numpy() if is_tensor(A) else A
+
+
+def posteriors(scores: Array) -> tuple[Array, Array]:
+    """Softmax of each row, and the logarithm of the sum it was divided by; (n, k) -> (n, k), (n,)."""
+    xp = namespace(scores)
+    top = scores.max(axis=1)
+    top = top if not is_tensor(top) and isinstance(top, np.ndarray) else top.values
+    q = xp.exp(scores - top[:, None])
+    total = q.sum(axis=1)
+    return q / total[:, None], top + xp.log(total)

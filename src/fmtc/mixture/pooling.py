@@ -1,0 +1,106 @@
+"""The server's part of a round: common parameters, and how much silos share, from sums over silos."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from functools import reduce
+
+import numpy as np
+
+from .steps import Common, Sums
+
+Array = np.ndarray
+
+SPREAD = (1e-3, 10.0)  # b_j: from silos that share a concept to silos that have little in common
+DRIFT = (1e-4, 100.0)  # b_0
+SMOOTHING = 1.0  # rows of the overall profile of a category that each concept gets
+
+
+@dataclass(frozen=True)
+class Pool:
+    """How silos are pooled: what is estimated, and what is given.
+
+    Parameters
+    ----------
+    spread, drift : float, optional
+        b = 1/kappa of all concepts, and b_0 of the silos' shifts. None estimates them.
+    concentration : float
+        Rows of the common shares that each silo's own shares get; infinity gives all silos the same shares.
+    even : bool
+        Common shares stay 1/k.
+    shrinkage : float
+        Rows of a round covariance that Σ gets, as a fraction of all rows.
+    """
+
+    spread: float | None = None
+    drift: float | None = None
+    concentration: float = 5.0
+    even: bool = False
+    shrinkage: float = 0.01
+
+
+def added(parts: Iterable[Sums]) -> Sums:
+    """Sums over silos, in the order given."""
+    return reduce(lambda a, b: Sums(**{f.name: getattr(a, f.name) + getattr(b, f.name) for f in fields(Sums)}), parts)
+
+
+def pooled(common: Common, sums: Sums, pool: Pool, levels: tuple[int, ...], size: float, n_silos: int) -> Common:
+    """Common parameters after a round: the M-step of all silos together, the silos' own means taken out.
+
+    Parameters
+    ----------
+    common : Common
+        Before the round.
+    sums : Sums
+        Over silos.
+    pool : Pool
+    levels : tuple of int
+        Levels of the categories.
+    size : float
+        Variance of a coordinate, for the round covariance that Σ is drawn towards.
+    n_silos : int
+
+    Returns
+    -------
+    Common
+    """
+    W, n = sums.weights, float(sums.counts.sum())
+    means = np.where((W > 1e-10)[:, None], sums.means / np.maximum(W, 1e-300)[:, None], common.means)
+    r = means.shape[1]
+    scatter = sums.scatter - (means.T * W) @ means
+    nu = pool.shrinkage * n
+    covariance = (scatter + nu * size * np.eye(r)) / (n + nu)
+    k = len(W)
+    shares = np.full(k, 1 / k) if pool.even else np.maximum(sums.counts, 0) / n
+    spread, drift = common.spread, common.drift
+    if n_silos > 1:
+        if pool.spread is None:
+            spread = _spread(sums, W)
+        if pool.drift is None and sums.drift[1] > 0:
+            drift = float(np.clip(sums.drift[0] / sums.drift[1], *DRIFT))
+    return Common(means, (covariance + covariance.T) / 2, shares, _profiles(sums, levels), spread, drift)
+
+
+def _spread(sums: Sums, W: Array) -> Array:
+    """B of each concept, its silos' evidence joined with that of an average concept."""
+    numerator, denominator = sums.spread
+    known = denominator * (1 / np.maximum(W, 1e-12))  # the common mean was estimated from the same silos
+    numerator = numerator + np.where(denominator > 0, known, 0.0)
+    typical = max(float(numerator.sum()) / max(float(denominator.sum()), 1e-300), SPREAD[0])
+    extra = float(denominator.mean())
+    return np.clip((numerator + typical * extra) / np.maximum(denominator + extra, 1e-300), *SPREAD)
+
+
+def _profiles(sums: Sums, levels: tuple[int, ...]) -> Array:
+    """Shares of the levels of each category in each concept, smoothed by those of all concepts."""
+    profiles = np.empty_like(sums.levels)
+    begin = 0
+    for c, size in enumerate(levels):
+        part = slice(begin, begin + size)
+        overall = sums.levels[:, part].sum(axis=0) + 0.5
+        overall = overall / overall.sum()
+        weight = sums.level_weights[:, c, None]
+        profiles[:, part] = (sums.levels[:, part] + SMOOTHING * overall) / (weight + SMOOTHING)
+        begin += size
+    return profiles

@@ -1,0 +1,141 @@
+"""Starts of the mixture from sums alone: centres drawn from a Gaussian, a few steps of k-means, the best ones kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import to_numpy
+from .cells import Cells, blocks
+from .steps import Common, Statistics
+
+Array = np.ndarray
+
+CATEGORY_WEIGHT = 0.7  # of an indicator of a level beside numbers of variance 1: two rows that differ are 1 apart
+FIRST_SPREAD, FIRST_DRIFT = 0.1, 1.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sums over the filled cells of a silo, in coordinates of starts (numbers, then weighted indicators of levels)."""
+
+    mean: Array  # p
+    within: Array  # p x p, products of deviations from the silo's mean
+    between: Array  # p x p, the mean's own products times the number of rows
+
+
+def filled(cells: Cells) -> Iterator[tuple[slice, Array]]:
+    """Rows in coordinates of starts, a block at a time: missing numbers 0, the overall mean; missing levels 0."""
+    for b in blocks(cells.n):
+        numbers = np.nan_to_num(to_numpy(cells.Z[b]), nan=0.0)
+        if not cells.levels:
+            yield b, numbers
+            continue
+        indicators = np.zeros((len(numbers), sum(cells.levels)))
+        for c, begin in enumerate(cells.starts):
+            codes = cells.codes[b, c]
+            there = np.flatnonzero(codes >= 0)
+            indicators[there, codes[there] + begin] = CATEGORY_WEIGHT
+        yield b, np.hstack([numbers, indicators])
+
+
+def shape(cells: Cells) -> Shape:
+    """First and second moments of a silo's rows."""
+    p = cells.r + sum(cells.levels)
+    total, products = np.zeros(p), np.zeros((p, p))
+    for _, block in filled(cells):
+        total += block.sum(axis=0)
+        products += block.T @ block
+    mean = total / cells.n
+    between = cells.n * np.outer(mean, mean)
+    return Shape(mean, products - between, between)
+
+
+def draw(covariance: Array, mean: Array, n_starts: int, k: int, rng: np.random.Generator) -> Array:
+    """Centres from a Gaussian with the moments of the rows; (n_starts, k, p)."""
+    lam, V = np.linalg.eigh(covariance)
+    half = V * np.sqrt(np.maximum(lam, 0))
+    return mean + rng.normal(size=(n_starts, k, len(mean))) @ half.T
+
+
+def is_centred(start: int) -> bool:
+    """Whether a start compares rows with their own silo's mean: every second one does."""
+    return start % 2 == 1
+
+
+def assign_sums(cells: Cells, centers: Array, origins: Array) -> tuple[Array, Array]:
+    """Rows nearest to each centre, and their sums, for several starts.
+
+    Parameters
+    ----------
+    cells : Cells
+    centers : ndarray of shape (S, k, p)
+    origins : ndarray of shape (S, p)
+        What is subtracted from the rows first.
+
+    Returns
+    -------
+    counts : ndarray of shape (S, k)
+    sums : ndarray of shape (S, k, p)
+        Of the rows as they are compared, less the origin.
+    """
+    S, k, p = centers.shape
+    counts, sums = np.zeros((S, k)), np.zeros((S, k, p))
+    for _, block in filled(cells):
+        for s in range(S):
+            rows = block - origins[s]
+            nearest = (rows @ centers[s].T - 0.5 * (centers[s] ** 2).sum(axis=1)).argmax(axis=1)
+            one = np.zeros((len(rows), k))
+            one[np.arange(len(rows)), nearest] = 1
+            counts[s] += one.sum(axis=0)
+            sums[s] += one.T @ rows
+    return counts, sums
+
+
+def first_statistics(counts: Array, sums: Array, origin: Array, r: int, overall: Array) -> Statistics:
+    """A silo's statistics before the first E-step, from its rows nearest to each centre."""
+    absolute = sums + counts[:, None] * origin
+    return Statistics(
+        counts, np.ascontiguousarray(absolute[:, :r]), np.maximum(absolute[:, r:], 0) / CATEGORY_WEIGHT, overall
+    )
+
+
+def moved(centers: Array, counts: Array, sums: Array, fresh: Array) -> Array:
+    """Centres after a step of k-means; one that no row is nearest to is drawn anew."""
+    return np.where(counts[..., None] > 0, sums / np.maximum(counts, 1)[..., None], fresh)
+
+
+def first_common(
+    counts: Array, sums: Array, covariance: Array, r: int, levels: tuple[int, ...], profile: Array
+) -> Common:
+    """Common parameters before the first E-step, from the last step of k-means of one start.
+
+    Parameters
+    ----------
+    counts, sums : ndarrays of shape (k,) and (k, p)
+        Over all silos.
+    covariance : ndarray of shape (p, p)
+        Of the rows as they were compared.
+    r : int
+        How many of the p coordinates are numbers.
+    levels : tuple of int
+    profile : ndarray of shape (L,)
+        Overall shares of the levels.
+    """
+    n = counts.sum()
+    means = sums / np.maximum(counts, 1)[:, None]
+    scatter = covariance[:r, :r] - (means[:, :r].T * (counts / n)) @ means[:, :r]
+    size = float(np.trace(covariance[:r, :r])) / max(r, 1)
+    profiles = np.tile(profile, (len(counts), 1)) if levels else np.zeros((len(counts), 0))
+    return Common(
+        np.ascontiguousarray(means[:, :r]), (scatter + scatter.T) / 2 + 0.01 * size * np.eye(r),
+        (counts + 1) / (n + len(counts)), profiles, np.full(len(counts), FIRST_SPREAD), FIRST_DRIFT,
+    )  # fmt: skip
+
+
+def as_cells(Z: Any, codes: Array | None = None, levels: tuple[int, ...] = ()) -> Cells:
+    """Rows without categories, or with them."""
+    return Cells(Z, np.zeros((Z.shape[0], 0), np.int64) if codes is None else codes, levels)

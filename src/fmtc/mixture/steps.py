@@ -1,0 +1,330 @@
+"""One round at a silo: its own parameters from the common ones, the E-step, and the sums that leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..linalg.arrays import asarray_like, is_tensor, to_numpy
+from .cells import Cells, posteriors
+
+Array = np.ndarray
+
+SMALLEST_SHARE = 1e-12  # of a concept that a silo lacks
+LOG_2PI = float(np.log(2 * np.pi))
+
+
+@dataclass(frozen=True)
+class Common:
+    """What all silos share.
+
+    Parameters
+    ----------
+    means : ndarray of shape (k, r)
+    covariance : ndarray of shape (r, r)
+    shares : ndarray of shape (k,)
+    profiles : ndarray of shape (k, L)
+        Shares of the levels of all categories, one after the other.
+    spread : ndarray of shape (k,)
+        b_j = 1/kappa_j: variance of the silos' means about the common one, in units of the covariance.
+    drift : float
+        b_0: the same for the shift of a silo as a whole; 0 keeps silos from shifting.
+    """
+
+    means: Array
+    covariance: Array
+    shares: Array
+    profiles: Array
+    spread: Array
+    drift: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What a silo keeps of an E-step: its own sums, from which the next common parameters make its own."""
+
+    counts: Array  # k
+    sums: Array  # k x r
+    levels: Array  # k x L, counts of the levels of categories
+    shift: Array  # r, δ_t
+
+
+@dataclass(frozen=True)
+class Personal:
+    """Parameters of one silo."""
+
+    means: Array  # k x r
+    shares: Array  # k
+    profiles: Array  # k x L
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What leaves a silo after an E-step. The server adds these up over silos and needs nothing else.
+
+    With n_j the rows of concept j, x̄_j their mean less the silo's shift, and ``w_j = 1/(1/n_j + b_j)``:
+    """
+
+    counts: Array  # k, n_j
+    weights: Array  # k, w_j
+    means: Array  # k x r, w_j x̄_j
+    scatter: Array  # r x r, within concepts about x̄_j, plus w_j x̄_j x̄_jᵀ and δδᵀ/b_0
+    level_weights: Array  # k x c, as `weights`, of rows that have the category
+    levels: Array  # k x L, those weights times the shares of the levels
+    spread: Array  # 2 x k, numerator and denominator of the estimate of b_j
+    drift: Array  # 2, the same of b_0
+    score: Array  # 3: log-likelihood less penalties; its part that integrates over the silo's own means; rows
+
+
+def personal(
+    common: Common, own: Statistics, levels: tuple[int, ...], concentration: float, never: Array | None = None
+) -> Personal:
+    """A silo's own parameters: its sums, drawn towards the common ones as far as they are few.
+
+    ``μ_tj = (s_tj + κ_j (μ_j + δ_t))/(n_tj + κ_j)``, and the same for shares and profiles. Coordinates that the silo
+    has `never` measured follow the others as they do in the common covariance.
+    """
+    b, target = common.spread, common.means + own.shift
+    # (s b + target)/(n b + 1) is the same, and holds for b = 0 and, where there are rows, for b = infinity
+    means = np.where(
+        np.isinf(b)[:, None],
+        own.sums / np.maximum(own.counts, 1e-300)[:, None],
+        (own.sums * np.where(np.isinf(b), 0, b)[:, None] + target)
+        / (own.counts * np.where(np.isinf(b), 0, b) + 1)[:, None],
+    )
+    if never is not None and len(never):
+        seen = np.setdiff1d(np.arange(means.shape[1]), never)
+        S = common.covariance
+        means[:, never] = common.means[:, never]
+        if len(seen):
+            away = means[:, seen] - common.means[:, seen]
+            means[:, never] += away @ np.linalg.solve(S[np.ix_(seen, seen)], S[np.ix_(seen, never)])
+    if np.isinf(concentration):
+        shares = common.shares
+    else:
+        shares = (own.counts + concentration * common.shares) / (own.counts.sum() + concentration)
+    profiles = np.empty_like(common.profiles)
+    begin = 0
+    for size in levels:
+        part = slice(begin, begin + size)
+        counts, bj = own.levels[:, part], np.where(np.isinf(b), 1e12, b)[:, None]
+        profiles[:, part] = (counts * bj + common.profiles[:, part]) / (counts.sum(axis=1, keepdims=True) * bj + 1)
+        begin += size
+    return Personal(means, np.maximum(shares, SMALLEST_SHARE), profiles)
+
+
+# ------------------------------------------------------------------------------------------------------------ E-step
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Sums of an E-step, and the log-likelihood of the rows."""
+
+    counts: Array  # k
+    sums: Array  # k x r
+    second: Array  # r x r, expected products of all rows
+    levels: Array  # k x L
+    log_likelihood: float
+
+
+def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
+    """Responsibilities and what they sum up to; no row's own number is kept.
+
+    Where cells are missing, sums hold their expectations given the filled cells of the row, concept by concept, and
+    products their conditional covariances: exact EM, not imputation.
+    """
+    k, r = own.means.shape
+    counts, sums, levels = np.zeros(k), np.zeros((k, r)), np.zeros((k, sum(cells.levels)))
+    second, log_likelihood = np.zeros((r, r)), 0.0
+    for (rows, seen), products in zip(cells.patterns, cells.products, strict=True):
+        part = _scores(own, covariance, seen)
+        n, s = np.zeros(k), np.zeros((k, len(seen)))
+        for where, block in cells.blocks(rows, seen):
+            q, log_sum = posteriors(score_block(cells, where, block, part, own))
+            log_likelihood += float(log_sum.sum())
+            n += to_numpy(q.sum(axis=0))
+            s += to_numpy(q.T @ block)
+            if cells.levels:
+                levels += cells.category_counts(where, to_numpy(q))
+        n_rows = cells.n if rows is None else len(rows)
+        log_likelihood -= 0.5 * (
+            float((part.precision * products).sum()) + n_rows * (len(seen) * LOG_2PI + part.log_det)
+        )
+        counts += n
+        if len(seen) == r:
+            sums += s
+            second += products
+        else:
+            _add_expected(sums, second, n, s, products, own.means, covariance, seen)
+    return Expected(counts, sums, second, levels, log_likelihood)
+
+
+@dataclass(frozen=True)
+class _Linear:
+    """Scores of rows with the same filled cells: x V + c, up to what is the same for all concepts."""
+
+    V: Array  # filled x k
+    c: Array  # k
+    precision: Array  # filled x filled
+    log_det: float
+
+
+def _scores(own: Personal, covariance: Array, seen: Array) -> _Linear:
+    S, M = covariance[np.ix_(seen, seen)], own.means[:, seen]
+    if len(seen) == 0:
+        return _Linear(np.zeros((0, len(M))), np.log(own.shares), np.zeros((0, 0)), 0.0)
+    L = np.linalg.cholesky(S)
+    half = np.linalg.inv(L)
+    precision = half.T @ half
+    V = precision @ M.T
+    return _Linear(V, np.log(own.shares) - 0.5 * (M.T * V).sum(axis=0), precision, 2 * float(np.log(np.diag(L)).sum()))
+
+
+def score_block(cells: Cells, where: Any, block: Any, part: _Linear, own: Personal) -> Any:
+    """Log of share times density of each concept, less a row's own constant; (b, seen) -> (b, k)."""
+    scores = block @ asarray_like(part.V, block) + asarray_like(part.c, block)
+    extra = cells.category_scores(where, own.profiles)
+    return scores if extra is None else scores + (asarray_like(extra, block) if is_tensor(block) else extra)
+
+
+def row_scores(cells: Cells, own: Personal, covariance: Array, *, normalized: bool = True) -> tuple[Array, Array]:
+    """Scores of each row, and the constant that makes them log-densities times shares; (n, k), (n,).
+
+    Without `normalized`, the constant leaves out what does not depend on the row.
+    """
+    scores, constant = np.empty((cells.n, len(own.means))), np.empty(cells.n)
+    for rows, seen in cells.patterns:
+        part = _scores(own, covariance, seen)
+        for where, block in cells.blocks(rows, seen):
+            scores[where] = to_numpy(score_block(cells, where, block, part, own))
+            block = to_numpy(block)
+            level = len(seen) * LOG_2PI + part.log_det if normalized else 0.0
+            constant[where] = -0.5 * (((block @ part.precision) * block).sum(axis=1) + level)
+    return scores, constant
+
+
+def row_distances(cells: Cells, own: Personal, covariance: Array) -> tuple[Array, Array]:
+    """Squared Mahalanobis distance of each row to the nearest mean, and its filled coordinates; (n,), (n,)."""
+    distance, filled = np.empty(cells.n), np.empty(cells.n, np.int64)
+    flat = Personal(own.means, np.ones(len(own.means)), own.profiles)
+    for rows, seen in cells.patterns:
+        part = _scores(flat, covariance, seen)
+        for where, block in cells.blocks(rows, seen):
+            block = to_numpy(block)
+            near = (block @ part.V + part.c).max(axis=1)
+            distance[where] = np.maximum(((block @ part.precision) * block).sum(axis=1) - 2 * near, 0)
+            filled[where] = len(seen)
+    return distance, filled
+
+
+def _add_expected(
+    sums: Array, second: Array, n: Array, s: Array, products: Array, means: Array, covariance: Array, seen: Array
+) -> None:
+    """Add the expectations of rows with missing cells: x̂_j = G x + c_j, with G the regression on the filled cells."""
+    r = len(covariance)
+    hidden = np.setdiff1d(np.arange(r), seen)
+    S = covariance[np.ix_(seen, seen)]
+    B = np.linalg.solve(S, covariance[np.ix_(seen, hidden)]).T if len(seen) else np.zeros((r, 0))
+    G = np.zeros((r, len(seen)))
+    G[seen, np.arange(len(seen))] = 1
+    G[hidden] = B
+    c = np.zeros((len(means), r))
+    c[:, hidden] = means[:, hidden] - means[:, seen] @ B.T
+    sums += s @ G.T + n[:, None] * c
+    cross = G @ (s.T @ c)
+    second += G @ products @ G.T + cross + cross.T + (c * n[:, None]).T @ c
+    second[np.ix_(hidden, hidden)] += n.sum() * (
+        covariance[np.ix_(hidden, hidden)] - B @ covariance[np.ix_(seen, hidden)]
+    )
+
+
+# -------------------------------------------------------------------------------------------------- what leaves a silo
+
+
+def summed(
+    common: Common, before: Statistics, own: Personal, found: Expected, levels: tuple[int, ...], n_rows: int
+) -> tuple[Statistics, Sums]:
+    """The silo's new statistics, its shift included, and the sums for the server."""
+    n, b, b0 = found.counts, common.spread, common.drift
+    precision = np.linalg.inv(common.covariance)
+    k, r = found.sums.shape
+    score = _score(common, before, own, found, precision, levels)
+    there = np.maximum(n, 1e-300)
+    means = found.sums / there[:, None]
+    w = np.where(np.isinf(b), 0.0, n / (1 + n * np.where(np.isinf(b), 0.0, b)))  # 1/(1/n + b)
+    if b0 > 0 and w.sum() > 0:
+        shift = (w[:, None] * (means - common.means)).sum(axis=0) / (w.sum() + 1 / b0)
+    else:
+        shift = np.zeros(r)
+    means = np.where(n[:, None] > 1e-10, means - shift, common.means)
+    within = found.second - (found.sums.T / there) @ found.sums
+    scatter = within + (means.T * w) @ means + (np.outer(shift, shift) / b0 if b0 > 0 else 0.0)
+    level_weights, profiles = np.zeros((k, len(levels))), np.zeros_like(found.levels)
+    begin = 0
+    for c, size in enumerate(levels):
+        part = slice(begin, begin + size)
+        total = found.levels[:, part].sum(axis=1)
+        level_weights[:, c] = np.where(np.isinf(b), total, total / (1 + total * np.where(np.isinf(b), 0.0, b)))
+        profiles[:, part] = found.levels[:, part] * (level_weights[:, c] / np.maximum(total, 1e-300))[:, None]
+        begin += size
+    statistics = Statistics(n, found.sums, found.levels, shift)
+    spread, drift = _moments(common, found, means, w, shift, precision, levels)
+    sums = Sums(n, w, means * w[:, None], (scatter + scatter.T) / 2, level_weights, profiles, spread, drift,
+                np.array([*score, n_rows], dtype=float))  # fmt: skip
+    return statistics, sums
+
+
+def freedom(r: int, levels: tuple[int, ...]) -> int:
+    """Free numbers in a concept's mean and profile."""
+    return r + sum(size - 1 for size in levels)
+
+
+def _score(
+    common: Common, before: Statistics, own: Personal, found: Expected, precision: Array, levels: tuple[int, ...]
+) -> tuple[float, float]:
+    """Log-likelihood of the rows less the penalties of the silo's own means and shift; and what integrating adds."""
+    b, b0, n = common.spread, common.drift, found.counts
+    r = len(common.covariance)
+    finite = (b > 0) & np.isfinite(b)
+    gap = own.means - common.means - before.shift
+    norms = np.einsum("jr,rs,js->j", gap, precision, gap)
+    penalty = 0.5 * float((norms[finite] / b[finite]).sum())
+    if b0 > 0:
+        penalty += 0.5 * float(before.shift @ precision @ before.shift) / b0
+    w = n / (1 + n * np.where(np.isfinite(b), b, 0))
+    occam = 0.5 * freedom(r, levels) * float(np.log1p(n * np.where(np.isfinite(b), b, 0)).sum())
+    occam += 0.5 * r * float(np.log1p(w.sum() * b0))
+    return found.log_likelihood - penalty, found.log_likelihood - penalty - occam
+
+
+def _moments(
+    common: Common, found: Expected, means: Array, w: Array, shift: Array, precision: Array, levels: tuple[int, ...]
+) -> tuple[Array, Array]:
+    """A silo's part in the estimates of b_j and b_0: Fisher scoring of the variance of means about the common ones.
+
+    A silo's mean of concept j has variance ``v = 1/n + b_j`` about the common one in each of r coordinates (as has,
+    in units of its own spread, each share of a level), so that ``Σ (d²/r - 1/n)/v² / Σ 1/v²`` over silos estimates b_j.
+    """
+    n, b, b0 = found.counts, common.spread, common.drift
+    r = len(shift)
+    gap = means - common.means
+    distance = np.einsum("jr,rs,js->j", gap, precision, gap)
+    begin = 0
+    for size in levels:
+        part = slice(begin, begin + size)
+        total = found.levels[:, part].sum(axis=1)
+        rate, own = common.profiles[:, part], found.levels[:, part] / np.maximum(total, 1e-300)[:, None]
+        distance += np.where(total > 0.5, ((own - rate) ** 2 / rate).sum(axis=1), 0.0)
+        begin += size
+    there = n > 0.5
+    v = 1 / np.maximum(n, 1e-3) + np.where(np.isfinite(b), b, 0)
+    weight = np.where(there, v**-2, 0.0)
+    spread = np.array([weight * (distance / freedom(r, levels) - 1 / np.maximum(n, 1e-3)), weight])
+    total = w.sum()
+    if not (b0 > 0 and total > 0):
+        return spread, np.zeros(2)
+    v0 = 1 / total + b0
+    unshrunk = float(shift @ precision @ shift) * (v0 / b0) ** 2
+    return spread, np.array([(unshrunk / r - 1 / total) / v0**2, 1 / v0**2])

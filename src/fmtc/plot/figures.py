@@ -1,0 +1,300 @@
+"""The pictures; each returns what it has drawn on, so that you can add to it or save it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ..artifacts.runs import units_of
+from ..clients import is_mapping
+from ..concepts import Explanation
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..estimator import FMTC
+
+Array = np.ndarray
+
+# The colours and marks of the report page: eight hues, then the next mark.
+COLOURS = ("#00468b", "#ff4600", "#a28b5d", "#a200ff", "#5d8be8", "#741746", "#d174a2", "#464617")
+MARKS = ("o", "s", "^", "D")
+INK, SOFT = "#1d2a36", "#51606e"
+SIDE = 2.6  # inches of a panel
+POINTS = 5000  # rows of a silo that are drawn at most
+
+
+def embedding(model: FMTC, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Figure:
+    """Rows of each silo in a plane that all silos have in common, with the number of their cluster.
+
+    The plane is that of the two principal directions of the projected rows; of the scaled rows where the model does
+    not project. A silo has at most 5,000 points.
+
+    Parameters
+    ----------
+    model : FMTC
+        Fitted.
+    X, clients
+        Rows, as in `FMTC.predict`.
+    names : mapping of int to str, optional
+        Names of clusters, for the legend.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        With one axes for each silo.
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> model = fmtc.FMTC(3, random_state=0).fit(X)
+    >>> len(fmtc.plot.embedding(model, X).axes)  # doctest: +SKIP
+    1
+    """
+    plt = _pyplot()
+    rows, labels = _rows_and_labels(model, X, clients)
+    rng = np.random.default_rng(0)
+    chosen = {name: np.sort(rng.permutation(len(y))[:POINTS]) for name, y in labels.items()}
+    if getattr(model, "projections_", None) is None:
+        scale = units_of(model, list(rows.values()))
+        view = {name: scale(rows[name][chosen[name]]) for name in rows}
+    else:
+        plain = _nameless(model)
+        view = {name: np.asarray(plain.transform(rows[name][chosen[name]], clients=name)) for name in rows}
+    E = np.vstack(list(view.values())).astype(np.float64)
+    mean = E.mean(axis=0)
+    _, _, axes = np.linalg.svd(E - mean, full_matrices=False)
+    axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
+    across = min(4, len(rows))
+    down = -(-len(rows) // across)
+    figure, grid = plt.subplots(
+        down, across, figsize=(SIDE * across, SIDE * down + 0.4), sharex=True, sharey=True, squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for ax in grid.flat[len(rows) :]:
+        ax.set_axis_off()
+    filled = sorted({int(j) for y in labels.values() for j in np.unique(y)})
+    for ax, name in zip(grid.flat, rows, strict=False):
+        places, y = (view[name] - mean) @ axes.T, labels[name][chosen[name]]
+        for j in np.unique(y).tolist():
+            mine = places[y == j]
+            ax.scatter(*mine.T, s=9, alpha=0.85, linewidths=0, **_mark(j))
+            ax.annotate(str(j), np.median(mine, axis=0), weight="bold", color=INK, ha="center", va="center")
+        ax.set(xticks=[], yticks=[])
+        ax.set_title(f"{_short(name, 30)}\n{len(labels[name]):,} rows", size="small")
+    if names:
+        marks = [plt.Line2D([], [], linestyle="", label=_title(j, names), **_mark(j)) for j in filled]
+        figure.legend(handles=marks, loc="outside lower center", ncols=min(2, across), frameon=False)
+    return figure
+
+
+def profiles(
+    what: FMTC | Explanation,
+    X: Any = None,
+    *,
+    clients: Any = None,
+    names: Mapping[int, str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """What sets clusters apart: clusters down, columns across, the mean of each where it is among the clearest.
+
+    Red is above the other rows of the silo, blue below, by standard deviations.
+
+    Parameters
+    ----------
+    what : FMTC or Explanation
+        A fitted model, with rows; or what `FMTC.explain` returned.
+    X, clients
+        Rows, as in `FMTC.predict`.
+    names : mapping of int to str, optional
+        Names of clusters.
+    ax : matplotlib axes, optional
+        To draw on.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    explanation = _explanation(what, X, clients, names)
+    found = [cluster for cluster in explanation.clusters if cluster.rows]
+    columns = list(dict.fromkeys(one.what for cluster in found for one in cluster.differences))
+    if not columns:
+        raise DataError("there is nothing to draw: no column sets any cluster apart")
+    plt = _pyplot()
+    if ax is None:
+        size = (min(1.6 + 0.75 * len(columns), 18), 1.4 + 0.42 * len(found))
+        _, ax = plt.subplots(figsize=size, layout="constrained")
+    effects = np.full((len(found), len(columns)), np.nan)
+    for i, cluster in enumerate(found):
+        for one in cluster.differences:
+            place = columns.index(one.what)
+            effects[i, place] = one.effect
+            ax.text(place, i, one.values.partition(" against ")[0], ha="center", va="center", size="small", color=INK)
+    reach = max(1.0, float(np.nanmax(np.abs(effects))))
+    ax.imshow(effects, cmap="RdBu_r", vmin=-1.6 * reach, vmax=1.6 * reach, aspect="auto")
+    ax.set_xticks(range(len(columns)), columns, rotation=35, ha="right", rotation_mode="anchor")
+    ax.set_yticks(range(len(found)), [_title(one.cluster, explanation.names) for one in found])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title("What sets each cluster apart: its mean, or its share of rows", size="medium", loc="left")
+    return ax
+
+
+def shares(
+    what: FMTC | Explanation,
+    X: Any = None,
+    *,
+    clients: Any = None,
+    names: Mapping[int, str] | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Share of each cluster in the rows of each silo, as bars from 0 to 100 %.
+
+    Parameters
+    ----------
+    what : FMTC or Explanation
+        A fitted model; or what `FMTC.explain` returned.
+    X, clients
+        Rows, as in `FMTC.predict`; by default those the model was fitted on. A model that was loaded needs them.
+    names : mapping of int to str, optional
+        Names of clusters.
+    ax : matplotlib axes, optional
+        To draw on.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> model = fmtc.FMTC(3, random_state=0).fit(X)
+    >>> fmtc.plot.shares(model).get_xlim()[1]  # doctest: +SKIP
+    100.0
+    """
+    given = dict(names or {})
+    if isinstance(what, Explanation) or X is not None:
+        explanation = _explanation(what, X, clients, names)
+        sizes = {name: np.array([one.rows for one in some]) for name, some in explanation.silos.items()}
+        given = explanation.names
+    else:
+        check_is_fitted(what)
+        sizes = dict(getattr(what, "_sizes", {}))
+        if not sizes:
+            raise DataError("this model was loaded and knows no rows: give X, and clients= where it has several silos")
+    plt = _pyplot()
+    if ax is None:
+        lines = max(len(sizes), *(len(part) for part in sizes.values()))
+        _, ax = plt.subplots(figsize=(10.5 if given else 7.5, 1.3 + 0.32 * lines), layout="constrained")
+    place = np.arange(len(sizes))
+    table = np.array([100 * part / max(int(part.sum()), 1) for part in sizes.values()])
+    left = np.zeros(len(sizes))
+    for j in range(table.shape[1]):
+        hatch = ("", "//", "..", "xx")[j // len(COLOURS) % 4]
+        colour = COLOURS[j % len(COLOURS)]
+        ax.barh(place, table[:, j], left=left, color=colour, edgecolor="white", hatch=hatch, label=_title(j, given))
+        left += table[:, j]
+    ax.set_yticks(place, [_short(name) for name in sizes])
+    ax.invert_yaxis()
+    ax.set(xlim=(0, 100), xlabel="% of the silo's rows")
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    ax.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1), title="cluster", alignment="left")
+    return ax
+
+
+def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
+    """Objective by round, and on a second scale the residuals where the run has them.
+
+    Parameters
+    ----------
+    model : FMTC
+        Fitted, with its rounds.
+    ax : matplotlib axes, optional
+        To draw on.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        That of the objective.
+    """
+    check_is_fitted(model)
+    if not model.history_:
+        raise DataError("this model does not know its rounds: only the coordinator of a federation sees them")
+    plt = _pyplot()
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
+    rounds = [record.round_no for record in model.history_]
+    drawn = ax.plot(rounds, [record.objective for record in model.history_], color=COLOURS[0], label="objective")
+    ax.set(xlabel="round", ylabel="objective")
+    residuals = {
+        name: np.array([getattr(record, f"{name}_residual") for record in model.history_], dtype=float)
+        for name in ("primal", "dual")
+    }
+    if any(np.isfinite(values).any() for values in residuals.values()):
+        other = ax.twinx()
+        for (name, values), style in zip(residuals.items(), ("--", ":"), strict=True):
+            drawn += other.semilogy(rounds, values, style, color=COLOURS[1], label=f"{name} residual")
+        other.set_ylabel("relative residual")
+        other.spines["top"].set_visible(False)
+    ax.spines["top"].set_visible(False)
+    ax.legend(handles=drawn, frameon=False)
+    return ax
+
+
+# ---------------------------------------------------------------------------------------------------------- inside
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError as error:
+        raise ImportError("a picture needs matplotlib: pip install 'fmtc[plot]'") from error
+    return plt
+
+
+def _rows_and_labels(model: FMTC, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    check_is_fitted(model)
+    found = model.predict(X, clients=clients)
+    flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
+    rows, places = model._divided(X, clients)
+    return rows, {name: flat[places[name]] for name in rows}
+
+
+def _nameless(model: FMTC) -> FMTC:
+    """The same model for rows whose column names have been compared."""
+    from copy import copy
+
+    plain = copy(model)
+    plain.__dict__.pop("feature_names_in_", None)
+    return plain.set_output(transform="default")
+
+
+def _explanation(what: FMTC | Explanation, X: Any, clients: Any, names: Mapping[int, str] | None) -> Explanation:
+    if isinstance(what, Explanation):
+        return what.renamed(names or {})
+    if X is None:
+        raise DataError("give the rows, X, or what `FMTC.explain` returned instead of the model")
+    return what.explain(X, clients=clients, names=names)
+
+
+def _mark(cluster: int) -> dict[str, Any]:
+    return {"color": COLOURS[cluster % len(COLOURS)], "marker": MARKS[cluster // len(COLOURS) % len(MARKS)]}
+
+
+def _title(cluster: int, names: Mapping[int, str]) -> str:
+    return f"{cluster}  {_short(names[cluster], 44)}" if names.get(cluster) else str(cluster)
+
+
+def _short(name: str, most: int = 34) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+__all__: Sequence[str] = ["embedding", "history", "profiles", "shares"]

@@ -1,0 +1,115 @@
+"""Phase `axes`: principal axes of many columns, by steps of subspace iteration on sums."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, rows_of
+from ..kernels.projection import column_means
+from ..kernels.scaling import FEW_COLUMNS
+from ..linalg.arrays import HOST
+from ..server import Mixture, ServerState
+from ..settings import POOLED_SCALES, Settings
+from .base import REPEATS, Array, Phase, array, required
+
+STEPS = 5
+SPARE = 8  # columns beyond those wanted: they make the wanted ones converge
+FEWEST, MOST = 10, 40  # axes
+
+
+def n_axes(settings: Settings) -> int:
+    """Coordinates of a mixture of many columns: two for each cluster, within limits."""
+    return int(np.clip(2 * settings.n_clusters, FEWEST, MOST))
+
+
+def uses_axes(d: int) -> bool:
+    """Whether columns are so many that the mixture looks at their principal axes only."""
+    return d > FEW_COLUMNS
+
+
+class Axes(Phase):
+    """Products of each client's covariance with a common basis."""
+
+    name = "axes"
+    doing = "looking for principal axes"
+    pure = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """The basis so far."""
+
+        basis: Array = array("d r", "orthonormal columns, random at first", "The directions in which all silos vary.")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """One client's part of a step."""
+
+        products: Array = array(
+            "d r", "covariance of the rows about the silo's mean, times the basis, times n_samples",
+            "In which of those directions the silo's rows vary, and how far.",
+        )  # fmt: skip
+        totals: Array | None = array(
+            "d", "column sums", "With n_samples, a typical row of the silo.", when="where `moments` has no means"
+        )
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """A few steps, where columns are many."""
+        return STEPS if server.view != "graph" and uses_axes(server.n_features) else 0
+
+    def limit(self, settings: Settings) -> int:
+        """All steps, restarts included."""
+        return REPEATS * STEPS
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The same basis for everyone; random before the first step."""
+        axes = None if server.mixture is None else server.mixture.axes
+        if axes is None:
+            width = min(n_axes(settings) + SPARE, server.n_features, max(2, server.n_samples - 1))
+            axes = np.random.default_rng([settings.seed, 1]).normal(size=(server.n_features, width))
+            axes = np.linalg.qr(axes)[0]
+        return dict.fromkeys(server.client_ids, self.Ask(basis=axes))
+
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+        """Multiply, a block of rows at a time where they are dense."""
+        if settings.scale in POOLED_SCALES and settings.scale != "auto":
+            required(client, "scaling")
+        rows = rows_of(client.X, client.scaling, settings, HOST)
+        X = rows.X
+        mean = column_means(X)
+        projected = X @ ask.basis - mean @ ask.basis
+        products = np.asarray(X.T @ projected) - np.outer(mean, projected.sum(axis=0))
+        told = client.scaling is not None and client.scaling.shift is not None
+        totals = None if told else np.asarray(mean, dtype=np.float64) * X.shape[0]
+        return client, self.Answer(products=products, totals=totals)
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+        """Orthonormal again; after the last step, axes with the largest variance first."""
+        ids = sorted(answers)
+        products = sum((answers[cid].products for cid in ids[1:]), np.array(answers[ids[0]].products))
+        Q, R = np.linalg.qr(products)
+        U, _, _ = np.linalg.svd(R)
+        axes = _signed(Q @ U)
+        before, origin = server.mixture or empty(settings.n_clusters), None
+        if all(answers[cid].totals is not None for cid in ids):
+            totals = np.sum([np.asarray(answers[cid].totals) for cid in ids], axis=0)
+            origin = totals @ axes / server.n_samples
+        return replace(server, mixture=replace(before, axes=axes, origin=origin))
+
+
+def empty(k: int) -> Mixture:
+    """A mixture that knows nothing yet."""
+    zeros = np.zeros
+    return Mixture(zeros((0, k, 0)), zeros((0, 0, 0)), zeros((0, k)), zeros((0, k, 0)), zeros((0, k)), zeros(0))
+
+
+def _signed(V: Array) -> Array:
+    """Columns with their largest entry positive: the sign of a singular vector is a matter of rounding."""
+    peak = np.abs(V).argmax(axis=0)
+    return V * np.where(V[peak, np.arange(V.shape[1])] < 0, -1.0, 1.0)
+
+
+AXES = Axes()

@@ -1,0 +1,60 @@
+"""Phase `conclude`: the mixture's last parameters; concepts take their numbers, and each client keeps its model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState
+from ..inference import Frame, MixtureModel, assign
+from ..mixture import personal
+from ..mixture.steps import Statistics
+from ..server import ServerState
+from ..settings import Settings
+from .base import Array, Nothing, Phase, array, required
+from .em import Ask as Parameters
+from .em import asked, common_of, is_order, pool_of
+
+
+class Conclude(Phase):
+    """The last message of a mixture."""
+
+    name = "conclude"
+    doing = "finishing its mixture"
+    resumes = True
+    concludes = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask(Parameters):
+        """Common parameters, and the numbers of the concepts."""
+
+        order: Array = array(
+            "k", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
+        )
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, in the mixture view."""
+        return int(server.view == "mixture")
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The same for everyone."""
+        (mixture,) = required(server, "mixture")
+        order = np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
+        last = asked(mixture)
+        return dict.fromkeys(server.client_ids, self.Ask(**{**vars(last), "order": order}))
+
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+        """The client's own parameters, and its labels by the very code of predict."""
+        counts, sums, tallies, shifts, cells = required(client, "counts", "sums", "tallies", "shifts", "cells")
+        start = int(ask.keep[0])
+        common = common_of(ask, 0)
+        own = Statistics(counts[start], sums[start], tallies[start], shifts[start])
+        mine, order = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never), ask.order
+        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
+        model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
+        return replace(client, model=model, labels=assign(client.X, model)), Nothing()
+
+
+CONCLUDE = Conclude()

@@ -1,0 +1,123 @@
+"""Phase `coordinates`: each client reads its rows in the coordinates of the mixture, and sums up their shape."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, cells_of, stream
+from ..errors import DataError
+from ..kernels.encoding import expanded_width
+from ..kernels.scaling import FEW_COLUMNS
+from ..mixture.starts import CATEGORY_WEIGHT, draw, is_centred, shape
+from ..server import ServerState
+from ..settings import Settings
+from .axes import empty, n_axes
+from .base import Array, Phase, array, number
+
+STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
+
+
+class Coordinates(Phase):
+    """First and second moments of all coordinates."""
+
+    name = "coordinates"
+    doing = "reading its rows as a mixture"
+    rebuilds = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """Principal axes, where columns are many."""
+
+        axes: Array | None = array(
+            "d r", "principal axes of all silos' rows", "As in `axes`.", when="where columns are many"
+        )
+        origin: Array | None = array(
+            "r", "mean of all rows along the axes", "With two silos, that of the other.",
+            when="where `moments` has no means",
+        )  # fmt: skip
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """Moments of one client."""
+
+        n_samples: int = number("number of rows", "Exactly that.", kind="count")
+        sums: Array = array("p", "sums of the coordinates", "With n_samples, a typical row of the silo.")
+        within: Array = array(
+            "p p", "sums of products of deviations from the silo's mean",
+            "How the silo's columns vary together; with a few rows, roughly the rows.",
+        )  # fmt: skip
+        between: Array = array("p p", "products of the silo's mean with itself, times n_samples", "As `sums`.")
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, where a mixture may be fitted."""
+        return int(server.view != "graph")
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The same coordinates for everyone."""
+        mixture = server.mixture or empty(settings.n_clusters)
+        r = n_axes(settings)
+        axes = None if mixture.axes is None else np.ascontiguousarray(mixture.axes[:, :r])
+        origin = None if mixture.origin is None else mixture.origin[:r]
+        return dict.fromkeys(server.client_ids, self.Ask(axes=axes, origin=origin))
+
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+        """Moments of the filled cells."""
+        if ask.axes is None and expanded_width(settings.levels, client.X.shape[1]) > FEW_COLUMNS:
+            raise DataError(f"the mixture needs principal axes of {client.X.shape[1]} columns")
+        client = replace(client, axes=ask.axes, origin=ask.origin)
+        client = replace(client, cells=cells_of(client, settings))
+        assert client.cells is not None
+        found, n = shape(client.cells), client.cells.n
+        answer = self.Answer(n_samples=n, sums=found.mean * n, within=found.within, between=found.between)
+        return client, answer
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+        """Covariance of all rows, and about the silos' own means; centres of the first starts."""
+        said = [answers[cid] for cid in sorted(answers)]
+        n = sum(answer.n_samples for answer in said)
+        mean = np.sum([answer.sums for answer in said], axis=0) / n
+        within = np.sum([answer.within for answer in said], axis=0) / n
+        total = within + np.sum([answer.between for answer in said], axis=0) / n - np.outer(mean, mean)
+        levels = tuple(size for size in settings.levels if size) if (server.mixture or empty(1)).axes is None else ()
+        r = len(mean) - sum(levels)
+        if not np.trace(total) > 0:
+            raise DataError("every column is constant in all clients: there is nothing to cluster")
+        size = float(np.trace(total[:r, :r])) / r if r else 1.0
+        mixture = replace(
+            server.mixture or empty(settings.n_clusters), mean=mean, within=within, total=total, size=size or 1.0
+        )
+        centers = fresh_centers(mixture.mean, within, total, n_starts(server, settings), settings, 0)
+        return replace(server, n_samples=n, mixture=replace(mixture, centers=centers))
+
+
+def n_starts(server: ServerState, settings: Settings) -> int:
+    """Starts that are compared; with one silo, none are about the silo's own mean."""
+    return STARTS * settings.solver.n_init if settings.n_clusters > 1 else 1
+
+
+def fresh_centers(mean: Array | None, within: Array, total: Array, n: int, settings: Settings, turn: int) -> Array:
+    """Centres drawn from a Gaussian with the moments of the rows; (s, k, p)."""
+    assert mean is not None
+    k, rng = settings.n_clusters, np.random.default_rng([settings.seed, 2, turn])
+    apart, together = draw(within, np.zeros_like(mean), n, k, rng), draw(total, mean, n, k, rng)
+    centred = np.array([is_centred(start) for start in range(n)])
+    return np.where(centred[:, None, None], apart, together)
+
+
+def sampled(client: ClientState, settings: Settings) -> Any:
+    """The rows that starts are compared on: all, or some of many."""
+    cells = client.cells
+    assert cells is not None
+    if cells.n <= SAMPLE:
+        return cells
+    rows = np.sort(stream(settings.seed, client.client_id, "starts").choice(cells.n, SAMPLE, replace=False))
+    return cells.take(rows)
+
+
+SAMPLE = 2000  # rows of a client
+COORDINATES = Coordinates()
+__all__ = ["CATEGORY_WEIGHT", "COORDINATES", "fresh_centers", "n_starts", "sampled"]

@@ -1,0 +1,360 @@
+"""Phases `em` and `settle`: rounds of the mixture, over columns and over the projections of the graph view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, Clusters
+from ..errors import RefusedError
+from ..linalg.arrays import double, to_numpy
+from ..mixture import Cells, e_step, personal, summed
+from ..mixture.pooling import Pool, added, pooled
+from ..mixture.steps import Common, Statistics, Sums
+from ..server import Mixture, RoundReport, ServerState
+from ..settings import EM_ROUNDS, EM_TOL, Settings
+from .base import REPEATS, RESTARTS, Array, Phase, above, array, number, required
+from .coordinates import sampled
+
+COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
+SETTLE_STEPS = 60
+
+
+def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+    """Accept orders of 0, 1, 2, ..."""
+    right = np.array_equal(np.sort(order), np.arange(len(order)))
+    return None if right else f"is not an order of {len(order)} clusters"
+
+
+def _positive_definite(S: Any, sizes: Mapping[str, int]) -> str | None:
+    try:
+        np.linalg.cholesky(S)
+    except np.linalg.LinAlgError:
+        return "is not positive definite"
+    return None
+
+
+def _are_shares(P: Any, sizes: Mapping[str, int]) -> str | None:
+    return None if (P > 0).all() and np.allclose(P.sum(axis=-1), 1) else "does not hold shares above 0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """Common parameters of each start."""
+
+    keep: Array = array("s", "which starts of the last round go on", "Which starts suit all silos.", kind="int")
+    means: Array = array(
+        "s k r", "common means of the concepts",
+        "Where the clusters of all silos lie; with two silos, roughly the other's.",
+    )  # fmt: skip
+    covariance: Array = array(
+        "s r r", "common covariance within concepts", "How columns vary together within clusters, over all silos.",
+        check=_positive_definite,
+    )  # fmt: skip
+    shares: Array = array(
+        "s k", "shares of the concepts in all rows", "How common each concept is; with two silos, at the other.",
+        check=_are_shares,
+    )  # fmt: skip
+    spread: Array = array(
+        "s k", "1/kappa: how far silos' means lie from the common one", "How alike the silos are.", check=above(-1e-300)
+    )
+    drift: Array = array("s", "the same for silos as a whole", "How far silos are shifted.", check=above(-1e-300))
+    profiles: Array | None = array(
+        "s k l", "shares of the levels of categories in each concept", "As `shares`, for categories.",
+        when="where columns are categories", check=above(0),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Sums over one client's rows; the server adds them up over clients."""
+
+    counts: Array = array("s k", "rows of each concept", "Exactly that.")
+    weights: Array = array("s k", "1/(1/counts + spread)", "Nothing besides `counts`.")
+    means: Array = array(
+        "s k r", "weights times the mean row of each concept, less the silo's shift",
+        "Where the silo's clusters lie; of a concept with one row, that row.",
+    )  # fmt: skip
+    scatter: Array = array(
+        "s h", "products of deviations from the silo's means, and of the weighted means",
+        "How the silo's columns vary together within clusters.",
+    )  # fmt: skip
+    spread: Array = array(
+        "s 2 k", "the silo's part in the estimate of spread", "How far its means lie from the common."
+    )
+    drift: Array = array("s 2", "the silo's part in the estimate of drift", "How far it is shifted as a whole.")
+    score: Array = array(
+        "s 3", "log-likelihood of the rows less penalties, the same integrated over the silo's means, number of rows",
+        "How well the common concepts suit the silo.",
+    )  # fmt: skip
+    level_weights: Array | None = array(
+        "s k q", "as weights, of rows that have the category", "How often categories are missing.",
+        when="where columns are categories",
+    )  # fmt: skip
+    levels: Array | None = array(
+        "s k l", "those weights times the shares of the levels",
+        "How often each level occurs in the silo's clusters; of a concept with one row, its levels.",
+        when="where columns are categories",
+    )  # fmt: skip
+
+
+# ----------------------------------------------------------------------------------------------- what both phases do
+
+
+def asked(mixture: Mixture) -> Ask:
+    """The question of a round."""
+    return Ask(
+        keep=mixture.keep, means=mixture.means, covariance=mixture.covariance, shares=mixture.shares,
+        spread=mixture.spread, drift=mixture.drift, profiles=mixture.profiles if mixture.profiles.shape[2] else None,
+    )  # fmt: skip
+
+
+def common_of(ask: Any, s: int) -> Common:
+    """Common parameters of one start, from a question."""
+    k = ask.means.shape[1]
+    profiles = np.zeros((k, 0)) if ask.profiles is None else ask.profiles[s]
+    return Common(ask.means[s], ask.covariance[s], ask.shares[s], profiles, ask.spread[s], float(ask.drift[s]))
+
+
+def one_round(cells: Cells, ask: Ask, before: list[Statistics], pool: Pool) -> tuple[list[Statistics], Answer]:
+    """E-step of every start, and the sums that leave."""
+    after, sums = [], []
+    for s, own in enumerate(before):
+        common = common_of(ask, s)
+        mine = personal(common, own, cells.levels, pool.concentration, cells.never)
+        found = e_step(cells, mine, common.covariance)
+        statistics, part = summed(common, own, mine, found, cells.levels, cells.n)
+        after.append(statistics)
+        sums.append(part)
+    triangle = np.tril_indices(cells.r)
+    categories = bool(cells.levels)
+    return after, Answer(
+        counts=_stacked(sums, "counts"), weights=_stacked(sums, "weights"), means=_stacked(sums, "means"),
+        scatter=np.array([part.scatter[triangle] for part in sums]), spread=_stacked(sums, "spread"),
+        drift=_stacked(sums, "drift"), score=_stacked(sums, "score"),
+        level_weights=_stacked(sums, "level_weights") if categories else None,
+        levels=_stacked(sums, "levels") if categories else None,
+    )  # fmt: skip
+
+
+def _stacked(parts: list[Sums], name: str) -> Array:
+    return np.array([getattr(part, name) for part in parts])
+
+
+def next_round(
+    mixture: Mixture, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...]
+) -> tuple[Mixture, float]:
+    """Common parameters after a round, and the score of the best start, per row."""
+    said = [answers[cid] for cid in sorted(answers)]
+    n_starts, k, r = said[0].means.shape
+    found, scores = [], []
+    for s in range(n_starts):
+        sums = added(_unpacked(answer, s, k, r, levels) for answer in said)
+        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, len(said)))
+        scores.append(float(sums.score[1] / sums.score[2]))
+    mixture = replace(
+        mixture,
+        means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
+        shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
+        spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
+        scores=np.array(scores), keep=np.arange(n_starts), rounds=mixture.rounds + 1,
+    )  # fmt: skip
+    return mixture, max(scores)
+
+
+def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -> Sums:
+    scatter = np.zeros((r, r))
+    scatter[np.tril_indices(r)] = answer.scatter[s]
+    scatter += np.tril(scatter, -1).T
+    empty = np.zeros((k, 0))
+    return Sums(
+        answer.counts[s], answer.weights[s], answer.means[s], scatter,
+        empty if answer.level_weights is None else answer.level_weights[s],
+        empty if answer.levels is None else answer.levels[s],
+        answer.spread[s], answer.drift[s], answer.score[s],
+    )  # fmt: skip
+
+
+def best(mixture: Mixture, n: int) -> Mixture:
+    """The n best starts, in the order of their scores."""
+    keep = np.argsort(-mixture.scores, kind="stable")[:n]
+    chosen = {name: getattr(mixture, name)[keep] for name in PARAMETERS}
+    return replace(mixture, **chosen, scores=mixture.scores[keep], keep=keep)
+
+
+PARAMETERS = ("means", "covariance", "shares", "profiles", "spread", "drift")
+
+
+def category_levels(mixture: Mixture, settings: Settings) -> tuple[int, ...]:
+    """Levels of the categories of a mixture over columns; in principal axes they are numbers like all others."""
+    return tuple(size for size in settings.levels if size) if mixture.axes is None else ()
+
+
+def pool_of(settings: Settings) -> Pool:
+    """How the mixture over columns is pooled."""
+    kappa = settings.solver.kappa
+    if kappa is None:
+        return Pool()
+    return Pool(spread=1 / max(kappa, 1e-12) if kappa else 1e12)
+
+
+# ------------------------------------------------------------------------------------------------- mixture of columns
+
+
+class _EM(Phase):
+    """A round of the mixture over columns."""
+
+    name = "em"
+    doing = "in a round of its mixture"
+    resumes = True
+    persists = True
+    Ask = Ask
+    Answer = Answer
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """In the mixture view, and where the view is still to be decided."""
+        return int(server.view != "graph")
+
+    def limit(self, settings: Settings) -> int:
+        """All rounds, and as many as a run that is started again may repeat."""
+        return EM_ROUNDS * settings.max_iter + RESTARTS
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The same parameters for everyone."""
+        (mixture,) = required(server, "mixture")
+        return dict.fromkeys(server.client_ids, asked(mixture))
+
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+        """The client's own parameters, E-step, sums."""
+        cells, counts, sums, tallies, shifts = required(client, "cells", "counts", "sums", "tallies", "shifts")
+        before = [Statistics(counts[s], sums[s], tallies[s], shifts[s]) for s in ask.keep]
+        rows = cells if len(before) == 1 else sampled(client, settings)
+        after, answer = one_round(rows, ask, before, pool_of(settings))
+        client = replace(
+            client,
+            counts=np.array([own.counts for own in after]), sums=np.array([own.sums for own in after]),
+            tallies=np.array([own.levels for own in after]), shifts=np.array([own.shift for own in after]),
+            round_no=round_no,
+        )  # fmt: skip
+        return client, answer
+
+    def reduce(
+        self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings
+    ) -> tuple[ServerState, RoundReport]:
+        """Add up, pool, and let the best starts go on."""
+        (mixture,) = required(server, "mixture")
+        levels = category_levels(mixture, settings)
+        mixture, score = next_round(mixture, answers, pool_of(settings), levels)
+        mixture = best(mixture, COMPARED.get(mixture.rounds, len(mixture.keep)))
+        return replace(server, mixture=mixture), RoundReport(objective=-score)
+
+
+def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
+    """A likelihood that hardly changes any more, or all rounds done."""
+    rounds, most = len(history), EM_ROUNDS * settings.max_iter
+    tol = EM_TOL * settings.tol
+    if rounds > max(COMPARED) + 2 and tol:
+        change = abs(history[-1].objective - history[-2].objective)
+        if change < tol * max(1.0, abs(history[-1].objective)):
+            return True, f"log-likelihood per row changed by less than {tol:g} after {rounds} rounds"
+    if rounds >= most:
+        change = abs(history[-1].objective - history[-2].objective) if rounds > 1 else float("inf")
+        return (
+            False,
+            f"{most} rounds of the mixture done (4 max_iter); log-likelihood per row still changed by {change:.1e}",
+        )
+    return None
+
+
+EM = _EM()
+
+
+# --------------------------------------------------------------------------------------------- mixture of projections
+
+
+class Settle(Phase):
+    """A round of the mixture over projections: the last stage of the graph view."""
+
+    name = "settle"
+    doing = "finding its clusters with the others"
+    Answer = Answer
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask(Ask):
+        """Common parameters; in the first round, which clusters are the same."""
+
+        step: int = number("which round of the mixture this is", "Nothing.", kind="count")
+        order: Array | None = array(
+            "k", "the client's cluster that takes each common number",
+            "How its order of cluster sizes compares with that of the others.", kind="int", when="in the first round",
+            check=is_order,
+        )  # fmt: skip
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Until the likelihood hardly changes."""
+        if server.mixture is None or server.view == "mixture":
+            return 0
+        return server.mixture.rounds if server.mixture.settled else SETTLE_STEPS
+
+    def limit(self, settings: Settings) -> int:
+        """All rounds, restarts included."""
+        return REPEATS * SETTLE_STEPS if settings.solver.mixes else 0
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The same parameters for everyone."""
+        (mixture,) = required(server, "mixture")
+        last, first = vars(asked(mixture)), mixture.rounds == 0
+        return {
+            cid: self.Ask(**last, step=mixture.rounds, order=order if first else None)
+            for cid, order in server.orders.items()
+        }
+
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+        """E-step over the normalised projections; asked twice for the same round, it gives the same answer."""
+        (own,) = required(client, "own")
+        if ask.order is not None:
+            before = _first_statistics(own, ask.order)
+        elif ask.step in (own.step, own.step + 1) and ask.step:
+            (before,) = required(own, "before" if ask.step == own.step else "statistics")
+        else:
+            raise RefusedError(f"round {ask.step} of the mixture cannot follow round {own.step}")
+        cells = Cells(double(own.E), np.zeros((own.E.shape[0], 0), np.int64)) if own.cells is None else own.cells
+        after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n))
+        own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
+        return replace(client, own=own), answer
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+        """Add up and pool."""
+        (mixture,) = required(server, "mixture")
+        before = mixture.scores[0] if mixture.rounds else -np.inf
+        mixture, score = next_round(mixture, answers, settle_pool(settings), ())
+        done = abs(score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
+        return replace(server, mixture=replace(mixture, settled=bool(done)))
+
+
+def _first_statistics(own: Clusters, order: Array) -> Statistics:
+    """Sums of the projections in each of the client's k-means clusters, in the common order."""
+    labels, k = np.argsort(order)[to_numpy(own.labels)], len(order)
+    E = to_numpy(double(own.E))
+    one = np.zeros((len(E), k))
+    one[np.arange(len(E)), labels] = 1
+    return Statistics(one.sum(axis=0), one.T @ E, np.zeros((k, 0)), np.zeros(E.shape[1]))
+
+
+SETTLED = 1e-5  # change of the log-likelihood of a row that ends it
+
+
+EVEN = 0.5  # rows in equal shares that a silo's own shares get, for each of its rows: cuts prefer even clusters
+
+
+def settle_pool(settings: Settings, n_rows: int = 1) -> Pool:
+    """Shares drawn to equal ones; silos do not shift as a whole: projections are in a common frame already."""
+    kappa = settings.solver.kappa
+    spread = None if kappa is None else 1 / max(kappa, 1e-12)
+    return Pool(spread=spread, drift=0.0, concentration=EVEN * n_rows, even=True)
+
+
+SETTLE = Settle()

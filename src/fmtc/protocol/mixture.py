@@ -1,0 +1,64 @@
+"""FMTC, the mixture view: the phases of a run in their order.
+
+moments      each client sums up its columns
+rescale      columns take the common units
+axes         principal axes, where columns are many
+coordinates  each client reads its rows as the mixture does, and sums up their moments
+seed         steps of k-means from several starts at once
+em           E-step and sums, then the common parameters       until the likelihood hardly changes
+conclude     concepts take their numbers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..client import ClientState, width
+from ..inference import MixtureModel
+from ..server import ServerState
+from ..settings import Settings
+from .axes import AXES
+from .base import Phase, required
+from .conclude import CONCLUDE
+from .coordinates import COORDINATES
+from .em import EM, em_stops
+from .graph import GraphView
+from .method import ClientResult
+from .moments import MOMENTS
+from .rescale import RESCALE
+from .seed import SEED
+
+
+class MixtureView(GraphView):
+    """A Gaussian mixture with partial pooling."""
+
+    name = "fmtc-mixture"
+    opening = (MOMENTS, RESCALE, AXES, COORDINATES, SEED)
+    loop: Phase = EM
+    closing = (CONCLUDE,)
+    model_type: Any = MixtureModel
+    saved = ("counts", "sums", "tallies", "shifts")
+    changeable = ("max_iter", "tol")
+    view: str | None = "mixture"
+
+    def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
+        """Columns as they came (D) and as they are computed with (d), clusters (k)."""
+        return {"D": client.X.shape[1], "d": width(client, settings), "k": client.k}
+
+    def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
+        """A likelihood that hardly changes, or all rounds done."""
+        return em_stops(history, settings)
+
+    def common(self, server: ServerState) -> dict[str, Any]:
+        """Common parameters of the concepts."""
+        (mixture,) = required(server, "mixture")
+        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": 1 / mixture.spread[0]}
+
+    def result(self, client: ClientState) -> ClientResult:
+        """Model and labels of a client after the run."""
+        model, labels = required(client, "model", "labels")
+        return ClientResult(model, labels)
+
+
+METHOD = MixtureView()

@@ -1,0 +1,134 @@
+"""Phase `probe`: whether the mixture or the graph view suits the rows better, judged by neighbours, without labels."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, stream
+from ..inference import assign
+from ..kernels.lift import cut_share, shows_shapes
+from ..linalg.arrays import HOST, to_numpy
+from ..server import ServerState
+from ..settings import Settings
+from .axes import uses_axes
+from .base import Array, Phase, number
+from .conclude import CONCLUDE
+from .finish import FINISH
+from .hello import HELLO
+from .prepare import PREPARE
+from .round import ROUND
+
+SHAPE_ROWS, MANY_ROWS = 1000, 400  # rows of a silo that are looked at: for shapes, and where columns are many
+ROUNDS = 25  # of the graph view of one silo alone
+MIN_GAIN = 0.05  # of neighbours in the same cluster, beyond chance, by which a mixture of many columns must be better
+MIN_ENTROPY = 0.65  # of its clusters, as a part of that of even ones: one giant cluster agrees with itself
+
+
+class Probe(Phase):
+    """Each silo compares the mixture with its own graph view, on some of its rows."""
+
+    name = "probe"
+    doing = "comparing the two views"
+    resumes = True
+    pure = True
+    Ask = CONCLUDE.Ask  # the mixture's parameters
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """How one client's rows look in both views."""
+
+        shapes: bool = number(
+            "whether rows fall into parts that hardly touch and that no ellipse follows, such as rings",
+            "Exactly that.", kind="flag",
+        )  # fmt: skip
+        gain: float = number(
+            "share of neighbours in the same cluster, beyond chance: mixture less graph view",
+            "In which view the silo's clusters are closed.",
+        )  # fmt: skip
+        entropy: float = number("of the mixture's cluster sizes, 1 for equal ones", "How uneven its clusters are.")
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """Once, where the view is open: many columns, or few that may be lifted."""
+        return int(server.view is None and server.mixture is not None and _is_open(server))
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The mixture as it stands."""
+        return CONCLUDE.asks(server, settings)
+
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+        """Cluster some rows in both ways."""
+        judged, _ = CONCLUDE.reply(client, ask, settings, round_no)
+        assert judged.model is not None
+        n, many = client.X.shape[0], client.axes is not None
+        limit = MANY_ROWS if many else SHAPE_ROWS
+        rows = np.arange(n)
+        if n > limit:
+            rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(n, limit, replace=False))
+        X = client.X[rows]
+        mixed = assign(X, judged.model)
+        graphed, points = _alone(replace(client, X=X, cells=None), settings)
+        k = client.k
+        sizes = np.bincount(mixed, minlength=k) / len(mixed)
+        sizes = sizes[sizes > 0]
+        entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
+        shapes = not many and shows_shapes(points, graphed, mixed)
+        gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
+        return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+        """Decide."""
+        said = [answers[cid] for cid in sorted(answers)]
+        view, why = _verdict(server, said)
+        return replace(server, view=view, why=why)
+
+
+def _is_open(server: ServerState) -> bool:
+    return server.lifted or uses_axes(server.n_features)
+
+
+def _verdict(server: ServerState, said: list[Any]) -> tuple[str, str]:
+    d, m = server.n_features, len(said)
+    if not uses_axes(d):
+        seen = sum(answer.shapes for answer in said)
+        if 2 * seen >= m:
+            return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
+        return "mixture", f"{d} columns, and no shapes that a mixture cannot follow"
+    gain, entropy = (float(np.mean([getattr(answer, name) for answer in said])) for name in ("gain", "entropy"))
+    better = (
+        f"{abs(100 * gain):.0f} % {'more' if gain > 0 else 'fewer'} neighbours share a cluster than in the graph view"
+    )
+    if gain >= MIN_GAIN and entropy >= MIN_ENTROPY:
+        return "mixture", f"{d} columns, but in the mixture {better}"
+    if gain >= MIN_GAIN:
+        return "graph", f"{d} columns, and the mixture has one giant cluster"
+    return "graph", f"{d} columns, and in the mixture {better}"
+
+
+def _closed(X: Any, labels: Array) -> float:
+    """Share of nearest neighbours in the same cluster, beyond what cluster sizes alone give; 1 for closed clusters."""
+    sizes = np.bincount(labels) / len(labels)
+    chance = float((sizes**2).sum())
+    return (1 - cut_share(X, labels) - chance) / max(1 - chance, 1e-9)
+
+
+def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
+    """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
+    server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
+    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None, round_no=0, device=HOST)
+    steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
+    for phase, rounds in steps:
+        for round_no in range(1, rounds + 1):
+            (ask,) = phase.asks(server, settings).values()
+            client, answer = phase.reply(client, ask, settings, round_no)
+            if phase is not FINISH:
+                found = phase.reduce(server, {client.client_id: answer}, settings)
+                server = found[0] if phase is ROUND else found
+    assert client.own is not None and client.rows is not None
+    return to_numpy(client.own.labels), client.rows.X
+
+
+PROBE = Probe()

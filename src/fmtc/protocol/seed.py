@@ -1,0 +1,117 @@
+"""Phase `seed`: steps of k-means over the rows of all clients, for several starts of the mixture at once."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState
+from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
+from ..server import Mixture, ServerState
+from ..settings import Settings
+from .base import REPEATS, Array, Phase, array, required
+from .coordinates import fresh_centers, sampled
+
+STEPS = 8
+
+
+class Seed(Phase):
+    """Sums of the rows nearest to each centre."""
+
+    name = "seed"
+    doing = "looking for a start of its mixture"
+    persists = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask:
+        """Centres of all starts."""
+
+        centers: Array = array("s k p", "centres of each start", "Where the rows of all silos lie densely.")
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """Sums of one client."""
+
+        counts: Array = array(
+            "s k", "rows nearest to each centre, of at most 2000", "How many rows of the silo lie near each centre."
+        )
+        sums: Array = array(
+            "s k p", "their sums; in every second start, of deviations from the silo's mean",
+            "Where the silo's clusters lie; of a cluster of one row, that row.",
+        )  # fmt: skip
+
+    def times(self, server: ServerState, settings: Settings) -> int:
+        """A few steps, where a mixture may be fitted."""
+        return 0 if server.mixture is None or server.view == "graph" else STEPS
+
+    def limit(self, settings: Settings) -> int:
+        """All steps, restarts included."""
+        return REPEATS * STEPS
+
+    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+        """The same centres for everyone."""
+        (mixture,) = required(server, "mixture")
+        return dict.fromkeys(server.client_ids, self.Ask(centers=mixture.centers))
+
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+        """One step; the client keeps its own sums: the mixture begins with the last ones."""
+        required(client, "cells")
+        cells = sampled(client, settings)
+        mean = shape(cells).mean
+        origins = np.array([mean if is_centred(start) else np.zeros_like(mean) for start in range(len(ask.centers))])
+        counts, sums = assign_sums(cells, ask.centers, origins)
+        r = cells.r
+        own = [first_statistics(counts[s], sums[s], origins[s], r, origins[s][:r]) for s in range(len(counts))]
+        client = replace(
+            client,
+            counts=np.array([part.counts for part in own]), sums=np.array([part.sums for part in own]),
+            tallies=np.array([part.levels for part in own]), shifts=np.array([part.shift for part in own]),
+        )  # fmt: skip
+        return client, self.Answer(counts=counts, sums=sums)
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
+        """Move the centres; and have common parameters ready, should this have been the last step."""
+        (mixture,) = required(server, "mixture")
+        said = [answers[cid] for cid in sorted(answers)]
+        counts = np.sum([answer.counts for answer in said], axis=0)
+        sums = np.sum([answer.sums for answer in said], axis=0)
+        turn = mixture.rounds + 1
+        fresh = fresh_centers(mixture.mean, mixture.within, mixture.total, len(counts), settings, turn)
+        centers = moved(mixture.centers, counts, sums, fresh)
+        if turn < STEPS:
+            return replace(server, mixture=replace(mixture, centers=centers, rounds=turn))
+        return replace(server, mixture=_begin(mixture, counts, sums, settings))
+
+
+def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> Mixture:
+    """Common parameters of all starts before the first E-step."""
+    levels = tuple(size for size in settings.levels if size) if mixture.axes is None else ()
+    mean, within, total = mixture.mean, mixture.within, mixture.total
+    assert mean is not None and within is not None and total is not None
+    r = len(mean) - sum(levels)
+    profile, begin = np.array(mean[r:]) / CATEGORY_WEIGHT, 0
+    for size in levels:
+        part = np.maximum(profile[begin : begin + size], 1e-4)
+        profile[begin : begin + size] = part / part.sum()
+        begin += size
+    kappa = settings.solver.kappa
+    found = [
+        first_common(counts[s], sums[s], within if is_centred(s) else total, r, levels, profile)
+        for s in range(len(counts))
+    ]
+    spread = np.array([part.spread for part in found])
+    if kappa is not None:
+        spread = np.full_like(spread, 1 / max(kappa, 1e-12))
+    return replace(
+        mixture,
+        means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
+        shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
+        spread=spread, drift=np.array([part.drift for part in found]), keep=np.arange(len(found)),
+        scores=np.zeros(len(found)), rounds=0, centers=None,
+    )  # fmt: skip
+
+
+SEED = Seed()

@@ -1,0 +1,145 @@
+"""What a fitted model shows in Python: a page for the browser, and a table in a notebook."""
+
+from __future__ import annotations
+
+import html
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..artifacts import runs
+from ..artifacts.files import write_file
+from ..clients import is_mapping
+from .page import needs_jinja, render
+from .rows import POINTS, study
+from .summary import summarise
+
+if TYPE_CHECKING:
+    from ..estimator import FMTC
+
+
+def write_report(
+    model: FMTC,
+    path: str | Path,
+    X: Any,
+    *,
+    clients: Any = None,
+    names: Mapping[int, str] | None = None,
+    gain: bool = False,
+) -> Path:
+    """Write the page of a fitted model and some rows; `FMTC.report`.
+
+    Parameters
+    ----------
+    model : FMTC
+        Fitted.
+    path : path
+        File to write; replaced if it exists.
+    X, clients
+        Rows, as in `FMTC.predict`.
+    names : mapping of int to str, optional
+        Names of clusters.
+    gain : bool
+        Whether to fit again on parts of the rows, together and each silo alone, to say what joining changed: two to ten
+        fits more.
+
+    Returns
+    -------
+    Path
+    """
+    from ..concepts import Explanation
+    from ..tables import Silo
+
+    needs_jinja()
+    path = Path(path)
+    found = model.predict(X, clients=clients)
+    rows, places = model._divided(X, clients)
+    flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
+    columns = getattr(model, "feature_names_in_", None)
+    columns = None if columns is None else tuple(map(str, columns))
+    silos = [Silo(name, Xt, columns, np.arange(Xt.shape[0])) for name, Xt in rows.items()]
+    F = getattr(model, "embedding_", None)
+    fitted_on = F is not None and np.array_equal(model.labels_, flat)  # its own rows
+    embeddings = [np.asarray(F)[places[name]] if fitted_on else None for name in rows]
+    model = _with_plain_rows(model)
+    results = runs.results(model, silos, POINTS, labels=[flat[places[name]] for name in rows])
+    seconds = float(sum(record.seconds for record in model.history_))
+    report = runs.report(model, results, files=[], as_published=False, seconds=seconds, notes=[])
+    details = study(model, results, embeddings=embeddings, gain=gain)
+    with tempfile.TemporaryDirectory() as folder:
+        run = Path(folder) / "run"
+        runs.write_run(run, False, model, results, report | {"details": details})
+        if names:
+            kept = runs.read_explanation(run)
+            assert kept is not None
+            runs.write_explanation(run, Explanation.from_dict(kept).renamed(names).to_dict())
+        page = render(summarise(run) | {"title": path.stem})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, page.encode("utf-8", "replace"))
+    return path
+
+
+def _with_plain_rows(model: FMTC) -> FMTC:
+    """The same model for rows without column names, which have been compared."""
+    if not hasattr(model, "feature_names_in_"):
+        return model
+    from copy import copy
+
+    plain = copy(model)
+    del plain.feature_names_in_
+    return plain
+
+
+SHOWN = 50  # silos in a notebook
+
+
+def model_html(model: FMTC) -> str:
+    """A fitted model as a notebook shows it: silos, sizes, shares of clusters, how it ended. All text is escaped.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import FMTC
+    >>> from fmtc.report import model_html
+    >>> model = FMTC(2, random_state=0).fit(np.random.default_rng(0).normal(size=(30, 3)))
+    >>> "30 rows" in model_html(model)
+    True
+    """
+    sizes: Mapping[str, Any] = getattr(model, "_sizes", {})
+    sizes = {name: sizes[name] for name in model.client_ids_ if name in sizes}
+    rows = sum(int(part.sum()) for part in sizes.values())
+    m, d = len(model.client_ids_), model.n_features_in_
+    of = f", {rows:,} rows" if sizes else ""
+    head = f"{m} silo{'s' if m > 1 else ''}{of} of {d:,} columns, {model.n_clusters} clusters"
+    ended = f" How it ended: {html.escape(model.stopped_because_)}." if model.stopped_because_ else ""
+    k = max((len(part) for part in sizes.values()), default=0)
+    lines = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{int(part.sum()):,}</td>"
+        + "".join(f"<td>{_share(int(n), int(part.sum()))}</td>" for n in part)
+        + "</tr>"
+        for name, part in list(sizes.items())[:SHOWN]
+    )
+    more = f"<p>and {len(sizes) - SHOWN} more silos</p>" if len(sizes) > SHOWN else ""
+    numbers = "".join(f"<th>{j}</th>" for j in range(k))
+    table = (
+        "<table><thead><tr><th style='text-align:left'>silo</th><th>rows</th>"
+        f"{numbers}</tr></thead><tbody>{lines}</tbody></table>{more}"
+        "<p>Columns 0, 1, ... are the share of each cluster in the rows of a silo. "
+        "<code>model.explain(X, clients=...)</code> says what the clusters are.</p>"
+        if sizes
+        else f"<p>silos: {html.escape(', '.join(model.client_ids_[:SHOWN]))}</p>"
+    )
+    settings = html.escape(repr(model))
+    return (
+        f"<div><p><b>FMTC</b>, fitted: {head}.{ended}</p>{table}"
+        f"<details><summary>settings</summary><pre>{settings}</pre></details></div>"
+    )
+
+
+def _share(n: int, of: int) -> str:
+    if not n:
+        return "–"
+    return f"{100 * n / of:.0f} %" if n >= 5 else "&lt; 5 rows"
