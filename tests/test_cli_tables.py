@@ -201,7 +201,7 @@ def test_predict_of_an_unknown_level_or_silo(home):
     pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")
     if FMTC.takes_missing:
         done = run("predict", "run", "new.csv", "--client", "north")
-        assert notes(done)[-1] == "client 'new': levels that are not known count as missing: 'sex' ('x')"
+        assert "client 'new': levels that are not known count as missing: 'sex' ('x')" in notes(done)
     pl.read_csv("north.csv").with_columns(pl.lit("east").alias("site")).write_csv("new.csv")
     done = run("predict", "run", "new.csv", "--client-column", "site", code=3)
     assert "rows of 'east', and the model is of silos 'north', 'south'" in done.stderr
