@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 def run(*args, code=0):
     env = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "FORCE_COLOR": None, "COLUMNS": "80"}
     done = CliRunner().invoke(main_group, [str(arg) for arg in args], prog_name="fmtc", env=env)
-    assert done.exit_code == code, done.stderr
+    assert code is None or done.exit_code == code, done.stderr
     assert "Traceback" not in done.stderr
     return done
 
@@ -201,7 +201,7 @@ def test_predict_of_an_unknown_level_or_silo(home):
     pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")
     if FMTC.takes_missing:
         done = run("predict", "run", "new.csv", "--client", "north")
-        assert notes(done)[-1] == "client 'new': levels that are not known count as missing: 'sex' ('x')"
+        assert "client 'new': levels that are not known count as missing: 'sex' ('x')" in notes(done)
     pl.read_csv("north.csv").with_columns(pl.lit("east").alias("site")).write_csv("new.csv")
     done = run("predict", "run", "new.csv", "--client-column", "site", code=3)
     assert "rows of 'east', and the model is of silos 'north', 'south'" in done.stderr
@@ -270,6 +270,16 @@ def test_the_command_that_writes_a_schema(home):
     assert Schema.from_dict(document).names == ("age", "dose", "sex")
     np.save("a.npy", np.ones((3, 2)))
     assert "without column names" in run("schema", "a.npy", code=2).stderr
+
+
+def test_the_doctor_reads_a_table_as_join_does(home):
+    """Other checks may fail on this machine; here only that of the data matters."""
+    run("schema", "north.csv", "south.csv", "--out", "schema.toml")
+    checks = [json.loads(run("doctor", "--data", "north.csv", *more, "--json", code=None).stdout)
+              for more in ((), ("--schema", "schema.toml"))]  # fmt: skip
+    without, within = (next(check for check in found if check["name"] == "data") for found in checks)
+    assert not without["ok"] and "fmtc schema FILES" in without["found"]
+    assert within["ok"] and "50 rows, 3 columns" in within["found"]
 
 
 def test_preflight_reads_categories_and_finds_other_levels(home):

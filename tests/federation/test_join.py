@@ -111,7 +111,7 @@ def fitted(home):
 
 
 def labels(home):
-    return dict(pl.read_csv(home / "ours/labels/north.csv").select("id", "cluster").iter_rows())
+    return dict(pl.read_csv(home / "ours/labels/north.csv").select("patient", "cluster").iter_rows())
 
 
 def re_export(home):

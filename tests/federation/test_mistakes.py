@@ -20,7 +20,7 @@ def re_export(file, seed=0):
 
 
 def clusters(file):
-    return dict(pl.read_csv(file).select("id", "cluster").iter_rows())
+    return dict(pl.read_csv(file).select("patient", "cluster").iter_rows())
 
 
 def modes(folder):

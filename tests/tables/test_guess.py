@@ -27,6 +27,7 @@ def kind(values, name="x", **options):
         (NOISE, "x", "number"),
         (range(N), "x", "identifier"),  # row numbers
         (rng.permutation(N) + 500, "image", "identifier"),
+        (rng.permutation(N) + 500, "x", "identifier"),  # different beyond chance
         (rng.permutation(10**6)[:N], "patient_id", "identifier"),
         (rng.permutation(10**6)[:N], "x", "number"),  # different by chance
         (100000 + rng.permutation(900000)[:N], "x", "identifier"),  # as long as each other
@@ -154,6 +155,13 @@ def test_remarks():
     assert "row 8 of 'north' has 1e+15 in 'a'" in remarks([silo(far)])[0]
     (said,) = remarks([silo(X), silo(X[::-1] + 1, name="south"), silo(X * [1, 1000], name="west")])
     assert said.startswith("west has values about 1,000 times the others' in 'b'")
+
+
+def test_a_huge_constant_does_not_outweigh():
+    """Its variance is rounding."""
+    X = np.c_[rng.normal(size=(30, 2)), np.full(30, 1e17 / 3)]
+    assert X[:, 2].var() > 0
+    assert remarks([silo(X, ("a", "b", "c"))], scaled=False) == []
 
 
 def test_remarks_bear_missing_cells_and_constant_columns():

@@ -1,6 +1,7 @@
 """Files as people have them: separators, decimal commas, comments, no header, Excel, Arrow, JSON lines, AnnData."""
 
 import gzip
+import sys
 
 import numpy as np
 import polars as pl
@@ -174,3 +175,16 @@ def test_anndata_of_a_representation(tmp_path):
     assert silo.feature_names == ("X_pca_0", "X_pca_1")
     with pytest.raises(DataError, match="no representation 'pca'; did you mean 'X_pca'"):
         read_silos([path], obsm="pca")
+
+
+@pytest.mark.parametrize(("name", "package"), [("a.xlsx", "openpyxl"), ("a.h5ad", "h5py")])
+def test_files_that_need_a_package(tmp_path, monkeypatch, name, package):
+    path = tmp_path / name
+    path.write_bytes(b"x")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, package, None)
+        with pytest.raises(ImportError, match=rf"{package}: pip install 'fmtc\[\w+\]'"):
+            read_file(path)
+    pytest.importorskip(package)
+    with pytest.raises(DataError, match=f"damaged or not a {path.suffix} file"):
+        read_file(path)

@@ -534,6 +534,14 @@ def test_identifiers_spoil_a_run_of_a_federation(tmp_path):
     assert compare(said_by(a=columns, b=columns)) == []
 
 
+def test_texts_that_all_differ_are_not_identifiers_once_they_are_lengths(tmp_path):
+    pl.DataFrame({"notes": [f"text {'x' * i}" for i in range(30)]}).write_csv(tmp_path / "north.csv")
+    (columns,) = read_columns([tmp_path / "north.csv"]).values()
+    assert columns.identifiers == {"notes"}
+    lengths = columns.with_lengths("notes")
+    assert compare(said_by(a=lengths, b=lengths)) == []
+
+
 def test_a_column_that_outweighs_all_others():
     rng = np.random.default_rng(0)
     silos = {name: Columns(rng.normal([1, 9], [1, 100], size=(50, 2))) for name in "abc"}
@@ -548,6 +556,6 @@ def test_a_schema_decides_what_is_compared(tmp_path):
     path.write_text("sex,age,ward\nf,31,W1\nm,many,W2\nx,50,W3\n")
     schema = Schema((Column("age"), Column("sex", "category", ("f", "m")), Column("dose")))
     (columns,) = read_columns([path], schema=schema).values()
-    assert columns.names == ("sex", "age")
+    assert columns.names == ("age", "sex")  # in the order of the schema, as a run would have them
     assert columns.content["sex"].to_list() == [0.0, 1.0, None]
-    assert survey(columns, SALT).kinds.tolist() == [CATEGORY, TEXT]
+    assert survey(columns, SALT).kinds.tolist() == [TEXT, CATEGORY]

@@ -61,10 +61,12 @@ def doctor(
     words = Words()
     if client_column is not None:
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
+    columns["header"] = False if columns.pop("no_header") else None
     checks = []
-    for check in examine(kit_path, data=data, columns=columns, out=out, extras=EXTRAS):
-        checks.append(replace(check, found=in_flags(check.found), advice=in_flags(check.advice)))
-        _show(words, checks[-1])
+    with words.warnings_as_notes():
+        for check in examine(kit_path, data=data, columns=columns, out=out, extras=EXTRAS):
+            checks.append(replace(check, found=in_flags(check.found), advice=in_flags(check.advice)))
+            _show(words, checks[-1])
     failed = sum(not check.ok for check in checks)
     warnings = sum(check.ok and check.advice != "" for check in checks)
     ending, style = "all is well", "green"

@@ -600,6 +600,7 @@ def join(
     drop: tuple[str, ...],
     schema: Path | None,
     missing: str,
+    no_header: bool,
     text_column: str | None,
     as_json: bool,
 ) -> None:
@@ -627,7 +628,7 @@ def join(
     source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
-        schema=None if schema is None else Schema.read(schema).to_dict(),
+        header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
     )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, source, kit.path)

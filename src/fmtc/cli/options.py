@@ -53,6 +53,8 @@ def table_options(command: Any) -> Any:
 def silo_options(command: Any) -> Any:
     """What the columns of one silo's table are, in a federation: all silos need the same schema."""
     for option in (
+        click.option("--no-header", is_flag=True, cls=Option, section="Data",
+                     help="The first line of a text file is a row; columns are called column_1, column_2 ..."),
         click.option("--missing", type=click.Choice(["em", "drop", "refuse"]), default="em", show_default=True,
                      cls=Option, section="Data",
                      help="Missing cells: leave them to the method, omit their rows, or stop."),

@@ -20,6 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from ..schema import FILE as SCHEMA_FILE
 from ..settings import EM_ROUNDS
 from .terminal import printable
 
@@ -195,7 +196,7 @@ def note_constants(words: Words, silos: Sequence[Silo]) -> None:
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
-    from ..artifacts.runs import OUTBOX
+    from ..artifacts.runs import OUTBOX, TABLES
 
     words.say(_run_table(report))
     words.say("")
@@ -207,8 +208,10 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",
     )
-    outbox = "outbox/, " if (out / OUTBOX).is_dir() else ""
-    words.say(f"wrote {out}: labels/, model/, {outbox}history.json, report.json, explanation.json")
+    more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
+    files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)
+    more += [name for name in files if (out / name).is_file()]
+    words.say(f"wrote {out}: {', '.join(['labels/', 'model/', *more])}")
     words.say(f"next: fmtc explain {out}")
 
 

@@ -45,7 +45,8 @@ class Columns:
     def with_lengths(self, column: str) -> Columns:
         """The same columns, with the texts of one replaced by their lengths."""
         texts = self.content.get_column(column)
-        return replace(self, content=self.content.with_columns(texts.cast(pl.String).str.len_chars()))
+        lengths = self.content.with_columns(texts.cast(pl.String).str.len_chars())
+        return replace(self, content=lengths, identifiers=self.identifiers - {column})
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -113,7 +114,7 @@ def read_columns(
     if opened.parts:
         if schema is not None:
             known = schema if isinstance(schema, Schema) else Schema.read(schema)
-            found = {name: _by_schema(part, known, opened.others) for name, part in opened.parts.items()}
+            found = {name: _by_schema(part, known) for name, part in opened.parts.items()}
         else:
             judged = opened.judged(columns, as_types, id_column)
             asked = judge or bool(columns or as_types)
@@ -131,10 +132,11 @@ def read_columns(
     return found
 
 
-def _by_schema(part: Part, schema: Schema, others: set[str]) -> Columns:
-    """The columns that a schema names and a table has, encoded; a category in words that are not its levels is NaN."""
+def _by_schema(part: Part, schema: Schema) -> Columns:
+    """The columns that a schema names and a table has, encoded and in the order of the schema, as a run has them."""
     here = Schema(tuple(column for column in schema.columns if column.name in part.frame.columns))
-    return _encoded(part, here, {})
+    found = _encoded(part, here, {})
+    return replace(found, content=pl.DataFrame({name: found.content.get_column(name) for name in here.names}))
 
 
 def _encoded(part: Part, schema: Schema, rest: Mapping[str, pl.Series]) -> Columns:
