@@ -81,6 +81,7 @@
       return this.medians[view].map(([x, y]) => [this.across(x), this.down(y)]);
     }
     nearest(x, y, reach = 12) {
+      if (!this.width) this.draw(); // a pointer may come before the first picture
       let best = -1, least = reach * reach;
       for (let i = 0; i < this.n; i++) {
         const dx = this.x(i) - x, dy = this.y(i) - y, d = dx * dx + dy * dy;
