@@ -37,7 +37,7 @@
       this.measure();
       this.dirty = false;
       if (!this.width) return;
-      const { canvas, ratio, n } = this, { width, height } = canvas, pen = canvas.getContext("2d");
+      const { canvas, ratio, n } = this, { width, height } = canvas, pen = canvas.getContext("2d", { willReadFrequently: true }); // its pixels are put, not drawn
       const size = n > 2500 ? 2 : n > 800 ? 2.6 : 3.2;
       const image = pen.createImageData(width, height), pixels = image.data;
       new Uint32Array(pixels.buffer).fill(colours.ground);
