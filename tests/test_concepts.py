@@ -328,12 +328,19 @@ def test_explain_says_what_the_clusters_are(run):
 
 def test_a_name_is_kept_and_used_everywhere(run):
     before = (run / "labels" / "north.csv").read_text()
-    assert fmtc_run("explain", run, "--rename", "1=tall, or so", "--rename", '0=<i>"short"').exit_code == 0
+    assert fmtc_run("explain", run, "--rename", "1=tall, or so").exit_code == 0
+    assert "without a label" not in fmtc_run("labels", run).stderr  # though only one cluster has a name
+    assert fmtc_run("explain", run, "--rename", '0=<i>"short"').exit_code == 0
     assert "tall, or so" in fmtc_run("explain", run).stdout
     labels = pl.read_csv(run / "labels" / "north.csv", infer_schema=False)
     assert labels.columns == ["id", "cluster", "cluster_name", "probability"]
     assert labels["id"][0] == "000"  # as it was
     assert dict(zip(labels["cluster"], labels["cluster_name"], strict=True)) == {"0": '<i>"short"', "1": "tall, or so"}
+    joined = fmtc_run("labels", run, "--join", run.parent / "north.csv").stdout.splitlines()
+    assert joined[0] == "id,height,noise,cluster,cluster_name,probability"
+    shown = fmtc_run("labels", run)
+    assert shown.stdout.splitlines()[0] == "client,id,cluster,cluster_name,probability"
+    assert "without a label" not in shown.stderr
     assert fmtc_run("report", run).exit_code == 0
     page = (run / "report.html").read_text()
     assert "tall, or so" in page and "<i>" not in page

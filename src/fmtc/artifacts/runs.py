@@ -342,12 +342,25 @@ def name_labels(folder: Path, names: Mapping[int, str]) -> None:
     import polars as pl
 
     for file in sorted((folder / "labels").glob("*.csv")):
-        table = pl.read_csv(file, infer_schema=False)
-        table = table.drop("cluster_name", strict=False)
-        if names:
-            named = [names.get(int(number), "") for number in table.get_column("cluster")]
-            table.insert_column(table.get_column_index("cluster") + 1, pl.Series("cluster_name", named))
-        write_file(file, as_csv(table))
+        table = pl.read_csv(file, infer_schema=False).drop("cluster_name", strict=False)
+        write_file(file, as_csv(_named(table, "cluster", names)))
+
+
+def with_names(table: pl.DataFrame, run: Path) -> pl.DataFrame:
+    """A table of `join_labels` with the names that were given to clusters of the run beside their numbers, if any."""
+    kept = read_explanation(run)
+    given = {one["cluster"]: one["given"] for one in kept["clusters"] if one["given"]} if kept else {}
+    return _named(table, "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster", given)
+
+
+def _named(table: pl.DataFrame, column: str, names: Mapping[int, str]) -> pl.DataFrame:
+    import polars as pl
+
+    if not names:
+        return table
+    found = ["" if number is None else names.get(int(number), "") for number in table.get_column(column)]
+    beside = "fmtc_cluster_name" if "cluster_name" in table.columns else "cluster_name"
+    return table.clone().insert_column(table.get_column_index(column) + 1, pl.Series(beside, found))
 
 
 def projection(results: Sequence[SiloResult]) -> dict[str, Any]:

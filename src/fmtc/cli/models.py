@@ -421,8 +421,9 @@ def labels(
     else:
         _check_tables([table_path])
         given = read_file(table_path, header=False if no_header else None)
-        table = runs.join_labels(given, known, table_path, id_column, client_column)
-    n_labelled = table.height - table.get_column(table.columns[-2]).null_count()
+        table = runs.with_names(runs.join_labels(given, known, table_path, id_column, client_column), run)
+    cluster = next(name for name in reversed(table.columns) if name in ("fmtc_cluster", "cluster"))
+    n_labelled = table.height - table.get_column(cluster).null_count()
     if n_labelled < table.height:
         words.note(f"{plural(table.height - n_labelled, 'row')} of {table_path} without a label in {run}")
     if out is not None:

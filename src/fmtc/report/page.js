@@ -37,7 +37,7 @@
       this.measure();
       this.dirty = false;
       if (!this.width) return;
-      const { canvas, ratio, n } = this, { width, height } = canvas, pen = canvas.getContext("2d");
+      const { canvas, ratio, n } = this, { width, height } = canvas, pen = canvas.getContext("2d", { willReadFrequently: true }); // its pixels are put, not drawn
       const size = n > 2500 ? 2 : n > 800 ? 2.6 : 3.2;
       const image = pen.createImageData(width, height), pixels = image.data;
       new Uint32Array(pixels.buffer).fill(colours.ground);
@@ -81,6 +81,7 @@
       return this.medians[view].map(([x, y]) => [this.across(x), this.down(y)]);
     }
     nearest(x, y, reach = 12) {
+      if (!this.width) this.draw(); // a pointer may come before the first picture
       let best = -1, least = reach * reach;
       for (let i = 0; i < this.n; i++) {
         const dx = this.x(i) - x, dy = this.y(i) - y, d = dx * dx + dy * dy;
