@@ -18,7 +18,7 @@ from sklearn.utils import ClassifierTags, check_random_state, estimator_html_rep
 from sklearn.utils.validation import check_is_fitted
 
 from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
-from .clients import ClientsMixin, is_mapping
+from .clients import ClientsMixin, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
 from .inference import ClientModel, MixtureModel, assign, memberships, outliers, transformed
@@ -231,6 +231,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         -------
         self
         """
+        if clients is None:
+            refuse_names(y)
         parts = self._parts(X, clients, reset=True)
         if hasattr(self, "text_recipe_"):  # of rows it was fitted on before
             del self.text_recipe_
@@ -344,7 +346,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Takes the parameters of `fit`.
         """
-        self.fit(X, **fit_params)
+        self.fit(X, y, **fit_params)
         return self._as_given(X, self.labels_)
 
     def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:

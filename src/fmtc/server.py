@@ -53,6 +53,7 @@ class Mixture:
     origin: Array | None = None  # r
     centers: Array | None = None  # s x k x p, while starts are sought
     weights: Array | None = None  # s x p, coordinates that each start looks at
+    handicap: Array = field(default_factory=lambda: np.zeros(1))  # s, what a start's score must be better by, per row
     mean: Array | None = None  # p, of all rows in coordinates of starts
     within: Array | None = None  # p x p, covariance about the silos' own means
     total: Array | None = None  # p x p, covariance about the common mean
@@ -77,6 +78,7 @@ class ServerState:
     weights: Mapping[str, float] | None = None  # the paper's omega as given; None: all alike
     view: str | None = None  # "graph" or "mixture"; None: to be decided
     why: str = ""  # the view was decided so
+    wide: bool = False  # columns are many, or sparse: a mixture looks at their principal axes
     lifted: bool = False  # the graph view replaces columns by random features
     n_samples: int = 0  # rows of all clients, where they have told it for a mixture
     n_features: int = 0  # columns that are computed with

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..client import ClientState, rows_of
 from ..kernels.projection import column_means
-from ..kernels.scaling import FEW_COLUMNS
 from ..linalg.arrays import HOST
 from ..server import Mixture, ServerState
 from ..settings import POOLED_SCALES, Settings
@@ -24,11 +23,6 @@ FEWEST, MOST = 10, 40  # axes
 def n_axes(settings: Settings) -> int:
     """Coordinates of a mixture of many columns: two for each cluster, within limits."""
     return int(np.clip(2 * settings.n_clusters, FEWEST, MOST))
-
-
-def uses_axes(d: int) -> bool:
-    """Whether columns are so many that the mixture looks at their principal axes only."""
-    return d > FEW_COLUMNS
 
 
 class Axes(Phase):
@@ -58,7 +52,7 @@ class Axes(Phase):
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """A few steps, where columns are many."""
-        return STEPS if server.view != "graph" and uses_axes(server.n_features) else 0
+        return STEPS if server.view != "graph" and server.wide else 0
 
     def limit(self, settings: Settings) -> int:
         """All steps, restarts included."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..client import ClientState, cells_of, stream
-from ..errors import DataError
-from ..kernels.encoding import expanded_width
-from ..kernels.scaling import FEW_COLUMNS
+from ..errors import DataError, RefusedError
 from ..mixture.starts import along, draw, flat_coordinates, is_centred, shape
 from ..server import Mixture, ServerState
 from ..settings import Settings
@@ -70,8 +69,8 @@ class Coordinates(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Moments of the filled cells."""
-        if ask.axes is None and expanded_width(settings.levels, client.X.shape[1]) > FEW_COLUMNS:
-            raise DataError(f"the mixture needs principal axes of {client.X.shape[1]} columns")
+        if ask.axes is None and (sp.issparse(client.X) or settings.scale == "tfidf"):
+            raise RefusedError("a mixture of sparse rows needs principal axes")
         client = replace(client, axes=ask.axes, origin=ask.origin)
         client = replace(client, cells=cells_of(client, settings))
         assert client.cells is not None
@@ -118,7 +117,7 @@ def fresh_centers(mixture: Mixture, weights: Array, settings: Settings, turn: in
     apart, together = draw(within, np.zeros_like(mean), n, k, rng), draw(total, mean, n, k, rng)
     centred = np.array([is_centred(start) for start in range(n)])
     centers = np.where(centred[:, None, None], apart, together)
-    for s in np.flatnonzero(weights.sum(axis=1) < weights.shape[1]):
+    for s in np.flatnonzero(weights.sum(axis=1) < weights.shape[1]).tolist():
         own, origin = (within, np.zeros_like(mean)) if is_centred(s) else (total, mean)
         centers[s] = along(int(weights[s].argmax()), own, origin, k)
     return centers

@@ -180,12 +180,13 @@ def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -
 
 def best(mixture: Mixture, n: int) -> Mixture:
     """The n best starts, in the order of their scores."""
-    keep = np.argsort(-mixture.scores, kind="stable")[:n]
-    chosen = {name: getattr(mixture, name)[keep] for name in PARAMETERS}
-    return replace(mixture, **chosen, scores=mixture.scores[keep], keep=keep)
+    if n >= len(mixture.keep):
+        return mixture
+    keep = np.argsort(mixture.handicap - mixture.scores, kind="stable")[:n]
+    return replace(mixture, **{name: getattr(mixture, name)[keep] for name in STACKED}, keep=keep)
 
 
-PARAMETERS = ("means", "covariance", "shares", "profiles", "spread", "drift")
+STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "scores", "handicap")
 
 
 def category_levels(mixture: Mixture, settings: Settings) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from ..kernels.encoding import expanded
 from ..kernels.lift import lifts
 from ..server import ServerState, shared_width
 from ..settings import POOLED_SCALES, Settings
-from .axes import uses_axes
 from .base import Array, Nothing, Phase, array, number
 
 
@@ -94,13 +93,14 @@ class Moments(Phase):
         if settings.scale == "tfidf":
             counts = sum(sums.values(), np.zeros(width, int))
             words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
-            return _decided(replace(server, scaling=words, n_features=len(words.stretch)), settings)
+            return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
         parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
         pooled = scaling.pool(parts)
         unit = bool(said) and all(answer.unit_length for answer in said.values())
         units = _units(pooled, unit, settings)
         lifted = units is not None and _lifts(pooled, units, settings)
-        return _decided(replace(server, scaling=units, lifted=lifted), settings)
+        wide = pooled.means is None or width > scaling.FEW_COLUMNS
+        return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
 
 
 def needs_moments(settings: Settings) -> bool:
@@ -125,10 +125,10 @@ def _decided(server: ServerState, settings: Settings) -> ServerState:
     if server.view is not None:
         return server
     d, rows = server.n_features, server.n_samples / (settings.n_clusters * len(server.client_ids))
-    if uses_axes(d) and rows < FEWEST_ROWS:
+    if server.wide and rows < FEWEST_ROWS:
         why = f"{d} columns, and a mixture needs more than {rows:.0f} rows of a silo for each cluster"
         return replace(server, view="graph", why=why)
-    if uses_axes(d) or server.lifted:
+    if server.wide or server.lifted:
         return server
     return replace(server, view="mixture", why=f"a table of {d} columns")
 

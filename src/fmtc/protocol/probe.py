@@ -14,7 +14,6 @@ from ..kernels.lift import cut_share, shows_shapes
 from ..linalg.arrays import HOST, to_numpy
 from ..server import ServerState
 from ..settings import Settings
-from .axes import uses_axes
 from .base import Array, Phase, number
 from .conclude import CONCLUDE
 from .finish import FINISH
@@ -87,12 +86,12 @@ class Probe(Phase):
 
 
 def _is_open(server: ServerState) -> bool:
-    return server.lifted or uses_axes(server.n_features)
+    return server.lifted or server.wide
 
 
 def _verdict(server: ServerState, said: list[Any]) -> tuple[str, str]:
     d, m = server.n_features, len(said)
-    if not uses_axes(d):
+    if not server.wide:
         seen = sum(answer.shapes for answer in said)
         if 2 * seen >= m:
             return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"

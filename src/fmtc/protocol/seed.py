@@ -16,6 +16,7 @@ from .base import REPEATS, Array, Phase, above, array, required
 from .coordinates import fresh_centers, sampled
 
 STEPS = 8
+HANDICAP = 0.2  # log-likelihood per row that a start along one coordinate must gain: structure in all counts more
 
 
 class Seed(Phase):
@@ -98,7 +99,9 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         part = np.maximum(profile[begin : begin + size], 1e-4)
         profile[begin : begin + size] = part / part.sum()
         begin += size
-    kappa = settings.solver.kappa
+    kappa, weights = settings.solver.kappa, mixture.weights
+    assert weights is not None
+    handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
         first_common(counts[s], sums[s], within if is_centred(s) else total, r, levels, profile)
         for s in range(len(counts))
@@ -111,7 +114,7 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
         shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
         spread=spread, drift=np.array([part.drift for part in found]), keep=np.arange(len(found)),
-        scores=np.zeros(len(found)), rounds=0, centers=None, weights=None,
+        scores=np.zeros(len(found)), rounds=0, centers=None, weights=None, handicap=handicap,
     )  # fmt: skip
 
 
