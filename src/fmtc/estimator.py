@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -135,6 +135,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     >>> model.predict([[0.0, 4.0, 0.0], [5.0, 9.0, 5.0]], clients=["north", "south"])
     array([0, 0])
     """
+
+    takes_missing = True
 
     def __init__(
         self,
@@ -310,9 +312,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.consensus_ = result.server.Z
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
-        self.history_: list[RoundRecord] = list(result.history)
+        rounds = enumerate(result.history[result.before :], start=1)
+        self.history_: list[RoundRecord] = [replace(record, round_no=number) for number, record in rounds]
         self.received_: list[Received] = list(result.received)
-        self.n_iter_ = len(result.history) - result.before if n_iter is None else n_iter
+        self.n_iter_ = len(self.history_) if n_iter is None else n_iter
         self.converged_: bool | None = result.converged
         self.stopped_because_ = result.stopped_because
 
@@ -842,11 +845,7 @@ def _weighted(X: Any, model: Any) -> Any:
 
 
 def _print_round(record: RoundRecord) -> None:
-    print(
-        f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, "
-        f"residuals {record.primal_residual:.1e} / {record.dual_residual:.1e}",
-        file=sys.stderr,
-    )
+    print(f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, {record.standing}", file=sys.stderr)
 
 
 __all__ = ["FMTC", "estimate_memory", "federate", "load"]

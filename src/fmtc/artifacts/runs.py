@@ -56,6 +56,8 @@ ANY_REPORT = {
         {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
     ],
     "n_iter": COUNT,
+    "view?": str,
+    "view_reason?": str,
     "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
@@ -252,6 +254,8 @@ def report(
         "n_features": model.n_features_in_,
         "feature_names": results[0].silo.feature_names,
         "n_iter": model.n_iter_,
+        "view": model.view_,
+        "view_reason": model.view_reason_,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,

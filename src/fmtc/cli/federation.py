@@ -130,26 +130,25 @@ class View:
             record = RoundRecord.from_dict(event["record"])
             self.records.append(record)
             self.seconds.append(record.seconds)
-            self.status = f"round {record.round_no} of at most {self.max_iter}"
+            self.status = f"round {record.round_no}"
             if not self.live:
                 away = f", without {', '.join(record.missing)}" if record.missing else ""
                 self.words.say(
-                    f"round {record.round_no}: residuals {record.primal_residual:.1e} (primal), "
-                    f"{record.dual_residual:.1e} (dual), {decimal(record.bytes_up)} up, {decimal(record.bytes_down)} "
-                    f"down, {record.seconds:.1f} s{away}"
+                    f"round {record.round_no}: {record.standing}, {decimal(record.bytes_up)} up, "
+                    f"{decimal(record.bytes_down)} down, {record.seconds:.1f} s{away}"
                 )
 
     def _draw(self) -> Stack:
         table = new_table()
-        for title in ("round", "primal", "dual", "answered", "up", "down", "seconds"):
-            table.add_column(title, justify="right")
+        for title in ("round", "standing", "answered", "up", "down", "seconds"):
+            table.add_column(title, justify="left" if title == "standing" else "right")
         for record in self.records:
             there = len(self.names) - len(record.missing)
             answered = f"{there} of {len(self.names)}"
             if record.missing:
                 answered += f" (without {', '.join(record.missing)})"
             table.add_row(
-                str(record.round_no), f"{record.primal_residual:.1e}", f"{record.dual_residual:.1e}", answered,
+                str(record.round_no), record.standing, answered,
                 decimal(record.bytes_up), decimal(record.bytes_down), f"{record.seconds:.2f}",
             )  # fmt: skip
         left = ""

@@ -480,6 +480,7 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
         "text": None if recipe is None else asdict(recipe),
         "settings": model._params(),
         "n_iter": model.n_iter_,
+        "view": model.view_,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "last_round": asdict(history[-1]) if history else None,
@@ -555,6 +556,8 @@ def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
 
 
 def _show_model(about: Mapping[str, Any]) -> None:
+    from ..runtime.driver import RoundRecord
+
     console = new_console()
     last, clients = about["last_round"], about["clients"]
     features = plural(about["n_features"], "feature") + ("" if about["feature_names"] is not None else " without names")
@@ -563,15 +566,14 @@ def _show_model(about: Mapping[str, Any]) -> None:
         "holds": f"{plural(len(clients), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
         "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'not converged'}",
         "stopped": about["stopped_because"],
+        "view": about["view"],
     }
     if about["text"] is not None:
         facts["reads"] = f"texts in column {about['text']['text_column']!r}"
     if last is None:
-        facts["residuals"] = facts["traffic"] = "not kept with this model"
+        facts["standing"] = facts["traffic"] = "not kept with this model"
     else:
-        facts["residuals"] = (
-            f"{last['primal_residual']:.1e} (primal), {last['dual_residual']:.1e} (dual) in the last round"
-        )
+        facts["standing"] = f"{RoundRecord.from_dict(last).standing} in the last round"
         facts["traffic"] = f"{decimal(about['bytes_up'])} from the silos, {decimal(about['bytes_down'])} to them"
     for name, fact in facts.items():
         show(console, Text.assemble((f"{name:<11}", "bold"), fact))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from ..settings import EM_ROUNDS
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -111,6 +113,7 @@ class Rounds:
 
     def __init__(self, words: Words, max_iter: int, tol: float, before: str):
         self.words, self.max_iter, self.tol = words, max_iter, tol
+        self.mixture, self.before = False, 0  # the view that rounds are of, and the rounds before its first
         console = words.console
         self.live = console.is_terminal and not console.is_dumb_terminal
         self.progress = Progress(
@@ -130,16 +133,20 @@ class Rounds:
 
     def __call__(self, record: RoundRecord) -> None:
         """Show one round."""
-        primal, dual = record.primal_residual, record.dual_residual
+        mixture = math.isnan(record.primal_residual)
+        if mixture != self.mixture:  # another view: its rounds are counted from 1
+            self.mixture, self.before = mixture, record.round_no - 1
+        most = EM_ROUNDS * self.max_iter if mixture else self.max_iter
+        done = record.round_no - self.before
         if not self.live:
-            self.words.say(f"round {record.round_no}: residuals {primal:.1e} (primal), {dual:.1e} (dual)")
-        last = record.round_no >= self.max_iter or max(primal, dual) < self.tol
+            self.words.say(f"{'mixture' if mixture else 'graph'} round {done}: {record.standing}")
+        last = done >= most or max(record.primal_residual, record.dual_residual) < self.tol
         self.progress.update(
             self.task,
-            total=self.max_iter,
-            completed=record.round_no,
-            description="finding clusters" if last else f"round {record.round_no}/{self.max_iter}",
-            residuals=f"primal {primal:.1e}  dual {dual:.1e}  (tol {self.tol:g})",
+            total=most,
+            completed=done,
+            description="finding clusters" if last else f"{'mixture' if mixture else 'graph'} round {done}/{most}",
+            residuals=record.standing + ("" if mixture else f" (tol {self.tol:g})"),
         )
 
 
@@ -193,6 +200,9 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     words.say(_run_table(report))
     words.say("")
     show_names(words, out)
+    if report.get("view"):
+        why = f": {report['view_reason']}" if report.get("view_reason") else ""
+        words.say(f"{report['view']} view{why}")
     words.say(
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",

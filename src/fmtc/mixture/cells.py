@@ -99,6 +99,14 @@ class Cells:
         return tuple((rows, np.flatnonzero(mask)) for rows, mask in zip(np.split(order, ends[:-1]), masks, strict=True))
 
     @cached_property
+    def never(self) -> np.ndarray:
+        """Coordinates that no row has."""
+        seen = np.zeros(self.r, bool)
+        for _, filled in self.patterns:
+            seen[filled] = True
+        return np.flatnonzero(~seen)
+
+    @cached_property
     def is_complete(self) -> bool:
         """Whether no number is missing."""
         return self.patterns[0][0] is None

@@ -78,10 +78,13 @@ class Sums:
     score: Array  # 3: log-likelihood less penalties; its part that integrates over the silo's own means; rows
 
 
-def personal(common: Common, own: Statistics, levels: tuple[int, ...], concentration: float) -> Personal:
+def personal(
+    common: Common, own: Statistics, levels: tuple[int, ...], concentration: float, never: Array | None = None
+) -> Personal:
     """A silo's own parameters: its sums, drawn towards the common ones as far as they are few.
 
-    ``μ_tj = (s_tj + κ_j (μ_j + δ_t))/(n_tj + κ_j)``, and the same for shares and profiles.
+    ``μ_tj = (s_tj + κ_j (μ_j + δ_t))/(n_tj + κ_j)``, and the same for shares and profiles. Coordinates that the silo
+    has `never` measured follow the others as they do in the common covariance.
     """
     b, target = common.spread, common.means + own.shift
     # (s b + target)/(n b + 1) is the same, and holds for b = 0 and, where there are rows, for b = infinity
@@ -91,6 +94,13 @@ def personal(common: Common, own: Statistics, levels: tuple[int, ...], concentra
         (own.sums * np.where(np.isinf(b), 0, b)[:, None] + target)
         / (own.counts * np.where(np.isinf(b), 0, b) + 1)[:, None],
     )
+    if never is not None and len(never):
+        seen = np.setdiff1d(np.arange(means.shape[1]), never)
+        S = common.covariance
+        means[:, never] = common.means[:, never]
+        if len(seen):
+            away = means[:, seen] - common.means[:, seen]
+            means[:, never] += away @ np.linalg.solve(S[np.ix_(seen, seen)], S[np.ix_(seen, never)])
     if np.isinf(concentration):
         shares = common.shares
     else:

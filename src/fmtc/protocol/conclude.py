@@ -51,7 +51,7 @@ class Conclude(Phase):
         start = int(ask.keep[0])
         common = common_of(ask, 0)
         own = Statistics(counts[start], sums[start], tallies[start], shifts[start])
-        mine, order = personal(common, own, cells.levels, pool_of(settings).concentration), ask.order
+        mine, order = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never), ask.order
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
         return replace(client, model=model, labels=assign(client.X, model)), Nothing()

@@ -124,7 +124,7 @@ def one_round(cells: Cells, ask: Ask, before: list[Statistics], pool: Pool) -> t
     after, sums = [], []
     for s, own in enumerate(before):
         common = common_of(ask, s)
-        mine = personal(common, own, cells.levels, pool.concentration)
+        mine = personal(common, own, cells.levels, pool.concentration, cells.never)
         found = e_step(cells, mine, common.covariance)
         statistics, part = summed(common, own, mine, found, cells.levels, cells.n)
         after.append(statistics)

@@ -82,6 +82,13 @@ class RoundRecord:
     missing: tuple[str, ...] = ()
     refused: int = 0
 
+    @property
+    def standing(self) -> str:
+        """Where the iteration stands, in words: residuals, or the log-likelihood of a mixture."""
+        if np.isfinite(self.primal_residual):
+            return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"
+        return f"log-likelihood per row {-self.objective:.6g}"
+
     @classmethod
     def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
         """Undo `asdict` and JSON, where a number that is not finite was written as null."""
