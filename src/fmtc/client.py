@@ -63,6 +63,8 @@ class ClientState:
     shifts: Array | None = None  # s x r
     model: ClientModel | None = None
     labels: Array | None = None  # n
+    agreement: float | None = None  # of the labels with those of the embedding; see `protocol.number`
+    misses: bool = False  # whether the graph has clear parts that the labels do not follow
     device: str = HOST
 
 

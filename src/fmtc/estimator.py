@@ -95,6 +95,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Centres among the normalised projections of each client.
     embedding_ : ndarray of shape (n_samples, n_clusters)
         F of the training rows; orthonormal columns within each client.
+    agreement_ : dict of str to float
+        Of each client, the adjusted Rand index of its labels and of those that k-means finds in its embedding, from at
+        most 2000 rows. Only in the graph view, where labels come from projections and the fit was in this process.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
         Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
     text_recipe_ : TextRecipe
@@ -285,6 +288,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if places is None:
             ends = np.cumsum([0, *sizes.values()])
             places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
+        self.__dict__.pop("agreement_", None)
+        measured = {cid: clients[cid].agreement for cid in sorted(clients)}
+        if self.view_ == "graph" and any(value is not None for value in measured.values()):
+            self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
+            _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
@@ -844,6 +852,20 @@ def _weighted(X: Any, model: Any) -> Any:
     if keep is None or not sp.issparse(weights):
         return weights
     return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
+
+
+def _warn_of_missed_parts(silos: list[str]) -> None:
+    """One warning for all silos whose labels do not follow clear parts of their graph."""
+    if not silos:
+        return
+    shown = ", ".join(map(repr, silos[:5])) + (f" and {len(silos) - 5} more" if len(silos) > 5 else "")
+    warnings.warn(
+        f"the labels of {shown} do not follow the neighbour graph: it falls into clear parts, but labels are a linear "
+        'function of the columns, which cannot tell these parts from each other. Try view="auto", '
+        'Solver(lift=True) with scale="auto", or view="mixture".',
+        UserWarning,
+        stacklevel=4,
+    )
 
 
 def _print_round(record: RoundRecord) -> None:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from .. import __version__
+from ..inference import ClientModel, GraphModel, MixtureModel
 from .files import write_file
 
-if TYPE_CHECKING:
-    from ..inference import ClientModel
+Array = np.ndarray
+
+OPSET = 17
+BLOCK = 16  # rows with missing numbers that a mixture works on at a time: r x (r + k) numbers for each of them
+
+INVALID = "a row that has no answer (infinity, or NaN where no cell may be missing) gets label -1 and probability NaN"
 
 
-def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path:
+def export_onnx(
+    model: ClientModel, path: Path, dtype: Any = np.float32, notes: Mapping[str, str] | None = None
+) -> Path:
     """Write one client's model as a graph of plain ONNX operators. See `FMTC.export_onnx`.
 
     Parameters
@@ -22,7 +31,10 @@ def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path
     path : path
         File to write.
     dtype : float32 or float64
-        Precision of input and arithmetic.
+        Precision of input and probabilities. Arithmetic is in double precision either way: a label should not depend
+        on it.
+    notes : mapping of str to str, optional
+        Kept in the file's metadata, beside what this function says there.
 
     Returns
     -------
@@ -30,61 +42,302 @@ def export_onnx(model: ClientModel, path: Path, dtype: Any = np.float32) -> Path
     """
     try:
         import onnx
-        from onnx import TensorProto, helper, numpy_helper
+        from onnx import TensorProto, helper
     except ImportError as error:
         raise ImportError("writing ONNX files needs the onnx package: pip install 'fmtc[onnx]'") from error
     dtype = np.dtype(dtype)
     if dtype not in (np.float32, np.float64):
         raise ValueError(f"dtype must be float32 or float64, got {dtype}")
     kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
-    d, k = model.W.shape
-    constants = {
-        "W": model.W,
-        "centers_T": model.centers.T,
-        "sharpness": np.array(k / max(model.spread, 1e-12 * k)),
-        "tiny": np.array(np.finfo(dtype).tiny),
-    }
-    nodes = []
-    rows, width = "X", d
-    if model.keep is not None:
-        nodes.append(helper.make_node("Gather", ["X", "keep"], ["kept"], axis=1))
-        rows, width = "kept", "features"  # rows have all columns of the training data; only those kept are used
-    if model.mean is not None:
-        constants["mean"] = model.mean
-        nodes.append(helper.make_node("Sub", [rows, "mean"], ["centred"]))
-        rows = "centred"
-    nodes += [
-        helper.make_node("MatMul", [rows, "W"], ["projection"]),
-        helper.make_node("Mul", ["projection", "projection"], ["squares"]),
-        helper.make_node("ReduceSum", ["squares", "columns"], ["square_norm"], keepdims=1),
-        helper.make_node("Max", ["square_norm", "tiny"], ["guarded"]),
-        helper.make_node("Sqrt", ["guarded"], ["norm"]),
-        helper.make_node("Div", ["projection", "norm"], ["unit"]),
-        helper.make_node("MatMul", ["unit", "centers_T"], ["cosine"]),
-        helper.make_node("ArgMax", ["cosine"], ["label"], axis=1, keepdims=0),
-        helper.make_node("Mul", ["cosine", "sharpness"], ["logits"]),
-        helper.make_node("Softmax", ["logits"], ["probability"], axis=1),
-    ]
-    stored = [
-        numpy_helper.from_array(np.ascontiguousarray(array.astype(dtype)), name) for name, array in constants.items()
-    ]
-    stored.append(numpy_helper.from_array(np.array([1], dtype=np.int64), "columns"))
-    if model.keep is not None:
-        stored.append(numpy_helper.from_array(model.keep.astype(np.int64), "keep"))
+    w = _Writer()
+    X = w("Cast", "X", to=TensorProto.DOUBLE) if dtype == np.float32 else "X"
+    if isinstance(model, MixtureModel):
+        scores, columns = _mixture_scores(w, X, model)
+        missing = "NaN is a missing cell: the answer comes from the other cells of the row"
+        if model.frame.axes is not None:
+            missing = "NaN is a missing number: it counts as the mean of its column; a missing category is no level"
+    else:
+        scores, columns = _graph_scores(w, X, model)
+        missing = "NaN is a missing number: it counts as the mean of its column; a missing category is no level"
+        if model.fill is None:
+            missing = "no cell may be missing"
+    P = w("Softmax", scores, axis=1)
+    wrong = w("IsNaN", w("ReduceSum", P, w.integers([1]), keepdims=0))
+    w("Where", wrong, w.integers(-1), w("ArgMax", scores, axis=1, keepdims=0), into="label")
+    answer = w("Where", w("Unsqueeze", wrong, w.integers([1])), w.numbers(np.nan), P)
+    w("Cast", answer, into="probability", to=kind)
     graph = helper.make_graph(
-        nodes,
+        w.nodes,
         "fmtc",
-        [helper.make_tensor_value_info("X", kind, ["rows", width])],
+        [helper.make_tensor_value_info("X", kind, ["rows", columns])],
         [
             helper.make_tensor_value_info("label", TensorProto.INT64, ["rows"]),
-            helper.make_tensor_value_info("probability", kind, ["rows", k]),
+            helper.make_tensor_value_info("probability", kind, ["rows", model.k]),
         ],
-        stored,
+        w.stored,
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], producer_name="fmtc", ir_version=9)
+    opset = [helper.make_opsetid("", OPSET)]
+    proto = helper.make_model(
+        graph, opset_imports=opset, producer_name="fmtc", producer_version=__version__, ir_version=9
+    )
+    view = "mixture" if isinstance(model, MixtureModel) else "graph"
+    about = {"view": view, "missing": missing, "invalid": INVALID}
+    levels = model.frame.levels if isinstance(model, MixtureModel) else model.levels
+    if levels is not None:
+        about["levels"] = ",".join(map(str, levels))
+        about["categories"] = "levels: of each column, 0 for numbers; a category is the number of its level, from 0"
+    helper.set_model_props(proto, {**about, **(notes or {})})
     onnx.checker.check_model(proto)
     write_file(path, proto.SerializeToString())
     return path
+
+
+class _Writer:
+    """Nodes and constants of a graph. A call adds a node and returns the name of its output."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.nodes: list[Any] = []
+        self.stored: list[Any] = []
+        self.prefix = prefix
+
+    def __call__(self, operator: str, *inputs: str, into: str | None = None, **attributes: Any) -> str:
+        from onnx import helper
+
+        name = into or f"{self.prefix}{operator.lower()}_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        return name
+
+    def numbers(self, array: Any) -> str:
+        """A constant in double precision; one in single precision is stored as such and cast."""
+        from onnx import TensorProto
+
+        array = np.asarray(array)
+        if array.dtype == np.float32:
+            return self("Cast", self._constant(array), to=TensorProto.DOUBLE)
+        return self._constant(array.astype(np.float64))
+
+    def integers(self, array: Any) -> str:
+        """A constant of 64-bit integers."""
+        return self._constant(np.asarray(array, dtype=np.int64))
+
+    def _constant(self, array: Array) -> str:
+        from onnx import numpy_helper
+
+        name = f"{self.prefix}constant_{len(self.stored)}"
+        array = np.array(array, order="C")  # keeps a scalar a scalar
+        self.stored.append(numpy_helper.from_array(array, name))
+        return name
+
+
+# ----------------------------------------------------------------------------------------------------- graph view
+
+
+def _graph_scores(w: _Writer, X: str, model: GraphModel) -> tuple[str, int | str]:
+    """Logarithm of the probabilities but for a row's constant; and the number of columns of X."""
+    levels = () if model.levels is None else tuple(int(size) for size in model.levels)
+    width = len(model.W) if model.lift is None else len(model.lift.frequencies)
+    columns: int | str = len(levels) or width
+    rows = _expanded(w, X, levels)
+    fill = model.fill
+    if model.keep is not None:
+        rows = w("Gather", rows, w.integers(model.keep), axis=1)
+        columns = "features" if fill is None else len(fill)
+        fill = None if fill is None else fill[model.keep]
+    if fill is not None:
+        rows = w("Where", w("IsNaN", rows), w.numbers(fill), rows)
+    if model.lift is not None:
+        assert model.stretch is not None
+        rows = w("Div", rows if fill is None else w("Sub", rows, w.numbers(fill)), w.numbers(model.stretch))
+        phase = w("MatMul", w("Sub", rows, w.numbers(model.lift.shift)), w.numbers(model.lift.frequencies))
+        half = w.numbers(np.sqrt(model.lift.frequencies.shape[1]))
+        rows = w("Div", w("Concat", w("Cos", phase), w("Sin", phase), axis=1), half)
+    if model.mean is not None:
+        rows = w("Sub", rows, w.numbers(model.mean))
+    unit = _unit_rows(w, w("MatMul", rows, w.numbers(model.W)))
+    centers = model.centers.astype(np.float64)
+    if model.precision is None:
+        sharpness = 1 / max(model.spread / model.k, 1e-12)
+        return w("Mul", w("MatMul", unit, w.numbers(centers.T)), w.numbers(sharpness)), columns
+    assert model.shares is not None
+    return _linear_scores(w, unit, centers, model.precision, model.shares), columns
+
+
+def _expanded(w: _Writer, X: str, levels: tuple[int, ...]) -> str:
+    """Numbers, then an indicator for each level of each category; NaN equals no level."""
+    from onnx import TensorProto
+
+    if not any(levels):
+        return X
+    parts = []
+    numbers = [j for j, size in enumerate(levels) if not size]
+    if numbers:
+        parts.append(w("Gather", X, w.integers(numbers), axis=1))
+    which = [j for j, size in enumerate(levels) for _ in range(size)]
+    level = np.concatenate([np.arange(size) for size in levels])
+    found = w("Equal", w("Gather", X, w.integers(which), axis=1), w.numbers(level))
+    parts.append(w("Cast", found, to=TensorProto.DOUBLE))
+    return w("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+
+
+def _unit_rows(w: _Writer, rows: str) -> str:
+    """Rows of length 1; a zero row stays zero."""
+    square = w("ReduceSum", w("Mul", rows, rows), w.integers([1]), keepdims=1)
+    return w("Div", rows, w("Sqrt", w("Max", square, w.numbers(np.finfo(np.float64).tiny))))
+
+
+def _linear_scores(w: _Writer, Z: str, means: Array, precision: Array, shares: Array) -> str:
+    """Log of share times density of each cluster, all cells filled, but for a row's constant; (n, r) -> (n, k)."""
+    V = precision @ means.T
+    c = np.log(shares) - 0.5 * (means.T * V).sum(axis=0)
+    return w("Add", w("MatMul", Z, w.numbers(V)), w.numbers(c))
+
+
+# --------------------------------------------------------------------------------------------------- mixture view
+
+
+def _mixture_scores(w: _Writer, X: str, model: MixtureModel) -> tuple[str, int | str]:
+    """Log of share times density of each cluster but for a row's constant; and the number of columns of X."""
+    frame = model.frame
+    levels = () if frame.levels is None else tuple(int(size) for size in frame.levels)
+    precision = np.linalg.inv(model.covariance)
+    precision = (precision + precision.T) / 2
+    if frame.axes is not None:
+        rows = _expanded(w, X, levels)
+        columns: int | str = len(levels) or len(frame.axes)
+        if frame.keep is not None:
+            rows, columns = w("Gather", rows, w.integers(frame.keep), axis=1), "features"
+        if frame.shift is not None:
+            rows = w("Sub", rows, w.numbers(frame.shift))
+        if frame.stretch is not None:
+            rows = w("Div", rows, w.numbers(frame.stretch))
+        rows = w("Where", w("IsNaN", rows), w.numbers(0.0), rows)
+        if frame.keep is not None:
+            rows = _unit_rows(w, rows)
+        Z = w("MatMul", rows, w.numbers(frame.axes))
+        if frame.origin is not None:
+            Z = w("Sub", Z, w.numbers(frame.origin))
+        return _linear_scores(w, Z, model.means, precision, model.shares), columns
+    r = model.means.shape[1]
+    columns = len(levels) or r
+    shape = w("Concat", w("Shape", X, start=0, end=1), w.integers([model.k]), axis=0)
+    scores = w("Expand", w.numbers(np.log(model.shares)[None]), shape)
+    if r:
+        numbers = [j for j, size in enumerate(levels) if not size]
+        Z = w("Gather", X, w.integers(numbers), axis=1) if any(levels) else X
+        if frame.shift is not None:
+            Z = w("Sub", Z, w.numbers(frame.shift[:r]))
+        if frame.stretch is not None:
+            Z = w("Div", Z, w.numbers(frame.stretch[:r]))
+        flat = np.ones(model.k)
+        whole = _linear_scores(w, Z, model.means, precision, flat)
+        scores = w("Add", scores, _with_missing(w, Z, whole, model.means, model.covariance))
+    if any(levels):
+        scores = w("Add", scores, _category_scores(w, X, levels, model.profiles))
+    return scores, columns
+
+
+def _category_scores(w: _Writer, X: str, levels: tuple[int, ...], profiles: Array) -> str:
+    """Log-probability of the categories of each row under each cluster; a missing one adds 0; (n, d) -> (n, k)."""
+    from onnx import TensorProto
+
+    sizes = np.array([size for size in levels if size])
+    starts = np.cumsum([0, *sizes])[:-1]
+    padded = np.vstack([np.log(profiles).T, np.zeros((1, len(profiles)))])
+    codes = w("Gather", X, w.integers([j for j, size in enumerate(levels) if size]), axis=1)
+    known = w("And", w("GreaterOrEqual", codes, w.numbers(0.0)), w("Less", codes, w.numbers(sizes)))
+    inside = w("Cast", w("Where", known, codes, w.numbers(0.0)), to=TensorProto.INT64)
+    place = w("Where", known, w("Add", inside, w.integers(starts)), w.integers(len(padded) - 1))
+    return w("ReduceSum", w("Gather", w.numbers(padded), place, axis=0), w.integers([1]), keepdims=0)
+
+
+def _with_missing(w: _Writer, Z: str, whole: str, means: Array, covariance: Array) -> str:
+    """The scores of complete rows, with those of rows with missing numbers put in their places.
+
+    The filled cells o of a row have the score ``-(z - m_j)_oᵀ (S_oo)⁻¹ (z - m_j)_o / 2``. Gaussian elimination finds it
+    with plain operators: where a cell is missing, row and column of S are those of the unit matrix and the entry of
+    z - m_j is 0. In step p all that remains of ``[S | z - m_1, ..., z - m_k]`` loses its part along coordinate p, and
+    the squared entries of row p over the pivot add up to the form. As stable as a Cholesky factor. One loop goes over
+    blocks of rows, one over coordinates.
+    """
+    from onnx import TensorProto
+
+    count = w("ReduceSum", w("Cast", w("IsNaN", Z), to=TensorProto.INT64), w.integers([1]), keepdims=0)
+    which = w("Squeeze", w("NonZero", count), w.integers([0]))
+    rows = w("Gather", Z, which, axis=0)
+    blocks = w("Div", w("Add", w("Size", which), w.integers(BLOCK - 1)), w.integers(BLOCK))
+    empty = w.numbers(np.zeros((0, len(means))))
+    found = w("Loop", blocks, "", empty, body=_block_graph(rows, means, covariance))
+    return w("ScatterND", whole, w("Unsqueeze", which, w.integers([1])), found)
+
+
+def _block_graph(rows: str, means: Array, covariance: Array) -> Any:
+    """Body of the loop over blocks of rows with missing numbers; appends their scores to those found before."""
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info
+    k, r = means.shape
+    w = _Writer("block_")
+    begin = w("Mul", "block", w.integers([BLOCK]))
+    Z = w("Slice", rows, begin, w("Add", begin, w.integers([BLOCK])), w.integers([0]))
+    hole = w("IsNaN", Z)
+    filled = w("Cast", w("Not", hole), to=TensorProto.DOUBLE)
+    across, down = w("Unsqueeze", filled, w.integers([1])), w("Unsqueeze", filled, w.integers([2]))
+    missing = w("Sub", w.numbers(1.0), down)
+    S = w("Mul", w("Mul", w.numbers(covariance), across), down)
+    S = w("Add", S, w("Mul", missing, w.numbers(np.eye(r))))
+    known = w("Unsqueeze", w("Where", hole, w.numbers(0.0), Z), w.integers([2]))
+    gaps = w("Mul", w("Sub", known, w.numbers(means.T)), down)
+    state = w("Concat", S, gaps, axis=2)
+    form = w("ReduceSum", w("Mul", gaps, w.numbers(0.0)), w.integers([1]), keepdims=0)
+    steps = helper.make_node(
+        "Loop", [w.integers(r), "", state, form], ["block_left", "block_form"], body=_step_graph(r, k)
+    )
+    w.nodes.append(steps)
+    w("Concat", "found", w("Mul", "block_form", w.numbers(-0.5)), into="found_next", axis=0)
+    w("Identity", "block_go", into="block_go_next")
+    return helper.make_graph(
+        w.nodes,
+        "one_block",
+        [
+            value("block", TensorProto.INT64, []),
+            value("block_go", TensorProto.BOOL, []),
+            value("found", TensorProto.DOUBLE, None),
+        ],
+        [value("block_go_next", TensorProto.BOOL, []), value("found_next", TensorProto.DOUBLE, None)],
+        w.stored,
+    )
+
+
+def _step_graph(r: int, k: int) -> Any:
+    """Body of the loop over coordinates: one step of the elimination."""
+    from onnx import TensorProto, helper
+
+    value = helper.make_tensor_value_info
+    w = _Writer("step_")
+    row = w("Gather", "step_state", "step", axis=1)
+    scaled = w("Div", row, w("Gather", row, w("Unsqueeze", "step", w.integers([0])), axis=1))
+    factor = w("Slice", row, w.integers([0]), w.integers([r]), w.integers([1]))
+    outer = w("Mul", w("Unsqueeze", factor, w.integers([2])), w("Unsqueeze", scaled, w.integers([1])))
+    w("Sub", "step_state", outer, into="next_state")
+    ends = w.integers([r]), w.integers([r + k]), w.integers([1])
+    w("Add", "step_form", w("Mul", w("Slice", row, *ends), w("Slice", scaled, *ends)), into="next_form")
+    w("Identity", "step_go", into="next_go")
+    return helper.make_graph(
+        w.nodes,
+        "one_coordinate",
+        [
+            value("step", TensorProto.INT64, []),
+            value("step_go", TensorProto.BOOL, []),
+            value("step_state", TensorProto.DOUBLE, None),
+            value("step_form", TensorProto.DOUBLE, None),
+        ],
+        [
+            value("next_go", TensorProto.BOOL, []),
+            value("next_state", TensorProto.DOUBLE, None),
+            value("next_form", TensorProto.DOUBLE, None),
+        ],
+        w.stored,
+    )
 
 
 __all__ = ["export_onnx"]

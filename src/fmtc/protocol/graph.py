@@ -99,7 +99,7 @@ class GraphView(Method):
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""
         model, labels, F = required(client, "model", "labels", "F")
-        return ClientResult(model, labels, to_numpy(F))
+        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses)
 
 
 METHOD = GraphView()

@@ -36,6 +36,8 @@ class ClientResult:
     model: Any
     labels: np.ndarray  # n
     embedding: np.ndarray | None = None  # n x k; only where the run was in this process
+    agreement: float | None = None  # of the labels with those of the embedding; as `embedding`
+    misses: bool = False  # whether the graph has clear parts that the labels do not follow
 
 
 class Method:

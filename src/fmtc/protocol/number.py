@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, Clusters, input_rows
+from ..client import ClientState, Clusters, input_rows, stream
 from ..errors import RefusedError
 from ..inference import GraphModel, assign
+from ..kernels.centers import row_norms, unit_centers
+from ..kernels.embedding import spectral_start
+from ..kernels.graph import Graph
 from ..kernels.objective import dot
-from ..linalg.arrays import asarray_like, to_device_of, to_numpy
+from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
+from ..linalg.sparse import affine
 from ..mixture import personal
 from ..server import ServerState
 from ..settings import Settings
@@ -71,7 +75,56 @@ class Number(Phase):
             labels = assign(input_rows(client), model)
         gap = E - to_device_of(model.centers, E)[labels]
         model = replace(model, spread=dot(gap, gap) / len(E))
-        return replace(client, own=None, model=model, labels=to_numpy(labels)), Nothing()
+        labels = to_numpy(labels)
+        agreement, misses = None, False
+        if settings.solver.labels_from == "projection" and client.k > 1:
+            agreement, misses = _followed(client, labels, settings)
+        return replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses), Nothing()
+
+
+SAMPLE = 2000  # rows that are compared
+RESTARTS = 3  # of k-means on them
+NEARLY_APART = 0.1  # mean of Tr(FᵀLF)/k above which a graph is not looked at for clear parts
+APART = 0.01  # the same of the graph's own eigenvectors: k parts that hardly touch
+MISSED = 0.55  # adjusted Rand index below which labels do not follow such parts
+SMALLEST_PART = 0.15  # relative to parts of equal size: a few outliers are no part
+
+
+def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[float, bool]:
+    """Agreement of the labels with those of F, and whether they miss parts that the graph clearly has.
+
+    F is held to a linear function of the columns, so that it may miss what the columns cannot say and agree all the
+    same: two rings, 0.9. Parts are therefore those of the graph alone, its first k eigenvectors. They are computed only
+    where F shows that there may be some. Nothing of this leaves the client, and no label depends on it.
+    """
+    from sklearn.metrics import adjusted_rand_score
+
+    F, graph = required(client, "F", "graph")
+    rng, n, k = stream(settings.seed, client.client_id, "agreement"), len(labels), client.k
+    some = np.arange(n) if n <= SAMPLE else np.sort(rng.choice(n, SAMPLE, replace=False))
+    seed = int(rng.integers(2**31))
+    agreement = float(adjusted_rand_score(labels[some], _sphere_labels(F[some], k, seed)))
+    if _cut(graph, F) > NEARLY_APART:
+        return agreement, False
+    U = spectral_start(graph, k, stream(settings.seed, client.client_id, "start"))
+    if _cut(graph, U) > APART:
+        return agreement, False
+    parts = _sphere_labels(U[some], k, seed)
+    is_even = np.bincount(parts, minlength=k).min() >= SMALLEST_PART * len(some) / k
+    return agreement, bool(is_even and adjusted_rand_score(labels[some], parts) < MISSED)
+
+
+def _cut(graph: Graph, F: Array) -> float:
+    """Tr(FᵀLF)/k: 0 for k parts that do not touch, if F is made of them."""
+    V = graph.to_graph_order(double(F))
+    return dot(V, affine(graph.laplacian, V)) / F.shape[1]
+
+
+def _sphere_labels(F: Array, k: int, seed: int) -> Array:
+    """Clusters of the rows of F, all scaled to length 1; (n, k) -> (n,)."""
+    E = F / row_norms(F)
+    found: Array = to_numpy((E @ unit_centers(E, k, RESTARTS, seed).T).argmax(axis=1))
+    return found
 
 
 def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
