@@ -136,6 +136,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     array([0, 0])
     """
 
+    takes_missing = True
+
     def __init__(
         self,
         n_clusters: int = 8,
