@@ -1,34 +1,224 @@
-"""The first thing a newcomer runs: handwritten digits in eight silos, each alone and then together.
+"""The first thing a newcomer runs: hospitals with one table each, what their patients have in common, what joining changed.
 
-The data ship with scikit-learn. Labels are used to deal out the silos and to score, never to fit. The number of silos
-and how uneven they are was one of eleven dealings tried: where silos hardly share classes there is no gain to show.
+`hospitals` deals scikit-learn's breast cancer data to four hospitals. The dealing is ours: sizes, mixes and empty cells
+were written down before any gain was seen, and changed once since (the smallest hospital got 60 patients instead of 49,
+because gains are told from ten held-out rows a fold on). `heart_disease` are four real hospitals, where the data are.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import scipy.sparse as sp
-from sklearn.cluster import KMeans, SpectralClustering
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
-from sklearn.neighbors import KNeighborsClassifier
 
+from .concepts import Explanation
+from .datasets import load, locate
 from .datasets.base import label_skew
-from .estimator import FMTC
-from .kernels.graph import resolve_neighbors
-from .metrics import clustering_accuracy
-from .runtime.driver import Callback
+from .schema import Schema
 
 Array = np.ndarray
 
-METHODS = ("kmeans", "spectral", "fmtc")
+DEALT = {"university": (125, 125), "city": (124, 41), "county": (66, 28), "island": (42, 18)}  # benign, malignant
+EMPTIED = 0.1  # share of the cells that are removed, at random
+LITTLE = 0.03  # a smaller change of the share of patients is called none
+
+
+@dataclass(frozen=True)
+class Story:
+    """Tables of hospitals, and what a reader has to know about them.
+
+    Parameters
+    ----------
+    about : str
+        What the rows are, in a sentence or two.
+    tables : dict of str to polars.DataFrame
+        Of each hospital, with a column `patient` that names the row.
+    label_column : str
+        What is known about each patient, for scoring only.
+    n_clusters : int
+    schema : Schema, optional
+        Types, levels and units, where they are known.
+    """
+
+    about: str
+    tables: dict[str, pl.DataFrame]
+    label_column: str
+    n_clusters: int
+    schema: Schema | None = None
+
+
+def hospitals(random_state: int = 0) -> dict[str, pl.DataFrame]:
+    """Tables of four hospitals that differ in size and mix: scikit-learn's breast cancer data, a tenth of it removed.
+
+    Parameters
+    ----------
+    random_state : int
+        Deals the rows, and chooses the cells that are removed.
+
+    Returns
+    -------
+    dict of str to polars.DataFrame
+        30 measurements of the nuclei of cells from a needle biopsy, `patient`, and the `diagnosis`.
+
+    Examples
+    --------
+    >>> from fmtc.demo import hospitals
+    >>> {name: table.shape for name, table in hospitals().items()}
+    {'university': (250, 32), 'city': (165, 32), 'county': (94, 32), 'island': (60, 32)}
+    """
+    source = load_breast_cancer()
+    rng = np.random.default_rng(random_state)
+    X = np.where(rng.random(source.data.shape) < EMPTIED, np.nan, source.data)
+    names = [str(name).replace(" ", "_") for name in source.feature_names]
+    benign, malignant = (rng.permutation(np.flatnonzero(source.target == code)) for code in (1, 0))
+    tables, b, m = {}, 0, 0
+    for hospital, (some, others) in DEALT.items():
+        rows = rng.permutation(np.concatenate([benign[b : b + some], malignant[m : m + others]]))
+        b, m = b + some, m + others
+        patients = pl.Series("patient", [f"{hospital[0].upper()}{i + 1:03}" for i in range(len(rows))])
+        diagnosis = pl.Series("diagnosis", source.target_names[source.target[rows]].tolist())
+        table = pl.DataFrame(X[rows], schema=names).fill_nan(None)
+        tables[hospital] = pl.DataFrame([patients, *table, diagnosis])
+    return tables
+
+
+def breast_cancer(random_state: int = 0) -> Story:
+    """The story of `hospitals`."""
+    return Story(
+        "569 women with a lump in the breast; 30 measurements of cell nuclei from a needle biopsy. Real patients "
+        "(scikit-learn's breast cancer data). The four hospitals are ours: we dealt the rows out and removed a tenth "
+        "of the cells.",
+        hospitals(random_state),
+        "diagnosis",
+        2,
+    )
+
+
+def heart_disease(random_state: int = 0) -> Story:
+    """Four real hospitals, where FMTC_DATA or the user's cache has the data set."""
+    data = load("heart_disease")
+    assert data.schema is not None
+    tables = {}
+    for hospital, part in data.by_client().items():
+        cells: list[pl.Series] = [pl.Series("patient", [f"{hospital}-{i + 1:03}" for i in range(len(part.y))])]
+        for column, values in zip(data.schema.columns, part.X.T, strict=True):
+            words = [None if np.isnan(x) else column.levels[int(x)] if column.levels else float(x) for x in values]
+            cells.append(pl.Series(column.name, words, dtype=pl.String if column.levels else pl.Float64))
+        cells.append(pl.Series("diagnosis", [data.class_names[code] for code in part.y]))
+        tables[hospital] = pl.DataFrame(cells)
+    return Story(
+        "920 patients with suspected coronary disease in Cleveland, Budapest (hungarian), Zurich and Basel "
+        "(switzerland) and Long Beach (va), as the hospitals recorded them; some hospitals left columns empty.",
+        tables,
+        "diagnosis",
+        2,
+        Schema(data.schema.columns, id_column="patient"),
+    )
+
+
+STORIES: dict[str, Callable[[int], Story]] = {"breast_cancer": breast_cancer, "heart_disease": heart_disease}
+
+
+def check_story(name: str) -> None:
+    """Raise the error of `load` where the data of a story are not on this machine; nothing is read."""
+    if name != "breast_cancer":
+        locate(name)
+
+
+# -------------------------------------------------------------------------------------------------- what joining changed
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Share of the held-out patients of a hospital who are grouped with their own diagnosis, by two models."""
+
+    hospital: str
+    patients: int
+    alone: float
+    together: float
+
+    @property
+    def change(self) -> float:
+        """What joining changed."""
+        return self.together - self.alone
+
+
+def gains(report: Mapping[str, Any]) -> list[Gain]:
+    """What joining changed, from the report.json of a run with --report; hospitals that are too small are left out."""
+    found = {name: line["held_out"] for name, line in report["details"]["silos"].items()}
+    return [
+        Gain(name, int(line["rows"]), float(line["alone_acc"]), float(line["acc"]))
+        for name, line in found.items()
+        if line is not None and line["alone_acc"] is not None
+    ]
+
+
+def verdict(lines: Sequence[Gain]) -> str:
+    """Who gained by joining, who lost, and for whom it changed little, in a sentence or two."""
+    kinds = {
+        "Joining helped": [line for line in lines if line.change >= LITTLE],
+        "It cost": [line for line in lines if line.change <= -LITTLE],
+    }
+    said = []
+    for opening, some in kinds.items():
+        if some:
+            each = [
+                f"{line.hospital} ({100 * line.alone:.0f} to {100 * line.together:.0f} %)"
+                for line in sorted(some, key=lambda line: -abs(line.change))
+            ]
+            said.append(f"{opening} {_listed(each)}.")
+    if rest := [line.hospital for line in lines if abs(line.change) < LITTLE]:
+        said.append(f"It changed little for {_listed(rest)}.")
+    return " ".join(said)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def draw_demo(explanation: Explanation, lines: Sequence[Gain], path: Path) -> Path:
+    """What the clusters are, each hospital's share of them, and held-out patients alone and together, as one PNG.
+
+    Needs matplotlib.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("the picture needs matplotlib: pip install 'fmtc[plot]'") from error
+    from .plot import profiles, shares
+
+    with mpl.rc_context({"font.size": 10}):
+        figure = Figure(figsize=(11, 7.2), layout="constrained", facecolor="white")
+        top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.1])
+        profiles(explanation, ax=top.subplots())
+        left, right = bottom.subplots(1, 2)
+        shares(explanation, ax=left)
+        left.set_title("Share of each hospital's patients", size="medium", loc="left")
+        handles, _ = left.get_legend_handles_labels()
+        left.legend(handles, [f"cluster {j}" for j in range(len(handles))], frameon=False, ncols=len(handles),
+                    loc="upper left", bbox_to_anchor=(0, -0.2))  # fmt: skip
+        place = np.arange(len(lines))
+        for offset, name, colour in ((-0.2, "alone", "#b8c2cc"), (0.2, "together", "#0b7285")):
+            height = [100 * getattr(line, name) for line in lines]
+            bars = right.bar(place + offset, height, 0.38, label=name, color=colour)
+            right.bar_label(bars, fmt="%.0f", padding=1)
+        right.set_xticks(place, [f"{line.hospital}\n{line.patients} patients" for line in lines])
+        right.set(ylim=(0, 118), yticks=range(0, 101, 20))
+        right.set_title("Held-out patients grouped with their diagnosis, %", size="medium", loc="left")
+        right.legend(frameon=False, ncols=2, loc="upper left")
+        right.spines[["top", "right"]].set_visible(False)
+        figure.savefig(path, dpi=130, format="png")
+    return path
+
+
+# ------------------------------------------------------------------------------------------------------------- digits
 
 
 @dataclass(frozen=True)
@@ -40,16 +230,6 @@ class Silos:
     clients: Array
     train: Array  # row numbers
     test: Array
-
-
-@dataclass(frozen=True)
-class DemoResult:
-    """What the demo prints and draws."""
-
-    rows: list[dict[str, Any]]  # one per silo, then their mean; accuracies from 0 to 1
-    model: FMTC
-    silos: Silos
-    seconds: float
 
 
 def example_tables() -> dict[str, pl.DataFrame]:
@@ -75,125 +255,3 @@ def digits_silos(random_state: int = 0) -> Silos:
     clients = label_skew(y, 8, concentration=10.0, random_state=random_state)
     train, test = train_test_split(np.arange(len(y)), test_size=0.25, random_state=random_state, stratify=clients)
     return Silos(X / 16, y, clients, train, test)
-
-
-def alone(X: Any, X_new: Any, n_clusters: int, *, random_state: int = 0) -> dict[str, tuple[Array, Array]]:
-    """Both baselines on one silo alone, k-means and spectral clustering: labels of its rows and of new rows.
-
-    Spectral clustering cannot predict; its new rows take the vote of their five nearest training rows.
-    """
-    kmeans = KMeans(n_clusters, n_init=10, random_state=random_state).fit(X)
-    neighbors = resolve_neighbors("auto", X.shape[0])  # the same rule as for FMTC
-    spectral = SpectralClustering(
-        n_clusters, affinity="nearest_neighbors", n_neighbors=neighbors, random_state=random_state
-    ).fit(X)
-    metric = "cosine" if sp.issparse(X) else "euclidean"  # an empty document is near to all others, but for its angle
-    vote = KNeighborsClassifier(5, metric=metric).fit(X, spectral.labels_)
-    return {
-        "kmeans": (kmeans.labels_, kmeans.predict(X_new)),
-        "spectral": (spectral.labels_, vote.predict(X_new)),
-    }
-
-
-def run_demo(*, random_state: int = 0, n_jobs: int | None = None, callbacks: Iterable[Callback] = ()) -> DemoResult:
-    """Cluster the silos alone (k-means, spectral clustering) and together (FMTC with its defaults), and score all.
-
-    Parameters
-    ----------
-    random_state : int
-        Deals the silos, splits them and seeds every method.
-    n_jobs : int, optional
-    callbacks : iterable of callables
-        Passed on to `FMTC.fit`.
-    """
-    started = time.perf_counter()
-    silos = digits_silos(random_state)
-    X, y, clients, train, test = silos.X, silos.y, silos.clients, silos.train, silos.test
-    model = FMTC(n_clusters=10, random_state=random_state, n_jobs=n_jobs)
-    model.fit(X[train], clients=clients[train], callbacks=callbacks)
-    predicted = model.predict(X[test], clients=clients[test])
-    rows: list[dict[str, Any]] = []
-    for cid in model.client_ids_:
-        mine, new = clients[train] == cid, clients[test] == cid
-        found = alone(X[train][mine], X[test][new], 10, random_state=random_state)
-        found["fmtc"] = (model.labels_[mine], predicted[new])
-        row: dict[str, Any] = {"silo": cid, "n_train": int(mine.sum()), "n_test": int(new.sum())}
-        for method in METHODS:
-            row[f"{method}_in"] = clustering_accuracy(y[train][mine], found[method][0])
-            row[f"{method}_out"] = clustering_accuracy(y[test][new], found[method][1])
-        rows.append(row)
-    mean: dict[str, Any] = {"silo": "mean", "n_train": len(train), "n_test": len(test)}
-    for name in set(rows[0]) - set(mean):
-        mean[name] = float(np.mean([row[name] for row in rows]))
-    return DemoResult([*rows, mean], model, silos, time.perf_counter() - started)
-
-
-def draw_demo(result: DemoResult, path: Path) -> Path:
-    """What the clusters are, accuracy by silo, and the silos' rows in their common frame, as one PNG.
-
-    A cluster is shown as the mean image of its rows: its number would be taken for a digit. Needs matplotlib.
-    """
-    try:
-        import matplotlib as mpl
-        from matplotlib.figure import Figure
-        from matplotlib.offsetbox import AnnotationBbox, OffsetImage
-    except ImportError as error:
-        raise ImportError("the picture needs matplotlib: pip install 'fmtc[plot]'") from error
-    from sklearn.manifold import TSNE
-
-    model, silos = result.model, result.silos
-    ids, k = model.client_ids_, model.n_clusters
-    X, clients = silos.X[silos.train], silos.clients[silos.train]
-    ink, quiet, accent = "#22313f", "#8a97a3", "#0b7285"
-    palette = mpl.colormaps["tab10"]
-    with mpl.rc_context({"font.size": 9, "axes.edgecolor": quiet, "axes.labelcolor": ink, "text.color": ink}):
-        figure = Figure(figsize=(12, 9.6), layout="constrained", facecolor="white")
-        halves: Any = figure.subfigures(2, 1, height_ratios=[1, 1.9])
-        top, bottom = halves
-        left, right = top.subfigures(1, 2, width_ratios=[1, 1.35])
-
-        left.suptitle("What the clusters are: mean image of their rows, and share")
-        for j, ax in enumerate(left.subplots(2, (k + 1) // 2).flat):
-            mine = model.labels_ == j
-            ax.set(xticks=[], yticks=[])
-            if not mine.any():
-                ax.set_axis_off()
-                continue
-            ax.imshow(X[mine].mean(axis=0).reshape(8, 8), cmap="gray_r", vmin=0, vmax=1)
-            ax.set_xlabel(f"{100 * mine.mean():.0f} %")
-            for side in ax.spines.values():
-                side.set(color=palette(j), linewidth=3)
-
-        bars = right.subplots()
-        place = np.arange(len(result.rows))
-        styles = {
-            "kmeans": ("k-means alone", "#ced4da"),
-            "spectral": ("spectral alone", quiet),
-            "fmtc": ("FMTC", accent),
-        }
-        for offset, (method, (name, color)) in zip((-0.27, 0, 0.27), styles.items(), strict=True):
-            height = [100 * row[f"{method}_out"] for row in result.rows]
-            bars.bar(place + offset, height, 0.27, label=name, color=color)
-        bars.set_xticks(place, [row["silo"].replace("silo", "") for row in result.rows])
-        bars.set(title="Held-out rows in the right cluster, %", xlabel="silo", ylim=(0, 118), yticks=range(0, 101, 20))
-        bars.legend(frameon=False, ncols=3, loc="upper left")
-        bars.spines[["top", "right"]].set_visible(False)
-
-        E = model.transform(X, clients=clients)
-        flat = TSNE(init="pca", max_iter=500, random_state=0).fit_transform(E)
-        bottom.suptitle("Rows of each silo in their common frame: the same colour is the same cluster everywhere")
-        axes = bottom.subplots(2, (len(ids) + 1) // 2, sharex=True, sharey=True)
-        for ax, cid in zip(axes.flat, ids, strict=True):
-            mine = clients == cid
-            labels = model.labels_[mine]
-            ax.scatter(*flat.T, s=2, color="#e9ecef")
-            ax.scatter(*flat[mine].T, s=9, color=palette(labels % 10))
-            for j in np.unique(labels):
-                image = OffsetImage(X[mine][labels == j].mean(axis=0).reshape(8, 8), zoom=1.7, cmap="gray_r")
-                frame = {"edgecolor": palette(j % 10), "linewidth": 1.5, "boxstyle": "square,pad=0"}
-                spot = np.median(flat[mine][labels == j], axis=0)
-                ax.add_artist(AnnotationBbox(image, spot, pad=0.05, bboxprops=frame))
-            ax.set_title(f"{cid}, {mine.sum()} rows", size=9)
-            ax.set(xticks=[], yticks=[])
-        figure.savefig(path, dpi=130, format="png")
-    return path

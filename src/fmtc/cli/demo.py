@@ -2,94 +2,141 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from .explain import show_clusters
 from .options import free_path
 from .program import Option, main_group
-from .words import Rounds, Words, new_table, print_json
+from .words import Words, new_table, print_json, show_indented
+
+if TYPE_CHECKING:
+    from ..concepts import Explanation
+    from ..demo import Gain
+
+STORIES = ("breast_cancer", "heart_disease")
 
 
 @main_group.command(
-    short_help="See it work on handwritten digits.",
+    short_help="See it work on the tables of four hospitals.",
     epilog="""\b
 Examples:
   fmtc demo
-  fmtc demo --out demo --random-state 3 --force""",
+  fmtc demo --data heart_disease --out heart    (four real hospitals, where the data are)
+  fmtc demo --out demo --force""",
 )
+@click.option("--data", "name", type=click.Choice(STORIES), default=STORIES[0], show_default=True, cls=Option,
+              help="Whose tables; breast_cancer comes with scikit-learn.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), default="fmtc-demo", show_default=True, cls=Option,
               help="Folder to write.")  # fmt: skip
 @click.option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
-              help="Deals the silos and seeds every method.  [default: 0]")  # fmt: skip
+              help="Deals the patients of breast_cancer, and seeds the fits.  [default: 0]")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def demo(out: Path, random_state: int, force: bool, as_json: bool) -> None:
-    """Handwritten digits in silos that differ, clustered alone and together.
+@click.pass_context
+def demo(ctx: click.Context, name: str, out: Path, random_state: int, force: bool, as_json: bool) -> None:
+    """Four hospitals, one table each: what their patients have in common, and what joining changed.
 
-    Compares k-means and spectral clustering in each silo alone with FMTC over all, on the rows it learnt from and
-    on rows held out. Nothing is downloaded. Writes demo.json and demo.png to --out.
+    Writes the tables to --out and runs `fmtc fit` on them, as you would on your own. Then it says what the clusters
+    are, each hospital's share of them, and how held-out patients fare when hospitals learn alone and together. The
+    diagnosis is used to score only. Nothing is downloaded. --out gets tables/, run/ with report.html, demo.json and,
+    with matplotlib, demo.png.
     """
-    from ..artifacts.files import new_folder, write_json
-    from ..artifacts.runs import versions
-    from ..demo import draw_demo, run_demo
-    from ..estimator import FMTC
+    from ..artifacts.files import new_folder, write_file, write_json
+    from ..artifacts.runs import read_explanation, versions
+    from ..concepts import Explanation
+    from ..demo import STORIES as TOLD
+    from ..demo import check_story, draw_demo, gains, verdict
+    from ..report import needs_jinja
+    from ..schema import FILE
+    from .models import fit
 
     words = Words()
+    check_story(name)
+    needs_jinja()
     out = free_path(out, force, lambda folder: (folder / "demo.json").is_file())
-    defaults = FMTC()
-    with words.warnings_as_notes():
-        with Rounds(words, defaults.max_iter, defaults.tol, "handwritten digits: building graphs") as rounds:
-            result = run_demo(random_state=random_state, callbacks=[rounds])
-        model = result.model
-        words.say(_demo_table(result.rows))
+    story = TOLD[name](random_state)
+    words.say(story.about)
+    with new_folder(out, overwrite=force) as folder:
+        (folder / "tables").mkdir()
+        for hospital, table in story.tables.items():
+            write_file(folder / "tables" / f"{hospital}.csv", table.write_csv().encode())
+        known = []
+        if story.schema is not None:
+            write_file(folder / "tables" / FILE, story.schema.to_toml().encode())
+            known = ["--schema", "tables/" + FILE]
+        files = [f"tables/{hospital}.csv" for hospital in story.tables]
+        options = ["-k", str(story.n_clusters), "--label-column", story.label_column, *known, "--report", "--out", "run"]
         words.say("")
-        words.say(f"{model.stopped_because_}, {result.seconds:.1f} s", "green" if model.converged_ else "yellow")
-        report = {
+        show_indented(words.console, Text(f"$ {shlex.join(['fmtc', 'fit', *files, *options])}", "bold"))
+        words.say("")
+        here = [str(folder / word) if word in ("run", *files, *known[1:]) else word for word in (*files, *options)]
+        with words.console.status("fitting: all hospitals together, each alone, and again without every fifth patient"):
+            _run(ctx, fit, [*here, "--random-state", str(random_state), "--quiet"])
+        kept = read_explanation(folder / "run")
+        assert kept is not None
+        explanation = Explanation.from_dict(kept)
+        report = json.loads((folder / "run" / "report.json").read_text(encoding="utf-8"))
+        lines = gains(report)
+        show_clusters(words.console, explanation.clusters)
+        words.say(_hospitals(explanation, lines))
+        words.say("")
+        words.say(f"{verdict(lines)} Less than 3 points is little: it is a handful of patients.", "green")
+        words.say("")
+        document = {
             "versions": versions(),
+            "data": name,
             "random_state": random_state,
-            "rows": result.rows,
-            "seconds": result.seconds,
-            "stopped_because": model.stopped_because_,
-            "history": [asdict(record) for record in model.history_],
-            "notes": words.notes,
+            "gains": [asdict(line) | {"change": line.change} for line in lines],
+            "clusters": explanation.to_dict()["clusters"],
+            "seconds": report["seconds"],
         }
-        with new_folder(out, overwrite=force) as folder:
-            try:
-                with words.console.status("drawing the picture"):
-                    draw_demo(result, folder / "demo.png")
-            except ImportError as error:
-                words.note(str(error))
-            written = sorted({"demo.json", *(file.name for file in folder.iterdir())})
-            write_json(folder / "demo.json", report)
-    words.say(f"wrote {out}: {', '.join(written)}")
+        try:
+            with words.console.status("drawing the picture"):
+                draw_demo(explanation, lines, folder / "demo.png")
+        except ImportError as error:
+            words.note(str(error))
+        document["notes"] = words.notes
+        write_json(folder / "demo.json", document)
+        drawn = ", demo.png" if (folder / "demo.png").exists() else ""
+    words.say(f"wrote {out}: tables/, run/, demo.json{drawn}")
+    words.say(f"open {out / 'run' / 'report.html'} in a browser", "bold")
     if as_json:
-        print_json({"out": str(out), **report})
+        print_json({"out": str(out), **document})
 
 
-def _demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Accuracy of each method in each silo in percent, and what FMTC gains over spectral clustering alone."""
-    table = new_table(title="Accuracy in percent", title_justify="left", title_style="bold")
-    table.add_column("\nsilo")
-    table.add_column("\nrows", justify="right")
-    for where in ("trained", "held out"):
-        for title in ("k-means", "spectral", "FMTC", "gain"):
-            table.add_column(f"{where if title == 'k-means' else ''}\n{title}", justify="right")
-    for row in rows:
-        if row["silo"] == "mean":
-            table.add_section()
-        cells: list[Text] = []
-        for where in ("in", "out"):
-            kmeans, spectral, fmtc = (100 * row[f"{method}_{where}"] for method in ("kmeans", "spectral", "fmtc"))
-            gain = fmtc - spectral
-            color = "green" if gain >= 0.05 else "red" if gain <= -0.05 else ""
-            cells += [Text(f"{value:.1f}") for value in (kmeans, spectral, fmtc)] + [Text(f"{gain:+.1f}", color)]
-        style = "bold" if row["silo"] == "mean" else ""
-        table.add_row(row["silo"], f"{row['n_train']}+{row['n_test']}", *cells, style=style)
+def _run(ctx: click.Context, command: click.Command, words: Sequence[str]) -> Any:
+    """Another command, as if it had been typed."""
+    with command.make_context(command.name, list(words), parent=ctx.parent) as inner:
+        return command.invoke(inner)
+
+
+def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
+    """Each hospital's share of the clusters, and its held-out patients."""
+    scored = {line.hospital: line for line in lines}
+    table = new_table()
+    table.add_column("\n\nhospital")
+    table.add_column("\n\npatients", justify="right")
+    for cluster in explanation.clusters:
+        table.add_column(f"{'share of' if not cluster.cluster else ''}\ncluster\n{cluster.cluster}", justify="right")
+    for title in ("held out, with their\ndiagnosis\nalone", "\n\ntogether", "\n\nchange"):
+        table.add_column(title, justify="right")
+    for hospital, clusters in explanation.silos.items():
+        shares = [f"{100 * cluster.share:.0f} %" for cluster in clusters]
+        line = scored.get(hospital)
+        cells: list[Any] = ["–"] * 3
+        if line is not None:
+            points = 100 * line.change
+            colour = "green" if points >= 3 else "red" if points <= -3 else ""
+            cells = [f"{100 * line.alone:.0f} %", f"{100 * line.together:.0f} %", Text(f"{points:+.0f}", colour)]
+        table.add_row(Text(hospital), f"{sum(one.rows for one in clusters)}", *shares, *cells)
     return table
 
 

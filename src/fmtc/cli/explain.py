@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,15 +69,20 @@ def explain(run: Path, client: str | None, rename: tuple[str, ...], as_json: boo
         )
         return
     console = Console(highlight=False)
-    for cluster in chosen:
-        show(console, _title(cluster))
-        if cluster.differences:
-            show(console, _differences(cluster))
+    show_clusters(console, chosen)
     if client is None and len(explanation.silos) > 1:
         show(console, Text("share of each silo's rows", "bold"))
         show(console, _shares(explanation))
     for note in explanation.notes:
         words.note(note)
+
+
+def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
+    """What each cluster is, a line for each column that sets it apart."""
+    for cluster in clusters:
+        show(console, _title(cluster))
+        if cluster.differences:
+            show(console, _differences(cluster))
 
 
 def _numbered(text: str) -> tuple[int, str]:

@@ -14,6 +14,7 @@ from ..linalg.arrays import is_tensor, namespace
 Array = Any  # NumPy, or a tensor where all cells are filled
 
 BLOCK = 8192  # rows worked on at a time
+ALIKE = 20  # rows with the same missing cells from which they are worked on by themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,10 +113,30 @@ class Cells:
         return self.patterns[0][0] is None
 
     @cached_property
-    def products(self) -> tuple[np.ndarray, ...]:
-        """For each pattern, sums of products of its filled coordinates: they do not change from step to step."""
-        found = []
+    def large_patterns(self) -> tuple[tuple[np.ndarray | None, np.ndarray], ...]:
+        """Those of `patterns` that have no missing cell, or enough rows to be worked on by themselves."""
+        return tuple(
+            (rows, seen) for rows, seen in self.patterns if rows is None or len(rows) >= ALIKE or len(seen) == self.r
+        )
+
+    @cached_property
+    def scattered(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
+        """The rows of all other patterns, by the number h of their missing cells: (n,) and (n, h), the cells."""
+        groups: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
         for rows, seen in self.patterns:
+            if rows is not None and len(rows) < ALIKE and len(seen) < self.r:
+                hidden = np.delete(np.arange(self.r), seen)
+                groups.setdefault(len(hidden), []).append((rows, np.tile(hidden, (len(rows), 1))))
+        return tuple(
+            (np.concatenate([rows for rows, _ in some]), np.concatenate([hidden for _, hidden in some]))
+            for _, some in sorted(groups.items())
+        )
+
+    @cached_property
+    def products(self) -> tuple[np.ndarray, ...]:
+        """For each large pattern, sums of products of its filled coordinates: they do not change from step to step."""
+        found = []
+        for rows, seen in self.large_patterns:
             total = np.zeros((len(seen), len(seen)))
             for _, block in self.blocks(rows, seen):
                 total += _numpy(block.T @ block)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..linalg.arrays import asarray_like, is_tensor, to_numpy
 from .cells import Cells, posteriors
+from .holes import Filled, completed
 
 Array = np.ndarray
 
@@ -138,7 +139,7 @@ def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
     k, r = own.means.shape
     counts, sums, levels = np.zeros(k), np.zeros((k, r)), np.zeros((k, sum(cells.levels)))
     second, log_likelihood = np.zeros((r, r)), 0.0
-    for (rows, seen), products in zip(cells.patterns, cells.products, strict=True):
+    for (rows, seen), products in zip(cells.large_patterns, cells.products, strict=True):
         part = _scores(own, covariance, seen)
         n, s = np.zeros(k), np.zeros((k, len(seen)))
         for where, block in cells.blocks(rows, seen):
@@ -158,7 +159,30 @@ def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
             second += products
         else:
             _add_expected(sums, second, n, s, products, own.means, covariance, seen)
+    for part in completed(cells, own.means, covariance):
+        q, log_sum = posteriors(_filled_scores(cells, part, own))
+        log_likelihood += float(log_sum.sum()) - 0.5 * float(
+            part.log_det.sum() + len(part.rows) * (r - part.hidden.shape[1]) * LOG_2PI
+        )
+        n = q.sum(axis=0)
+        counts += n
+        if cells.levels:
+            levels += cells.category_counts(part.rows, q)
+        for j, deviations in enumerate(part.deviations):
+            weighted = q[:, j, None] * deviations
+            s = weighted.sum(axis=0)
+            cross = np.outer(own.means[j], s)
+            sums[j] += s + n[j] * own.means[j]
+            second += weighted.T @ deviations + cross + cross.T + n[j] * np.outer(own.means[j], own.means[j])
+        np.add.at(second, (part.hidden[:, :, None], part.hidden[:, None, :]), part.covariance)
     return Expected(counts, sums, second, levels, log_likelihood)
+
+
+def _filled_scores(cells: Cells, part: Filled, own: Personal) -> Array:
+    """Log of share times density of each concept, less a row's own constant; (b, k)."""
+    scores = np.log(own.shares) - 0.5 * part.distances
+    extra = cells.category_scores(part.rows, own.profiles)
+    return scores if extra is None else scores + extra
 
 
 @dataclass(frozen=True)
@@ -195,13 +219,17 @@ def row_scores(cells: Cells, own: Personal, covariance: Array, *, normalized: bo
     Without `normalized`, the constant leaves out what does not depend on the row.
     """
     scores, constant = np.empty((cells.n, len(own.means))), np.empty(cells.n)
-    for rows, seen in cells.patterns:
+    for rows, seen in cells.large_patterns:
         part = _scores(own, covariance, seen)
         for where, block in cells.blocks(rows, seen):
             scores[where] = to_numpy(score_block(cells, where, block, part, own))
             block = to_numpy(block)
             level = len(seen) * LOG_2PI + part.log_det if normalized else 0.0
             constant[where] = -0.5 * (((block @ part.precision) * block).sum(axis=1) + level)
+    for rest in completed(cells, own.means, covariance):
+        scores[rest.rows] = _filled_scores(cells, rest, own)
+        level = (cells.r - rest.hidden.shape[1]) * LOG_2PI + rest.log_det if normalized else 0.0
+        constant[rest.rows] = -0.5 * level
     return scores, constant
 
 
@@ -209,13 +237,16 @@ def row_distances(cells: Cells, own: Personal, covariance: Array) -> tuple[Array
     """Squared Mahalanobis distance of each row to the nearest mean, and its filled coordinates; (n,), (n,)."""
     distance, filled = np.empty(cells.n), np.empty(cells.n, np.int64)
     flat = Personal(own.means, np.ones(len(own.means)), own.profiles)
-    for rows, seen in cells.patterns:
+    for rows, seen in cells.large_patterns:
         part = _scores(flat, covariance, seen)
         for where, block in cells.blocks(rows, seen):
             block = to_numpy(block)
             near = (block @ part.V + part.c).max(axis=1)
             distance[where] = np.maximum(((block @ part.precision) * block).sum(axis=1) - 2 * near, 0)
             filled[where] = len(seen)
+    for rest in completed(cells, own.means, covariance):
+        distance[rest.rows] = rest.distances.min(axis=1)
+        filled[rest.rows] = cells.r - rest.hidden.shape[1]
     return distance, filled
 
 
