@@ -263,7 +263,7 @@ def test_a_run_equals_the_textbook(make_federation, shape, setting):
 
 def test_a_run_with_weights_equals_the_textbook(make_federation):
     data = make_federation(m=3, n=(40, 55, 70), seed=4)
-    settings = Settings(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
+    settings = Settings.of(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
     result = fmtc.run(LocalTransport(data, settings), settings, weights={"a": 1, "b": 2, "c": 5})
     setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "p": 1.0, "coupling": "tensor", "align": True}
     omega = np.array([1, 2, 5]) / 8

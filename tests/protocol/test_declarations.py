@@ -30,7 +30,6 @@ from fmtc.protocol.base import (
 )
 from fmtc.protocol.end import END
 from fmtc.protocol.finish import FINISH
-from fmtc.protocol.gather import GATHER
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.method import COMMON, METHODS, method_of
 from fmtc.protocol.moments import MOMENTS
@@ -38,6 +37,7 @@ from fmtc.protocol.number import NUMBER
 from fmtc.protocol.prepare import PREPARE
 from fmtc.protocol.rescale import RESCALE
 from fmtc.protocol.round import ROUND
+from fmtc.protocol.seed import SEED
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
 
@@ -414,7 +414,8 @@ def test_a_digest_changes_with_any_bit_shape_and_type(phase, side, name):
 def test_digests_tell_phases_fields_and_numbers_apart():
     messages = [
         Nothing(), FINISH.Ask(), FINISH.Ask(rotation=np.eye(3)), FINISH.Answer(centers=np.eye(3)),
-        GATHER.Ask(centers=np.eye(3)), GATHER.Answer(sums=np.eye(3)), VERDICT.Ask(findings=np.zeros((0, 5))),
+        SEED.Ask(centers=np.ones((2, 3, 3))), SEED.Answer(counts=np.ones((2, 3)), sums=np.ones((2, 3, 3))),
+        VERDICT.Ask(findings=np.zeros((0, 5))),
         RESCALE.Ask(stretch=np.ones(3)), RESCALE.Ask(stretch=np.ones(3), shift=np.ones(3)),
         PREPARE.Ask(scale=1.0, ridge=2.0), PREPARE.Ask(scale=2.0, ridge=1.0), PREPARE.Ask(scale=1, ridge=2),
     ]  # fmt: skip
