@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from tests.questions import settle_answer, settle_ask
 
 from fmtc import FileError, Settings
 from fmtc.artifacts.files import read_tensors
@@ -20,7 +21,6 @@ from fmtc.protocol.finish import FINISH
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.prepare import PREPARE
 from fmtc.protocol.round import ROUND
-from tests.questions import settle_answer, settle_ask
 
 SETTINGS = Settings(3, max_iter=4)
 SIZES = {"d": 6, "k": 3}

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from tests.questions import settle_ask
 
 from fmtc import Settings
 from fmtc.client import open_client
@@ -15,7 +16,6 @@ from fmtc.inference import assign
 from fmtc.protocol.base import required
 from fmtc.protocol.finish import FINISH, common_numbers
 from fmtc.protocol.number import NUMBER
-from tests.questions import settle_ask
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_parameters_of_a_mixture_are_refused_where_a_run_ends_with_k_means(finis
     assert game.server.mixture is None
     assert list(game.turns("settle")) == []
     ask = settle_ask()
-    names = ("means", "covariance", "shares", "spread", "drift")
+    names = ("means", "covariance", "shares", "spread")
     told = NUMBER.Ask(order=np.arange(3), **{name: getattr(ask, name) for name in names})
     with pytest.raises(RefusedError):
         game.ask("number", {"a": told})

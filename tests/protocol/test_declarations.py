@@ -46,7 +46,8 @@ LENGTH = 2  # of a letter that only the message knows; k at most
 
 
 PHASES = {phase.name: phase for phase in COMMON}
-PHASES |= {f"{method.name} {phase.name}": phase for method in map(method_of, METHODS) for phase in method.phases}
+for method in map(method_of, METHODS):  # views of FMTC have phases in common
+    PHASES |= {f"{method.name} {phase.name}": phase for phase in method.phases if phase not in PHASES.values()}
 SIDES = {f"{name} {side}": (phase, side) for name, phase in PHASES.items() for side in ("Ask", "Answer")}
 FIELDS = {
     f"{name} {field}": (phase, side, field)
@@ -73,8 +74,10 @@ def good_value(entry, offset=0):
     dtype = np.dtype(DTYPES[entry.kind][-1])
     n = int(np.prod(shape))
     candidates = [np.ones(shape), np.arange(n).reshape(shape), np.full(shape, 100)]
-    if len(shape) == 2:
-        candidates.insert(1, np.eye(*shape))
+    if len(shape) >= 2:
+        candidates.insert(1, np.broadcast_to(np.eye(*shape[-2:]), shape))
+    if shape:
+        candidates.append(np.full(shape, 1 / shape[-1]))  # shares
     for value in (candidate.astype(dtype) for candidate in candidates):
         if entry.check is None or entry.check(value, SIZES) is None:
             return value
@@ -477,6 +480,7 @@ def test_declarations_can_be_printed():
     assert [(field["name"], field["shape"]) for field in of_round["asks"]] == [
         ("anchor", "d × k"),
         ("rotation", "k × k"),
+        ("before", "a number"),
     ]
 
 

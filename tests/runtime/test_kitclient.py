@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
+from tests.questions import settle_ask
 
 from fmtc import Settings
 from fmtc.artifacts.files import read_json
@@ -26,7 +27,6 @@ from fmtc.runtime.driver import run
 from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
 from fmtc.schema import Column, Schema
-from tests.questions import settle_ask
 
 from .kits import KitTransport, make_kits
 

@@ -26,9 +26,9 @@ def n_axes(settings: Settings) -> int:
     return int(np.clip(2 * settings.n_clusters, FEWEST, MOST))
 
 
-def uses_axes(d: int) -> bool:
-    """Whether columns are so many that the mixture looks at their principal axes only."""
-    return d > FEW_COLUMNS
+def uses_axes(d: int, settings: Settings) -> bool:
+    """Whether the mixture looks at principal axes only: columns are many, or were chosen among many words."""
+    return d > FEW_COLUMNS or settings.scale == "tfidf"
 
 
 class Axes(Phase):
@@ -58,7 +58,7 @@ class Axes(Phase):
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """A few steps, where columns are many."""
-        return STEPS if server.view != "graph" and uses_axes(server.n_features) else 0
+        return STEPS if server.view != "graph" and uses_axes(server.n_features, settings) else 0
 
     def limit(self, settings: Settings) -> int:
         """All steps, restarts included."""

@@ -11,11 +11,10 @@ import numpy as np
 from ..client import ClientState, cells_of, stream
 from ..errors import DataError
 from ..kernels.encoding import expanded_width
-from ..kernels.scaling import FEW_COLUMNS
 from ..mixture.starts import CATEGORY_WEIGHT, draw, is_centred, shape
 from ..server import ServerState
 from ..settings import Settings
-from .axes import empty, n_axes
+from .axes import empty, n_axes, uses_axes
 from .base import Array, Phase, array, number
 
 STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
@@ -66,7 +65,7 @@ class Coordinates(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Moments of the filled cells."""
-        if ask.axes is None and expanded_width(settings.levels, client.X.shape[1]) > FEW_COLUMNS:
+        if ask.axes is None and uses_axes(expanded_width(settings.levels, client.X.shape[1]), settings):
             raise DataError(f"the mixture needs principal axes of {client.X.shape[1]} columns")
         client = replace(client, axes=ask.axes, origin=ask.origin)
         client = replace(client, cells=cells_of(client, settings))

@@ -125,10 +125,10 @@ def _decided(server: ServerState, settings: Settings) -> ServerState:
     if server.view is not None:
         return server
     d, rows = server.n_features, server.n_samples / (settings.n_clusters * len(server.client_ids))
-    if uses_axes(d) and rows < FEWEST_ROWS:
+    if uses_axes(d, settings) and rows < FEWEST_ROWS:
         why = f"{d} columns, and a mixture needs more than {rows:.0f} rows of a silo for each cluster"
         return replace(server, view="graph", why=why)
-    if uses_axes(d) or server.lifted:
+    if uses_axes(d, settings) or server.lifted:
         return server
     return replace(server, view="mixture", why=f"a table of {d} columns")
 

@@ -53,7 +53,7 @@ class Probe(Phase):
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Once, where the view is open: many columns, or few that may be lifted."""
-        return int(server.view is None and server.mixture is not None and _is_open(server))
+        return int(server.view is None and server.mixture is not None and _is_open(server, settings))
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The mixture as it stands."""
@@ -82,17 +82,17 @@ class Probe(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""
         said = [answers[cid] for cid in sorted(answers)]
-        view, why = _verdict(server, said)
+        view, why = _verdict(server, said, settings)
         return replace(server, view=view, why=why)
 
 
-def _is_open(server: ServerState) -> bool:
-    return server.lifted or uses_axes(server.n_features)
+def _is_open(server: ServerState, settings: Settings) -> bool:
+    return server.lifted or uses_axes(server.n_features, settings)
 
 
-def _verdict(server: ServerState, said: list[Any]) -> tuple[str, str]:
+def _verdict(server: ServerState, said: list[Any], settings: Settings) -> tuple[str, str]:
     d, m = server.n_features, len(said)
-    if not uses_axes(d):
+    if not uses_axes(d, settings):
         seen = sum(answer.shapes for answer in said)
         if 2 * seen >= m:
             return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
