@@ -69,8 +69,15 @@ class Play:
         return report
 
     def phase(self, name):
-        for _ in range(self.method.phase(name).times(self.server, self.settings)):
+        for _ in self.turns(name):
             self.reduce(name, self.ask(name))
+
+    def turns(self, name):
+        """How often a phase comes, by what the server knows by then."""
+        turn = 0
+        while turn < self.method.phase(name).times(self.server, self.settings):
+            yield turn
+            turn += 1
 
     def open(self):
         """Up to the first round."""

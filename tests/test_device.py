@@ -9,9 +9,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings, run
+from fmtc import LocalTransport, Settings, run
 from fmtc.kernels.graph import build_graph
 from fmtc.linalg.arrays import is_tensor
 from fmtc.protocol import prepare
@@ -27,8 +28,8 @@ SETTINGS = {
     "client": {"scale": "client"},
     "embedding": {"align": False, "labels_from": "embedding"},
     "global embedding": {"scale": "global", "labels_from": "embedding"},
-    "own centres": {"shared_centers": False},
-    "shared centres": {"shared_centers": True},
+    "own centres": {"final": "kmeans"},
+    "the same means": {"kappa": float("inf")},
     "plain": {"accelerate": False, "schatten_p": 0.5},
     "rho": {"rho": 1.0},
     "not centred": {"center_features": False},
@@ -40,7 +41,7 @@ SETTINGS = {
 def pair(data, **settings):
     """The same fit on both."""
     settings = {"max_iter": 6, "n_init": 2, "random_state": 3} | settings
-    return tuple(FMTC(3, device=device, **split_solver(settings)).fit(data) for device in ("torch", "cpu"))
+    return tuple(graph_view(3, device=device, **settings).fit(data) for device in ("torch", "cpu"))
 
 
 def gap(A, B):
@@ -116,7 +117,7 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_bit(make_federation, tmp_path,
 
     def fit(max_iter, **options):
         params = {"max_iter": max_iter, "tol": 0, "n_init": 2, "random_state": 0} | SETTINGS[settings]
-        return FMTC(3, device="torch", **split_solver(params)).fit(data, **options)
+        return graph_view(3, device="torch", **params).fit(data, **options)
 
     whole = fit(6)
     fit(3, checkpoint=tmp_path / "c")
@@ -130,9 +131,9 @@ def test_a_run_goes_on_from_its_checkpoint_to_the_bit(make_federation, tmp_path,
 
 def test_a_checkpoint_of_one_device_is_taken_up_on_another(make_federation, tmp_path):
     data, settings = make_federation(), split_solver({"tol": 0, "n_init": 2, "random_state": 0})
-    FMTC(3, device="torch", max_iter=3, **settings).fit(data, checkpoint=tmp_path / "c")
-    resumed = FMTC(3, max_iter=6, **settings).fit(data, checkpoint=tmp_path / "c", resume=True)
-    whole = FMTC(3, max_iter=6, **settings).fit(data)
+    graph_view(3, device="torch", max_iter=3, **settings).fit(data, checkpoint=tmp_path / "c")
+    resumed = graph_view(3, max_iter=6, **settings).fit(data, checkpoint=tmp_path / "c", resume=True)
+    whole = graph_view(3, max_iter=6, **settings).fit(data)
     assert gap(resumed.embedding_, whole.embedding_) < 1e-10
     assert_array_equal(resumed.labels_, whole.labels_)
 
@@ -141,12 +142,12 @@ def test_sparse_rows_are_refused_in_one_sentence(make_federation):
     data = make_federation()
     data["b"] = sp.csr_array(data["b"])
     with pytest.raises(ValueError, match=r"'b'.*device='torch'"):
-        FMTC(3, device="torch").fit(data)
+        graph_view(3, device="torch").fit(data)
 
 
 def test_a_saved_model_needs_no_pytorch(make_federation, tmp_path):
     data = make_federation()
-    model = FMTC(3, device="torch", max_iter=4, random_state=0).fit(data)
+    model = graph_view(3, device="torch", max_iter=4, random_state=0).fit(data)
     model.save(tmp_path / "model")
     np.save(tmp_path / "a.npy", data["a"])
     code = (
@@ -176,14 +177,14 @@ def test_the_device_reaches_the_kernels(make_federation, monkeypatch, settings):
     seen = []
     monkeypatch.setattr(prepare, "build_graph", lambda X, *more: seen.append(is_tensor(X)) or build_graph(X, *more))
     for device in ("torch", "cpu"):
-        FMTC(3, device=device, max_iter=2, **split_solver({"n_init": 1} | SETTINGS[settings])).fit(make_federation())
+        graph_view(3, device=device, max_iter=2, **{"n_init": 1} | SETTINGS[settings]).fit(make_federation())
         assert len(seen) >= 3
         assert set(seen) == {device == "torch"}
         seen.clear()
 
 
 def test_a_fitted_model_holds_no_tensor(make_federation):
-    model = FMTC(3, device="torch", max_iter=3).fit(make_federation())
+    model = graph_view(3, device="torch", max_iter=3).fit(make_federation())
     held = [vars(model), *map(vars, model._models.values()), *map(vars, model.history_)]
     assert not any(is_tensor(value) for values in held for value in values.values())
     assert all(type(m.spread) is float for m in model._models.values())
@@ -200,7 +201,7 @@ def test_data_frames_which_may_not_be_written(make_federation):
 @pytest.mark.parametrize("layout", [np.asfortranarray, lambda X: np.repeat(X, 2, axis=0)[::2]], ids=["F", "strided"])
 def test_rows_in_any_layout(make_federation, layout):
     data = make_federation()
-    a, b = (FMTC(3, device="torch", max_iter=3, random_state=0).fit(silos)
+    a, b = (graph_view(3, device="torch", max_iter=3, random_state=0).fit(silos)
             for silos in ({cid: layout(X) for cid, X in data.items()}, data))  # fmt: skip
     assert_array_equal(a.embedding_, b.embedding_)
 
@@ -222,7 +223,7 @@ def test_clients_on_a_device_answer_in_one_order_whatever_n_jobs(make_federation
     result = run(transport, settings)
     assert {ident for *_, ident in seen} == {threading.get_ident()}
     assert [cid for _, cid, _ in seen] == list("abc") * (len(seen) // 3)
-    assert {"prepare", "round", "finish", "gather", "number"} < {phase for phase, *_ in seen}
+    assert {"prepare", "round", "finish", "settle", "number"} < {phase for phase, *_ in seen}
     plain = LocalTransport(data, settings, device="torch")
     assert run(plain, settings).server.Z.tobytes() == result.server.Z.tobytes()
     for cid, client in transport.clients.items():

@@ -24,10 +24,10 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.views import graph_view
 
 from fmtc import FMTC, Solver, clustering_accuracy
 from fmtc.kernels.graph import knn_affinity
-from fmtc.settings import split_solver
 
 # well-separated groups are parts of the graph without a link: the warning is right, and tested in test_bad_input.py
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
@@ -53,7 +53,7 @@ NAMES = [f"word{j}" for j in range(6)]
 
 
 def short(n_clusters=3, **params):
-    return FMTC(n_clusters, **split_solver({"random_state": 0, "max_iter": 5, "n_init": 3} | params))
+    return graph_view(n_clusters, **{"random_state": 0, "max_iter": 5, "n_init": 3} | params)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def not_for_us(estimator):
 
 
 @parametrize_with_checks(
-    [FMTC(), FMTC(4, coupling="subspace", scale="global", solver=Solver(shared_centers=False))],
+    [FMTC(), FMTC(4, view="graph", coupling="subspace", scale="global", solver=Solver(final="kmeans"))],
     expected_failed_checks=not_for_us,
 )
 def test_scikit_learn_has_no_complaint(estimator, check):
@@ -107,15 +107,17 @@ def test_what_the_two_checks_mean_to_check(container):
 def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
-        "n_clusters": 8, "alpha": 1.0, "beta": 0.15, "coupling": "tensor", "n_neighbors": "auto", "scale": "none",
+        "n_clusters": 8, "view": "auto", "alpha": 1.0, "beta": 0.15, "coupling": "tensor", "scale": "auto",
         "max_iter": 25, "tol": 1e-3, "client_weights": None, "solver": None, "random_state": None, "n_jobs": None,
         "device": "cpu", "verbose": 0,
     }  # fmt: skip
     assert len(found) <= 14
     assert Solver().get_params() == {
-        "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None, "nonmutual_weight": 0.25,
-        "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "max_features": 2000,
-        "labels_from": "projection", "shared_centers": "auto", "n_init": 10, "message_dtype": None,
+        "n_neighbors": "auto", "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None,
+        "nonmutual_weight": 0.25,
+        "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "lift": "auto",
+        "max_features": 2000, "labels_from": "projection", "final": "mixture", "kappa": None, "n_init": 10,
+        "message_dtype": None,
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -126,7 +128,7 @@ def test_parameters_and_defaults():
     "estimator",
     [
         FMTC(5, beta=0.4, coupling="subspace", client_weights={"a": 1.0}, random_state=3),
-        FMTC(2, solver=Solver(ridge=0.1, shared_centers=False)),
+        FMTC(2, solver=Solver(ridge=0.1, final="kmeans")),
         FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5, schatten_p=0.5, n_neighbors=7),
     ],
 )
@@ -161,11 +163,11 @@ def test_the_solver_of_a_fit_is_a_copy():
 
 def test_as_published_is_a_set_of_parameters():
     model = FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5)
-    plain = {"n_clusters": 4, "alpha": 10.0, "beta": 0.2, "n_neighbors": 10, "max_iter": 50, "solver": model.solver}
-    assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain
+    plain = {"n_clusters": 4, "view": "graph", "alpha": 10.0, "beta": 0.2, "scale": "none", "max_iter": 50}
+    assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain | {"solver": model.solver}
     assert model.solver == Solver(
-        rho=0.5, align=False, center_features=False, labels_from="embedding", nonmutual_weight=1.0, accelerate=False,
-        n_inner=5,
+        rho=0.5, align=False, center_features=False, lift=False, labels_from="embedding", final="kmeans",
+        nonmutual_weight=1.0, accelerate=False, n_inner=5, n_neighbors=10,
     )  # fmt: skip
 
 
@@ -656,7 +658,7 @@ def test_one_silo_is_spectral_clustering_with_predict(make, shape, least):
     X = Nystroem(gamma=10, n_components=100, random_state=0).fit_transform(raw)
     train, test = np.arange(0, 600, 2), np.arange(1, 600, 2)
     spectral = SpectralClustering(2, affinity="nearest_neighbors", n_neighbors=10, random_state=0).fit_predict(X[train])
-    model = FMTC(2, n_neighbors=10, random_state=0).fit(X[train])
+    model = graph_view(2, n_neighbors=10, random_state=0).fit(X[train])
     assert clustering_accuracy(spectral, model.labels_) >= least
     assert clustering_accuracy(y[train], model.labels_) >= least
     assert clustering_accuracy(y[test], model.predict(X[test])) >= least

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.views import graph_view
 
-from fmtc import FMTC, Settings, inference
+from fmtc import Settings, inference
 from fmtc.inference import ClientModel, NotFiniteError, assign, memberships, project
 
 
@@ -13,7 +14,7 @@ from fmtc.inference import ClientModel, NotFiniteError, assign, memberships, pro
 def fitted(make_federation, play):
     """Clients after a short run, with the data they were fitted on."""
     data = make_federation(n=(50, 70, 90), distance=4.0)
-    game = play(data, Settings.of(n_clusters=3, n_neighbors=20, shared_centers=False)).open().rounds(4)
+    game = play(data, Settings.of(n_clusters=3, n_neighbors=20, final="kmeans")).open().rounds(4)
     for name in ("finish", "number"):
         game.phase(name)
     return game.clients, data
@@ -78,7 +79,7 @@ def test_rows_that_are_not_finite_are_refused(rng, answer, bad):
 @pytest.mark.parametrize("answer", [assign, memberships, lambda X, model: project(X, model.W, model.mean)])
 def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch, rng, answer):
     X = rng.normal(size=(53, 4))
-    model = FMTC(3, random_state=0, max_iter=3).fit(X)._models["all"]
+    model = graph_view(3, random_state=0, max_iter=3).fit(X)._models["all"]
     whole = answer(X, model)
     monkeypatch.setattr(inference, "BLOCK", 7)
     assert_allclose(answer(X, model), whole, rtol=0, atol=1e-13)

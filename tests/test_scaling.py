@@ -6,15 +6,15 @@ import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
+from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings
+from fmtc import LocalTransport, Settings
 from fmtc.client import open_client
 from fmtc.errors import RefusedError
 from fmtc.protocol.graph import METHOD
 from fmtc.protocol.moments import MOMENTS
 from fmtc.protocol.rescale import RESCALE
-from fmtc.settings import split_solver
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -35,7 +35,7 @@ NEW = {name: silo(40, 10 + seed) for seed, name in enumerate(DATA)}
 
 
 def short(**params):
-    return FMTC(K, **split_solver({"random_state": 0, "max_iter": 6, "n_init": 3} | params))
+    return graph_view(K, **{"random_state": 0, "max_iter": 6, "n_init": 3} | params)
 
 
 def thin(X):

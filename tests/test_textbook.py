@@ -8,9 +8,10 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
 from sklearn.cluster import KMeans
+from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, LocalTransport, Settings, Solver
+from fmtc import FMTC, LocalTransport, Settings
 from fmtc.kernels import projection
 from fmtc.protocol.base import Message
 from fmtc.protocol.graph import METHOD
@@ -263,7 +264,7 @@ def test_a_run_equals_the_textbook(make_federation, shape, setting):
 
 def test_a_run_with_weights_equals_the_textbook(make_federation):
     data = make_federation(m=3, n=(40, 55, 70), seed=4)
-    settings = Settings(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
+    settings = Settings.of(n_clusters=3, n_neighbors=8, max_iter=6, tol=0)
     result = fmtc.run(LocalTransport(data, settings), settings, weights={"a": 1, "b": 2, "c": 5})
     setting = {"alpha": 1.0, "beta": 0.15, "ridge": 0.03, "p": 1.0, "coupling": "tensor", "align": True}
     omega = np.array([1, 2, 5]) / 8
@@ -323,7 +324,7 @@ def test_the_data_are_factored_once_per_client(make_federation, monkeypatch):
     calls = []
     real = projection.cholesky_solver
     monkeypatch.setattr(projection, "cholesky_solver", lambda A: calls.append(1) or real(A))
-    FMTC(3, max_iter=7, tol=0, random_state=0).fit(make_federation(m=4))
+    graph_view(3, max_iter=7, tol=0, random_state=0).fit(make_federation(m=4))
     assert len(calls) == 4
 
 
@@ -341,10 +342,10 @@ def test_without_coupling_clients_are_alone(make_federation, coupling):
     data = of_equal_scale(make_federation(m=4, n=(40, 50, 60, 70), distance=4.0))
     setting = {"n_neighbors": 15, "beta": 0, "coupling": coupling, "max_iter": 10, "tol": 0, "random_state": 0}
     for align in (False, True):
-        together = FMTC(3, solver=Solver(align=align), **setting).fit(data)
+        together = graph_view(3, align=align, **setting).fit(data)
         labels = together._as_given(data, together.labels_)
         for cid, X in data.items():
-            alone = FMTC(3, solver=Solver(align=align), **setting).fit({cid: X})
+            alone = graph_view(3, align=align, **setting).fit({cid: X})
             W, W_alone = together.projections_[cid], alone.projections_[cid]
             if not align:
                 assert_allclose(W, W_alone, atol=1e-10)
@@ -355,15 +356,15 @@ def test_without_coupling_clients_are_alone(make_federation, coupling):
 def test_with_coupling_clients_are_not_alone(make_federation):
     data = of_equal_scale(make_federation(m=3, distance=4.0))
     setting = split_solver({"n_neighbors": 15, "align": False, "max_iter": 10, "tol": 0, "random_state": 0})
-    W = FMTC(3, beta=0.15, **setting).fit(data).projections_["a"]
-    alone = FMTC(3, beta=0.15, **setting).fit({"a": data["a"]}).projections_["a"]
+    W = graph_view(3, beta=0.15, **setting).fit(data).projections_["a"]
+    alone = graph_view(3, beta=0.15, **setting).fit({"a": data["a"]}).projections_["a"]
     assert np.abs(W - alone).max() > 0.01
 
 
 @pytest.mark.parametrize(("align", "coupling"), [(True, "tensor"), (True, "subspace"), (False, "tensor")])
 def test_identical_clients_stay_identical(make_federation, align, coupling):
     X = make_federation(m=1, n=60, distance=4.0)["a"]
-    model = FMTC(3, coupling=coupling, n_neighbors=15, max_iter=12, tol=0, random_state=0, solver=Solver(align=align))
+    model = graph_view(3, coupling=coupling, n_neighbors=15, max_iter=12, tol=0, random_state=0, align=align)
     labels = model.fit_predict(dict.fromkeys("abcd", X))
     for cid in "bcd":
         assert_allclose(model.projections_[cid], model.projections_["a"], atol=1e-10)

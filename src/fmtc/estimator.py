@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import ClassifierTags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from .artifacts.models import MODEL_FILE, SavedModel, read_model, write_model
+from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .clients import ClientsMixin, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
@@ -838,6 +838,7 @@ def load(path: str | Path) -> FMTC:
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them."""
     try:
+        settings = current_settings(settings, MODEL_FORMAT)
         solver = settings.get("solver")
         model = FMTC(**{**settings, "solver": None if solver is None else Solver(**solver)})
         model.settings()

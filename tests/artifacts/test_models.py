@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, FileError, Solver
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.artifacts.models import MODEL_FORMAT
-from fmtc.settings import split_solver
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -35,7 +35,7 @@ DATA = {"berlin": rows(300, 0), "a/b: Zürich": rows(200, 1), "x" * 250: rows(25
 
 
 def fitted(data=DATA, **params):
-    return FMTC(K, **split_solver({"random_state": 0, "max_iter": 4, "n_init": 2} | params)).fit(data)
+    return graph_view(K, **{"random_state": 0, "max_iter": 4, "n_init": 2} | params).fit(data)
 
 
 WRAPS = {
@@ -71,7 +71,7 @@ def test_a_loaded_model_answers_the_same_bytes(kind, tmp_path):
             assert (now[cid].dtype, now[cid].tobytes()) == (then[cid].dtype, then[cid].tobytes())
     assert again.score(data) == model.score(data)
     assert again.get_params() == model.get_params()
-    assert again.solver == Solver(n_init=2)
+    assert again.solver == Solver(n_init=2, lift=False)
     assert again.history_ == model.history_
     for name in ("client_ids_", "n_features_in_", "n_iter_", "converged_", "stopped_because_"):
         assert getattr(again, name) == getattr(model, name)
@@ -106,7 +106,7 @@ def test_a_loaded_model_can_be_fitted_and_saved_again(model, folder, tmp_path):
     ],
 )
 def test_parameters_of_numpy_survive_and_generators_are_forgotten(params, tmp_path):
-    model = FMTC(**split_solver({"n_clusters": K, "max_iter": 2, "random_state": 0, "n_init": 1} | params))
+    model = graph_view(**{"n_clusters": K, "max_iter": 2, "random_state": 0, "n_init": 1} | params)
     model.fit(DATA["berlin"])
     again = fmtc.load(model.save(tmp_path / "m"))
     assert_array_equal(again.predict(DATA["berlin"]), model.labels_)
@@ -282,7 +282,7 @@ def old_model(folder, **params):
 def test_a_model_of_the_first_format_still_predicts(tmp_path):
     arrays = old_model(tmp_path / "old")
     model = fmtc.load(tmp_path / "old")
-    assert model.get_params() == FMTC(2, random_state=0, solver=Solver()).get_params()
+    assert model.get_params() == graph_view(2, random_state=0, final="kmeans").get_params()
     assert (model.n_iter_, model.converged_, model.client_ids_) == (2, True, ["north"])
     X = np.random.default_rng(1).normal(size=(20, 3))
     assert_array_equal(model.predict(X), (X @ arrays["W"]).argmax(axis=1))
@@ -295,16 +295,16 @@ def test_a_model_of_the_first_format_still_predicts(tmp_path):
     ("old", "new"),
     [
         ({"one_sided": 0.5, "center": False, "centers": "own", "align": "none"},
-         {"nonmutual_weight": 0.5, "center_features": False, "shared_centers": False, "align": False}),
+         {"nonmutual_weight": 0.5, "center_features": False, "align": False}),
         ({"center": True, "centers": "common", "align": "init", "reweigh": 10},
-         {"center_features": True, "shared_centers": True, "align": True}),
+         {"center_features": True, "align": True}),
         ({"beta": "auto", "schatten_p": 0.5, "rho": 1.0}, {"schatten_p": 0.5, "rho": 1.0}),
     ],
 )  # fmt: skip
 def test_settings_of_the_first_format_take_their_names_of_today(tmp_path, old, new):
     old_model(tmp_path / "old", **old)
     model = fmtc.load(tmp_path / "old")
-    assert model.solver == Solver(**new)
+    assert model.solver == Solver(**new, lift=False, final="kmeans")
     assert model.beta == (0.4 if old.get("beta") == "auto" else 0.15)
 
 

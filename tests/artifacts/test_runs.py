@@ -17,6 +17,7 @@ from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
 from fmtc.protocol.moments import MOMENTS
 from fmtc.tables import read_silos
+from tests.views import graph_view
 
 FEATURES = ["height", "weight", "age"]
 
@@ -95,7 +96,7 @@ def test_a_run_is_told_from_other_folders(files, tmp_path):
 def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
     """The rows of the report are the totals of the ledgers, with the words of the declarations."""
     silos = silos_of(files)
-    model = FMTC(3, max_iter=4, tol=0, scale="global", random_state=0).fit({silo.name: silo.X for silo in silos})
+    model = graph_view(3, max_iter=4, tol=0, scale="global", random_state=0).fit({silo.name: silo.X for silo in silos})
     report = write(tmp_path / "run", files, model, silos)
     assert json.loads((tmp_path / "run" / "report.json").read_text())["sent"] == report["sent"]
     ledgers = [tmp_path / "run" / "outbox" / f"{name}.jsonl" for name in ("north", "south")]

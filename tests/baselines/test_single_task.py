@@ -6,9 +6,10 @@ import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+from tests.views import graph_view
 from threadpoolctl import threadpool_limits
 
-from fmtc import FMTC, Solver
+from fmtc import Solver
 from fmtc.baselines import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
 from fmtc.baselines.base import SpectralGraph, seed_of, unit_rows
 from fmtc.baselines.single_task import apart, union
@@ -172,7 +173,7 @@ def test_the_embedding_is_that_of_fmtc_without_alpha():
     X, _ = blobs(5, distance=3.0)
     for weight in (1, 0.25):
         solver = Solver(nonmutual_weight=weight)
-        model = FMTC(K, alpha=1e-9, max_iter=3, solver=solver, random_state=0).fit(X)
+        model = graph_view(K, alpha=1e-9, max_iter=3, solver=solver, random_state=0).fit(X)
         alone = StSC(K, nonmutual_weight=weight, random_state=0).fit(X)
         begin = 0
         for cid, part in X.items():

@@ -20,7 +20,7 @@ def test_a_method_with_settings_is_the_method_with_these_parameters():
     assert (other.group, other.shares) == (plain.group, plain.shares)
     assert other.title == "FMTC align=False, beta=0.4, n_neighbors=auto, center_features=False"
     assert method_of("fmtc-published/alpha=10").build(3).solver.rho == 1.0
-    assert method_of("fmtc-alone/ridge=0.1").build(3).solver == Solver(shared_centers=False, ridge=0.1)
+    assert method_of("fmtc-alone/ridge=0.1").build(3).solver == Solver(final="kmeans", ridge=0.1)
     assert method_of("stsc/n_neighbors=7").grid[1] == {"n_neighbors": 7, "bandwidth_scale": 1.0}
 
 
@@ -52,7 +52,7 @@ def test_values_are_read_as_python_writes_them():
 
 def test_a_cell_of_a_variant_runs_is_stored_and_summarised(tmp_path):
     store = Store(tmp_path / "cells.jsonl")
-    names = ["kmeans", "fmtc", "fmtc/align=False,max_iter=3,tol=0"]
+    names = ["kmeans", "fmtc", "fmtc/view=graph,align=False,max_iter=3,tol=0"]
     wanted = cells(["synthetic-offset?n_clients=3,rows=40"], names)
     rows = run_cells(wanted, store)
     assert [row["status"] for row in rows] == ["ok"] * 3, rows
@@ -65,7 +65,7 @@ def test_a_cell_of_a_variant_runs_is_stored_and_summarised(tmp_path):
 
 def test_the_history_of_fmtc_is_in_its_row():
     train, test = protocol.dataset("synthetic-offset").split()
-    row = protocol.evaluate(train, test, "fmtc/max_iter=4,tol=0", {}, seed=0)
+    row = protocol.evaluate(train, test, "fmtc/view=graph,max_iter=4,tol=0", {}, seed=0)
     assert [line[0] for line in row["history"]] == [1, 2, 3, 4]
     assert all(len(line) == 4 and np.isfinite(line).all() for line in row["history"])
     assert protocol.evaluate(train, test, "fedkmeans", {}, seed=0)["history"] == []

@@ -85,7 +85,7 @@ class Reference(LocalTransport):
     absent: ClassVar[dict[str, set[int]]] = {}
 
     def _ask(self, cores: int, cid: str, message: Any) -> Any:
-        after = message.phase in ("finish", "gather", "number") and 10**6 in self.absent.get(cid, set())
+        after = message.phase in ("finish", "settle", "number") and 10**6 in self.absent.get(cid, set())
         if after or (message.phase == "round" and message.round_no in self.absent.get(cid, set())):
             return OSError("away")
         return super()._ask(cores, cid, message)
@@ -135,7 +135,7 @@ class TransportSuite:
 
     @pytest.mark.parametrize(
         "changed",
-        [{}, {"scale": "global"}, {"message_dtype": "float32", "coupling": "subspace"}, {"shared_centers": False}],
+        [{}, {"scale": "global"}, {"message_dtype": "float32", "coupling": "subspace"}, {"final": "kmeans"}],
         ids=str,
     )
     def test_parity(self, changed: dict[str, Any], tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import tracemalloc
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.views import graph_view
 
-from fmtc import FMTC, Solver
 from fmtc.kernels.couplings import COUPLINGS, Consensus, Coupling, schatten_p, weight_of_threshold
 from fmtc.kernels.couplings.spectrum import shrink
 from fmtc.settings import Settings
@@ -65,7 +65,7 @@ def test_the_registry_describes_its_couplings():
 
 @pytest.mark.parametrize("name", COUPLINGS)
 def test_a_fit_takes_any_coupling_of_the_registry(make_federation, name):
-    model = FMTC(3, coupling=name, max_iter=3, solver=Solver(n_init=1), random_state=0).fit(make_federation())
+    model = graph_view(3, coupling=name, max_iter=3, n_init=1, random_state=0).fit(make_federation())
     assert np.isfinite(model.consensus_).all()
     assert model.history_[-1].rank >= 1
 
@@ -75,9 +75,7 @@ def test_a_new_coupling_is_one_line_in_the_registry(make_federation, monkeypatch
         Settings(coupling="frobenius")
     monkeypatch.setitem(COUPLINGS, "frobenius", Frobenius())
     assert Settings(coupling="frobenius").coupling == "frobenius"
-    fit = FMTC(3, coupling="frobenius", beta=0.3, max_iter=200, solver=Solver(n_init=1), random_state=0).fit(
-        make_federation()
-    )
+    fit = graph_view(3, coupling="frobenius", beta=0.3, max_iter=200, n_init=1, random_state=0).fit(make_federation())
     assert fit.history_[-1].primal_residual < 0.1 * fit.history_[0].primal_residual
     T = rng.normal(size=(4, 3, 2))
     assert schatten_p(T, 1.0, "frobenius") == np.linalg.norm(T)

@@ -133,7 +133,8 @@ def test_an_estimator_has_no_other_door(tap):
 def test_only_a_node_lets_a_phase_reply():
     """A second caller of `reply`, or a second way round `release`, would be a second door.
 
-    A phase that extends another may call the reply it inherits.
+    A phase that extends another may call the reply it inherits; `probe` clusters some rows in both views, and what
+    these phases would say stays with it.
     """
     callers = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
@@ -144,7 +145,7 @@ def test_only_a_node_lets_a_phase_reply():
                 and ast.unparse(node.func.value) != "super()"
             ):
                 callers[node.func.attr].add(path.relative_to(SOURCE).as_posix())
-    assert callers["reply"] == {"runtime/node.py"}
+    assert callers["reply"] == {"runtime/node.py", "protocol/probe.py"}
     assert callers["release"] == {"runtime/node.py"}
 
 

@@ -37,7 +37,7 @@ def silo_rows(dtype=np.float64):
     }
 
 
-OF_RUN = Settings(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
+OF_RUN = Settings.of(n_clusters=4, max_iter=ROUNDS, tol=0, n_neighbors=15)
 
 
 class Absent(LocalTransport):

@@ -115,7 +115,7 @@ def observe(folder, **environment):
         for name, value in environment.items():
             patch.setenv(name, value)
         with Relayed([ClientSource(cid, "") for cid in rows], rows=rows) as fed:
-            outcome = fed.run(Settings(4, max_iter=3, tol=0, n_neighbors=15))
+            outcome = fed.run(Settings.of(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
             kept = {}
             for cid, kit in fed.kits.items():
                 states = sorted((kit.path / STATES / fed.order.run_id).glob("round-*.safetensors"))

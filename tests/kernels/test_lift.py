@@ -4,8 +4,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
+from tests.views import graph_view
 
-from fmtc import FMTC, Solver
 from fmtc.kernels import lift as module
 from fmtc.kernels.lift import RIDGE, bandwidth, cut_share, draw, lifts, shows_shapes
 from fmtc.kernels.scaling import moments, pool, standardize
@@ -178,11 +178,11 @@ def test_a_linear_projection_of_lifted_rows_follows_shapes(make, k):
     (X, y), (X_new, y_new) = make(400, 0), make(400, 1)
     scaling = standardize(moments(X))
     lift = draw(moments(scaling.apply(X)), 0)
-    model = FMTC(k, solver=Solver(ridge=RIDGE, center_features=False), random_state=0)
+    model = graph_view(k, ridge=RIDGE, center_features=False, random_state=0)
     model.fit(lift.apply(scaling.apply(X)))
     assert adjusted_rand_score(y, model.labels_) >= 0.95
     assert adjusted_rand_score(y_new, model.predict(lift.apply(scaling.apply(X_new)))) >= 0.95
-    plain = FMTC(k, scale="global", random_state=0).fit(X)
+    plain = graph_view(k, scale="global", final="kmeans", random_state=0).fit(X)
     assert adjusted_rand_score(y, plain.labels_) < 0.7
 
 

@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC
@@ -24,7 +25,7 @@ def data(make_federation):
 
 @pytest.fixture
 def model(data):
-    return FMTC(3, max_iter=4, random_state=0).fit(data)
+    return graph_view(3, max_iter=4, random_state=0).fit(data)
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from tests.questions import settle_answer, settle_ask
 
 from fmtc import FileError, Settings
 from fmtc.artifacts.files import read_tensors
@@ -15,8 +16,8 @@ from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
+from fmtc.protocol.em import SETTLE, SETTLE_STEPS
 from fmtc.protocol.finish import FINISH
-from fmtc.protocol.gather import GATHER
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.prepare import PREPARE
 from fmtc.protocol.round import ROUND
@@ -265,10 +266,11 @@ def test_answers_are_kept_until_the_server_has_them(lasting, tmp_path):
     assert sorted(path.name[:11] for path in folder.iterdir()) == ["round-00004", "round-00005", "round-00006"]
     for phase, asked, given in (
         (FINISH, Message("finish", FINISH.Ask(), 6, 6), FINISH.Answer(centers=np.eye(3))),
-        (GATHER, Message("gather", GATHER.Ask(centers=np.eye(3)), 6, 6), GATHER.Answer(sums=np.eye(3))),
+        (SETTLE, Message("settle", settle_ask(), 6, 6), settle_answer()),
     ):
         release(outbox, asked, given, phase)
-        assert_array_equal(pack(outbox.earlier(phase, asked))[next(iter(pack(given)))], np.eye(3))
+        name, value = next(iter(pack(given).items()))
+        assert_array_equal(pack(outbox.earlier(phase, asked))[name], value)
 
 
 def test_all_answers_are_kept_where_they_are_asked_for(tmp_path):
@@ -328,35 +330,32 @@ def test_noise_is_drawn_once_for_a_question(lasting):
 # ------------------------------------------------------------------------------------------------------------- limits
 
 
-def centers(number):
-    return Message("gather", GATHER.Ask(centers=np.full((3, 3), float(number))), 4, 4, int(number) % 3)
+def sums_for(number):
+    return Message("settle", settle_ask(float(number)), 4, 4, int(number) % SETTLE_STEPS)
 
 
-def test_gather_questions_are_limited_across_finishes_and_restarts(lasting):
-    """Three questions for a finish, three finishes for a run; a process that starts again does not begin anew."""
-    for number_ in range(9):
-        outbox = lasting()
-        if number_ % 3 == 0:
+def test_questions_for_sums_are_limited_across_finishes_and_restarts(lasting):
+    """Sixty questions for a finish, three finishes for a run; a process that starts again does not begin anew."""
+    limit = 3 * SETTLE_STEPS
+    for asked in range(limit):
+        if asked % SETTLE_STEPS == 0:
+            outbox = lasting()
             release(outbox, Message("finish", FINISH.Ask(), 4, 4), FINISH.Answer(centers=np.eye(3)), FINISH)
-        release(outbox, centers(number_), GATHER.Answer(sums=np.full((3, 3), float(number_))), GATHER)
+        release(outbox, sums_for(asked), settle_answer(asked), SETTLE)
     for outbox in (lasting(), lasting()):
         with pytest.raises(LimitError):
-            release(outbox, centers(9), GATHER.Answer(sums=np.eye(3)), GATHER)
-        again = release(outbox, centers(4), GATHER.Answer(sums=np.eye(3)), GATHER)  # an old question is no new one
-        assert_array_equal(again.sums, np.full((3, 3), 4))
+            release(outbox, sums_for(limit), settle_answer(), SETTLE)
+        again = release(outbox, sums_for(4), settle_answer(), SETTLE)  # an old question is no new one
+        assert_array_equal(again.counts, np.full((1, 3), 4))
     lines = lasting().ledger.lines()
-    assert sum((line["phase"], line["kind"]) == ("gather", "release") for line in lines) == 9
-    release(lasting("run2"), centers(9), GATHER.Answer(sums=np.eye(3)), GATHER)
+    assert sum((line["phase"], line["kind"]) == ("settle", "release") for line in lines) == limit
+    release(lasting("run2"), sums_for(limit), settle_answer(), SETTLE)
 
 
-@pytest.mark.parametrize(
-    "setting", [{"shared_centers": False}, {"align": False}, {"labels_from": "embedding"}], ids=str
-)
-def test_no_sums_leave_in_a_run_without_shared_centres(outbox, setting):
+@pytest.mark.parametrize("setting", [{"final": "kmeans"}, {"align": False}, {"labels_from": "embedding"}], ids=str)
+def test_no_sums_leave_in_a_run_that_ends_with_k_means(outbox, setting):
     with pytest.raises(LimitError):
-        release(
-            outbox, centers(0), GATHER.Answer(sums=np.eye(3)), GATHER, settings=Settings.of(n_clusters=3, **setting)
-        )
+        release(outbox, sums_for(0), settle_answer(), SETTLE, settings=Settings.of(n_clusters=3, **setting))
     assert outbox.ledger.lines() == []
 
 

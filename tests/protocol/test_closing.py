@@ -1,22 +1,20 @@
-"""Phases after the last round: clusters, shared centres, common numbers."""
+"""Phases after the last round: clusters, a mixture of all of them, common numbers."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.optimize import brentq
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
+from tests.questions import settle_ask
 
 from fmtc import Settings
-from fmtc.client import Clusters, open_client
+from fmtc.client import open_client
 from fmtc.errors import RefusedError
-from fmtc.inference import ClientModel, assign
-from fmtc.kernels.centers import leave_one_out_distance, mean_distance
-from fmtc.protocol.base import Nothing, required
+from fmtc.inference import assign
+from fmtc.protocol.base import required
 from fmtc.protocol.finish import FINISH, common_numbers
-from fmtc.protocol.gather import GATHER, GATHER_STEPS
 from fmtc.protocol.number import NUMBER
 
 
@@ -60,7 +58,7 @@ def test_unfilled_clusters_are_reported(rng, play):
 
 @pytest.mark.parametrize("labels_from", ["projection", "embedding"])
 def test_labels_are_of_the_nearest_centre_and_centres_those_of_k_means(finished, labels_from):
-    game, data, _ = finished(labels_from=labels_from, shared_centers=False)
+    game, data, _ = finished(labels_from=labels_from, final="kmeans")
     game.phase("number")
     for cid, X in data.items():
         model, labels = game.clients[cid].model, game.clients[cid].labels
@@ -83,7 +81,7 @@ def test_clusters_of_a_client_come_largest_first(finished):
 
 @pytest.mark.parametrize("labels_from", ["projection", "embedding"])
 def test_numbering_renames_labels_and_centres_together(finished, labels_from):
-    game, _, _ = finished(labels_from=labels_from, shared_centers=False)
+    game, _, _ = finished(labels_from=labels_from, final="kmeans")
     before, order = dict(game.clients), np.array([1, 2, 0])
     game.ask("number", dict.fromkeys(before, NUMBER.Ask(order=order)))
     for cid, after in game.clients.items():
@@ -94,6 +92,7 @@ def test_numbering_renames_labels_and_centres_together(finished, labels_from):
 
 def test_the_same_group_has_the_same_number_everywhere(finished):
     game, data, _ = finished()
+    game.phase("settle")
     game.phase("number")
     group = {cid: np.arange(len(X)) % 3 for cid, X in data.items()}  # how the fixture makes them
     number = {
@@ -111,6 +110,30 @@ def test_without_alignment_every_client_keeps_its_own_order(finished):
     game.phase("number")
     for cid, client in game.clients.items():
         assert_array_equal(client.labels, before[cid].own.labels)
+
+
+@pytest.mark.parametrize("setting", [{"final": "kmeans"}, {"align": False}, {"labels_from": "embedding"}], ids=str)
+def test_parameters_of_a_mixture_are_refused_where_a_run_ends_with_k_means(finished, setting):
+    game, _, _ = finished(**setting)
+    assert game.server.mixture is None
+    assert list(game.turns("settle")) == []
+    ask = settle_ask()
+    names = ("means", "covariance", "shares", "spread")
+    told = NUMBER.Ask(order=np.arange(3), **{name: getattr(ask, name) for name in names})
+    with pytest.raises(RefusedError):
+        game.ask("number", {"a": told})
+
+
+def test_a_round_of_the_mixture_that_does_not_follow_the_last_is_refused(finished):
+    game, _, _ = finished()
+    with pytest.raises(RefusedError):
+        game.ask("settle", {"a": settle_ask(step=1)})  # it has not begun
+    game.ask("settle", {"a": settle_ask(order=np.arange(3))})
+    game.ask("settle", {"a": settle_ask(step=1)})
+    with pytest.raises(RefusedError):
+        game.ask("settle", {"a": settle_ask(step=3)})
+    first, again = (game.ask("settle", {"a": settle_ask(step=2)})["a"] for _ in range(2))
+    assert_array_equal(first.means, again.means)  # asked twice, it gives the same answer
 
 
 def test_numbering_leaves_out_a_client_that_did_not_finish(finished):
@@ -135,102 +158,14 @@ def test_more_features_than_columns_do_not_change_the_numbers(finished, rng):
         assert_array_equal(found[cid], order)
 
 
-# ---------------------------------------------------------------------------------------------------- shared centres
-
-
-def client_of(E, labels, settings):
-    """A client whose rows are their own projections, after finish."""
-    k = settings.n_clusters
-    centers = np.array([E[labels == j].mean(axis=0) for j in range(k)])
-    centers /= np.linalg.norm(centers, axis=1, keepdims=True)
-    own = Clusters(E, ClientModel(np.eye(k), centers, 0.0, None), labels)
-    return replace(open_client("here", E, settings), own=own)
-
-
-@pytest.mark.parametrize(("sign", "zeros"), [(1, 0), (-1, 4)])
-def test_a_client_takes_shared_centres_unless_its_own_are_clearly_nearer(rng, sign, zeros):
-    """Centres as good as nine tenths of the way decide; rows of zeros are as far from all."""
-    settings = Settings.of(n_clusters=2, center_features=False)
-    labels = np.arange(40) % 2
-    angle = labels * np.pi / 2 + 0.2 * rng.normal(size=40)
-    E = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    E, labels = np.vstack([E, np.zeros((zeros, 2))]), np.append(labels, np.zeros(zeros, int))
-    client = client_of(E, labels, settings)
-    full = E.any(axis=1)
-    own = leave_one_out_distance(E[full], labels[full], 2)
-
-    def turned(by):
-        return np.array([[np.cos(by), np.sin(by)], [-np.sin(by), np.cos(by)]])
-
-    edge = brentq(lambda by: 0.9 * mean_distance(E[full], turned(by)) - own, 0.0, 0.6 * sign)
-    always = Settings.of(n_clusters=2, center_features=False, shared_centers=True)
-    for by, takes in ((0.0, True), (0.98 * edge, True), (1.02 * edge, False)):
-        ask = NUMBER.Ask(order=np.arange(2), centers=turned(by))
-        after, answer = NUMBER.reply(client, ask, settings, 1)
-        assert answer == Nothing()  # which centres it took stays with the client
-        assert_array_equal(after.model.centers, turned(by) if takes else client.own.model.centers)
-        assert after.own is None
-        assert_array_equal(NUMBER.reply(client, ask, always, 1)[0].model.centers, turned(by))
-
-
-def test_shared_centres_bring_their_own_labels_numbers_and_spread(rng):
-    settings = Settings.of(n_clusters=3, center_features=False, shared_centers=True)
-    labels = np.arange(30) % 3
-    E = np.eye(3)[labels] + 0.1 * rng.normal(size=(30, 3))
-    E /= np.linalg.norm(E, axis=1, keepdims=True)
-    ask = NUMBER.Ask(order=np.array([2, 0, 1]), centers=np.eye(3)[[0, 0, 1]])  # nobody is at the third axis
-    after, _ = NUMBER.reply(client_of(E, labels, settings), ask, settings, 1)
-    assert_array_equal(after.labels[labels == 0], 0)
-    assert_array_equal(after.labels[labels == 1], 2)
-    assert_array_equal(after.labels, assign(E, after.model))
-    assert_allclose(after.model.spread, np.square(E - ask.centers[after.labels]).sum(axis=1).mean(), rtol=1e-12)
-
-
-@pytest.mark.parametrize("setting", [{"shared_centers": False}, {"align": False}], ids=str)
-def test_shared_centres_are_refused_where_clients_keep_their_own(rng, setting):
-    settings = Settings.of(n_clusters=3, **setting)
-    client = client_of(np.eye(3)[np.arange(9) % 3], np.arange(9) % 3, settings)
-    with pytest.raises(RefusedError):
-        NUMBER.reply(client, NUMBER.Ask(order=np.arange(3), centers=np.eye(3)), settings, 1)
-
-
-def test_shared_centres_come_from_everybody(make_federation, play):
-    """The server's part, against k-means over the rows of all clients."""
-    game = play(make_federation(n=(50, 70, 90), distance=3.0), Settings(3, n_neighbors=20)).open().rounds(4)
-    answers = game.ask("finish")
-    game.reduce("finish", answers)
-    orders = game.server.orders
-    matched = np.mean([answers[cid].centers[orders[cid]] for cid in "abc"], axis=0)
-    assert_allclose(game.server.centers, matched / np.linalg.norm(matched, axis=1, keepdims=True), atol=1e-12)
-    assert GATHER.times(game.server, game.settings) == GATHER_STEPS == 3
-    game.phase("gather")
-    centers, total = game.server.centers, np.zeros((3, 3))
-    for client in game.clients.values():
-        E = client.own.E
-        nearest = (E @ centers.T).argmax(axis=1)
-        total += np.array([E[nearest == j].sum(axis=0) for j in range(3)]) / len(E)
-    assert_allclose(total / np.linalg.norm(total, axis=1, keepdims=True), centers, atol=1e-2)  # all but settled
-    game.phase("number")
-    assert all(np.array_equal(client.model.centers, centers) for client in game.clients.values())
-
-
-def test_sums_are_of_the_rows_nearest_to_each_centre(finished, rng):
-    game, _, _ = finished()
-    centers = rng.normal(size=(3, 3))
-    answer = game.ask("gather", {"a": GATHER.Ask(centers=centers)})["a"]
-    E = game.clients["a"].own.E
-    nearest = (E @ centers.T).argmax(axis=1)
-    assert_allclose(answer.sums, [E[nearest == j].sum(axis=0) / len(E) for j in range(3)], atol=1e-12)
-
-
-@pytest.mark.parametrize(("name", "lacks"), [("finish", "F"), ("gather", "own"), ("number", "own")])
+@pytest.mark.parametrize(("name", "lacks"), [("finish", "F"), ("settle", "own"), ("number", "own")])
 def test_closing_phases_that_come_too_early_are_refused(make_federation, play, name, lacks):
     game = play(make_federation(m=1), Settings(3))
     if name != "finish":
         game.open().rounds(1)
-    ask = {
-        "finish": FINISH.Ask(), "gather": GATHER.Ask(centers=np.eye(3)), "number": NUMBER.Ask(order=np.arange(3)),
-    }[name]  # fmt: skip
+    ask = {"finish": FINISH.Ask(), "settle": settle_ask(order=np.arange(3)), "number": NUMBER.Ask(order=np.arange(3))}[
+        name
+    ]
     with pytest.raises(RefusedError, match=rf": {lacks}\b"):
         game.ask(name, {"a": ask})
 

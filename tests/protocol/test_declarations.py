@@ -30,7 +30,6 @@ from fmtc.protocol.base import (
 )
 from fmtc.protocol.end import END
 from fmtc.protocol.finish import FINISH
-from fmtc.protocol.gather import GATHER
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.method import COMMON, METHODS, method_of
 from fmtc.protocol.moments import MOMENTS
@@ -38,6 +37,7 @@ from fmtc.protocol.number import NUMBER
 from fmtc.protocol.prepare import PREPARE
 from fmtc.protocol.rescale import RESCALE
 from fmtc.protocol.round import ROUND
+from fmtc.protocol.seed import SEED
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
 
@@ -46,7 +46,8 @@ LENGTH = 2  # of a letter that only the message knows; k at most
 
 
 PHASES = {phase.name: phase for phase in COMMON}
-PHASES |= {f"{method.name} {phase.name}": phase for method in map(method_of, METHODS) for phase in method.phases}
+for method in map(method_of, METHODS):  # views of FMTC have phases in common
+    PHASES |= {f"{method.name} {phase.name}": phase for phase in method.phases if phase not in PHASES.values()}
 SIDES = {f"{name} {side}": (phase, side) for name, phase in PHASES.items() for side in ("Ask", "Answer")}
 FIELDS = {
     f"{name} {field}": (phase, side, field)
@@ -73,8 +74,10 @@ def good_value(entry, offset=0):
     dtype = np.dtype(DTYPES[entry.kind][-1])
     n = int(np.prod(shape))
     candidates = [np.ones(shape), np.arange(n).reshape(shape), np.full(shape, 100)]
-    if len(shape) == 2:
-        candidates.insert(1, np.eye(*shape))
+    if len(shape) >= 2:
+        candidates.insert(1, np.broadcast_to(np.eye(*shape[-2:]), shape))
+    if shape:
+        candidates.append(np.full(shape, 1 / shape[-1]))  # shares
     for value in (candidate.astype(dtype) for candidate in candidates):
         if entry.check is None or entry.check(value, SIZES) is None:
             return value
@@ -414,7 +417,8 @@ def test_a_digest_changes_with_any_bit_shape_and_type(phase, side, name):
 def test_digests_tell_phases_fields_and_numbers_apart():
     messages = [
         Nothing(), FINISH.Ask(), FINISH.Ask(rotation=np.eye(3)), FINISH.Answer(centers=np.eye(3)),
-        GATHER.Ask(centers=np.eye(3)), GATHER.Answer(sums=np.eye(3)), VERDICT.Ask(findings=np.zeros((0, 5))),
+        SEED.Ask(centers=np.ones((2, 3, 3))), SEED.Answer(counts=np.ones((2, 3)), sums=np.ones((2, 3, 3))),
+        VERDICT.Ask(findings=np.zeros((0, 5))),
         RESCALE.Ask(stretch=np.ones(3)), RESCALE.Ask(stretch=np.ones(3), shift=np.ones(3)),
         PREPARE.Ask(scale=1.0, ridge=2.0), PREPARE.Ask(scale=2.0, ridge=1.0), PREPARE.Ask(scale=1, ridge=2),
     ]  # fmt: skip
@@ -476,6 +480,7 @@ def test_declarations_can_be_printed():
     assert [(field["name"], field["shape"]) for field in of_round["asks"]] == [
         ("anchor", "d × k"),
         ("rotation", "k × k"),
+        ("before", "a number"),
     ]
 
 

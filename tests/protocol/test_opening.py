@@ -24,7 +24,7 @@ def test_what_leaves_a_client_in_each_phase(make_federation, play):
     game = play(data, Settings(3))
     left = {}
     for phase in game.method.phases:
-        for _ in range(phase.times(game.server, game.settings)):
+        for _ in game.turns(phase.name):
             answers = game.ask(phase.name)
             assert all(type(answer) is phase.Answer for answer in answers.values())
             left[phase.name] = [
@@ -38,9 +38,12 @@ def test_what_leaves_a_client_in_each_phase(make_federation, play):
         "prepare": 2 * [{}],
         "round": 2 * [{"W": (5, 3), "cut": (), "misfit": ()}],
         "finish": 2 * [{"centers": (3, 3)}],
-        "gather": 2 * [{"sums": (3, 3)}],
+        "settle": 2 * [{
+            "counts": (1, 3), "weights": (1, 3), "means": (1, 3, 3), "scatter": (1, 6), "spread": (1, 2, 3),
+            "drift": (1, 2), "score": (1, 3),
+        }],
         "number": 2 * [{}],
-    }
+    }  # fmt: skip
 
 
 def test_hello_says_three_numbers(make_federation, play):
@@ -136,7 +139,7 @@ def test_a_graph_in_parts_is_reported_with_its_meaning(rng, play):
     place = np.repeat([0, 1, 2], [25, 20, 15])
     X = 1000.0 * place[:, None] + rng.normal(size=(60, 3))
     for k in (4, 2):
-        game = play({"north": X}, Settings(k, n_neighbors=5))
+        game = play({"north": X}, Settings.of(n_clusters=k, n_neighbors=5))
         with pytest.warns(UserWarning, match=r"client 'north' .*25, 20, 15") as caught:
             game.open()
         numbers = [int(word) for word in re.findall(r"\d+", str(caught[0].message))]
@@ -146,7 +149,7 @@ def test_a_graph_in_parts_is_reported_with_its_meaning(rng, play):
 def test_many_parts_are_not_all_listed(rng, play):
     X = 1000.0 * np.repeat(np.arange(10), 4)[:, None] + rng.normal(size=(40, 3))
     with pytest.warns(UserWarning, match=r" 10 .* 4, 4, 4, 4, 4, 4, 4, 4, \.\.\. rows"):
-        play({"x": X}, Settings(2, n_neighbors=3)).open()
+        play({"x": X}, Settings.of(n_clusters=2, n_neighbors=3)).open()
 
 
 def test_a_second_start_keeps_graph_and_embedding(make_federation, play):

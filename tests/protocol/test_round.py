@@ -154,7 +154,7 @@ def test_a_round_before_the_start_is_refused(make_federation, play):
 def test_a_round_does_away_with_what_came_after_the_last(make_federation, play):
     """A run that was finished and goes on: clusters of the old round must not be taken for those of the new."""
     game = play(make_federation(), Settings(3)).open().rounds(2)
-    for name in ("finish", "gather", "number"):
+    for name in ("finish", "settle", "number"):
         game.phase(name)
     game.rounds(1)
     assert all(client.own is None and client.model is None for client in game.clients.values())

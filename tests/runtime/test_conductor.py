@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
+from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, Solver
 from fmtc.cli.federation import _write_consensus, _write_silo
 from fmtc.cli.words import Words
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
@@ -21,7 +21,7 @@ from fmtc.runtime.kitclient import STATES, ClientSource, read_client_result
 
 from .kits import KitTransport, make_kits
 
-MODEL = FMTC(3, max_iter=4, tol=0, n_neighbors=20, random_state=5, solver=Solver(ridge=0.1, n_init=2))
+MODEL = graph_view(3, max_iter=4, tol=0, n_neighbors=20, random_state=5, ridge=0.1, n_init=2)
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_the_coordinator_counts_what_the_clients_recorded(home):
     assert {(line.phase, line.field): (line.times, line.bytes) for line in result.received} == {
         (total.phase, total.field): (total.times, total.bytes) for total in totals(lines)
     }
-    assert {line.phase for line in result.received} == {"survey", "hello", "round", "finish", "gather"}
+    assert {line.phase for line in result.received} == {"survey", "hello", "round", "finish", "settle"}
 
 
 def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):

@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, run
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.protocol.base import Phase, array
+from fmtc.protocol.em import SETTLE_STEPS
 from fmtc.protocol.graph import METHOD
 from fmtc.protocol.method import Method
 from fmtc.runtime.driver import Received, flatten, unflatten
@@ -178,7 +179,7 @@ TRAPS = {
     "round 1": {"phase": "round", "round_no": 1},
     "round 3": {"phase": "round", "round_no": 3},
     "finish": {"phase": "finish"},
-    "gather": {"phase": "gather"},
+    "settle": {"phase": "settle"},
     "number": {"phase": "number"},
 }
 LEFT_OUT = ("hello", "prepare", "round 1")  # before its first model
@@ -203,7 +204,7 @@ def test_the_others_continue_when_enough_are_left(trap, caplog):
     transport = OneFails(DATA, SETTINGS, **TRAPS[trap])
     result = run(transport, SETTINGS, min_clients=2)
     assert f"client 'b' failed {doing(trap)}: OSError: disk gone" in caplog.text
-    assert result.missing == (() if trap in ("round 3", "gather") else ("b",))
+    assert result.missing == (() if trap in ("round 3", "settle") else ("b",))
     assert result.server.client_ids == (("a", "c") if trap in LEFT_OUT else ("a", "b", "c"))
     missing = {"round 1": 1, "round 3": 3}.get(trap)
     assert [record.missing for record in result.history] == [
@@ -256,8 +257,8 @@ def test_a_silent_client_catches_up():
 
     transport = Watched(DATA, SETTINGS, phase="round", round_no=3)
     run(transport, SETTINGS, min_clients=2)
-    finish = seen[-5]  # three times gather, and number
-    assert [state["b"] for state in seen[2:-4]] == [0, 1, 2, 2, 4, 5]  # before each round and before the finish
+    finish = seen[2 + ROUNDS]  # hello, prepare and the rounds come first
+    assert [state["b"] for state in seen[2 : 3 + ROUNDS]] == [0, 1, 2, 2, 4, 5]  # before each round and the finish
     assert set(finish.values()) == {ROUNDS}
 
 
@@ -486,7 +487,8 @@ OTHER = {
     "solver.max_features": 100, "solver.message_dtype": "float32", "solver.center_features": False,
 }  # fmt: skip
 FREE = {
-    "max_iter": 3, "tol": 0.5, "solver.n_init": 1, "solver.labels_from": "embedding", "solver.shared_centers": False,
+    "max_iter": 3, "tol": 0.5, "solver.n_init": 1, "solver.labels_from": "embedding", "solver.final": "kmeans",
+    "solver.kappa": 3.0,
 }  # fmt: skip
 
 
@@ -588,7 +590,7 @@ def test_history_survives_json():
     assert_array_equal(RoundRecord.from_dict(asdict(again)).missing, ("b",))
 
 
-# --------------------------------------------------------------------------------------------------- shared centres
+# ------------------------------------------------------------------------------------------------ the last stage
 
 
 class Phases(LocalTransport):
@@ -599,25 +601,25 @@ class Phases(LocalTransport):
         return super().exchange(messages)
 
 
-@pytest.mark.parametrize(
-    ("names", "setting"),
-    [("a", {}), ("abc", {"shared_centers": False}), ("abc", {"align": False}), ("abc", {"labels_from": "embedding"})],
-    ids=str,
-)
-def test_nobody_looks_for_shared_centres_that_cannot_be(names, setting):
+@pytest.mark.parametrize("setting", [{"final": "kmeans"}, {"align": False}, {"labels_from": "embedding"}], ids=str)
+def test_a_run_may_end_with_k_means(setting):
     settings = but(**setting)
-    transport = Phases({cid: DATA[cid] for cid in names}, settings)
-    run(transport, settings)
-    assert transport.seen[-2:] == ["finish", "number"]
-
-
-def test_all_clients_can_have_the_same_centres():
-    settings = but(shared_centers=True)
     transport = Phases(DATA, settings)
     run(transport, settings)
-    assert transport.seen == ["hello", "prepare", *ROUNDS * ["round"], "finish", "gather", "gather", "gather", "number"]
+    assert transport.seen == ["hello", "prepare", *ROUNDS * ["round"], "finish", "number"]
+
+
+@pytest.mark.parametrize("names", ["a", "abc"])
+def test_a_mixture_of_all_projections_comes_last(names):
+    settings = but(kappa=float("inf"))
+    transport = Phases({cid: DATA[cid] for cid in names}, settings)
+    run(transport, settings)
+    settled = transport.seen.count("settle")
+    assert 1 < settled <= SETTLE_STEPS
+    assert transport.seen == ["hello", "prepare", *ROUNDS * ["round"], "finish", *settled * ["settle"], "number"]
     first, *others = (client.model.centers for client in transport.clients.values())
-    assert all(np.array_equal(first, other) for other in others)
+    for other in others:  # nothing of their own outweighs what all know
+        assert_allclose(first, other, atol=1e-9)
     assert all(client.own is None for client in transport.clients.values())
 
 
@@ -626,7 +628,7 @@ def test_all_clients_can_have_the_same_centres():
 
 @pytest.mark.parametrize("names", ["abc", "ab"])
 def test_what_was_received_is_counted_by_phase_and_field(names):
-    settings = but(scale="global", shared_centers=False)
+    settings = but(scale="global", final="kmeans")
     transport = OneFails({cid: DATA[cid] for cid in names}, settings, phase="round", round_no=3)
     result = run(transport, settings, min_clients=1)
     m, rounds = len(names), len(names) * ROUNDS - 1  # one answer was lost
@@ -752,10 +754,12 @@ def test_the_server_comes_back_from_a_flat_form(rng):
     assert_array_equal(again.scaling.stretch, server.scaling.stretch)
     assert again.scaling.keep is None
     assert again.rotations.keys() == server.rotations.keys() == set("abc")
-    for name in ("W", "Z", "Y", "centers", "losses"):
+    for name in ("W", "Z", "Y", "losses"):
         assert_array_equal(getattr(again, name), getattr(server, name))
+    for name in ("means", "covariance", "shares", "spread"):
+        assert_array_equal(getattr(again.mixture, name), getattr(server.mixture, name))
     fresh = unflatten(ServerState(()), *flatten(ServerState(("x",))))
-    assert (fresh.client_ids, fresh.weights, fresh.scaling, fresh.rotations, fresh.centers) == (
+    assert (fresh.client_ids, fresh.weights, fresh.scaling, fresh.rotations, fresh.mixture) == (
         ("x",),
         None,
         None,

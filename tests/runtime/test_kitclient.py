@@ -11,14 +11,15 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
+from tests.questions import settle_ask
 
 from fmtc import Settings
 from fmtc.artifacts.files import read_json
 from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines, verify
 from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
+from fmtc.protocol.em import SETTLE_STEPS
 from fmtc.protocol.end import END
-from fmtc.protocol.gather import GATHER, GATHER_STEPS
 from fmtc.runtime import kitclient
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.conductor import CHECKPOINT, RESULT, Spec, conduct, read_result
@@ -234,19 +235,20 @@ def test_questions_for_sums_are_counted_across_restarts(kits):
     """A server that does not keep to the rules cannot take the sums apart by asking for finish again and again."""
     transport = KitTransport(kits, SETTINGS)
     run(transport, SETTINGS)
-    asked = [m for cid, m in transport.seen if cid == "a" and m.phase == "gather"]
-    assert len(asked) == GATHER_STEPS
+    asked = [m for cid, m in transport.seen if cid == "a" and m.phase == "settle"]
+    assert 0 < len(asked) <= SETTLE_STEPS
     finish = next(m for cid, m in transport.seen if cid == "a" and m.phase == "finish")
     prepared = next(m for cid, m in transport.seen if cid == "a" and m.phase == "prepare")
     prepared = replace(prepared, round_no=4)  # as a resumed run asks
     answers = []
-    for turn in range(2 * REPEATS * GATHER_STEPS):
-        transport.restart("a")
-        transport.tell("a", prepared)
-        transport.tell("a", finish)
-        centers = np.roll(np.eye(3), turn, axis=0) + 0.01 * turn
-        answers.append(transport.tell("a", replace(asked[0], ask=GATHER.Ask(centers=centers))))
-    allowed = REPEATS * GATHER_STEPS - GATHER_STEPS
+    for turn in range(REPEATS * SETTLE_STEPS + 5):
+        if turn % 20 == 0:
+            transport.restart("a")
+            transport.tell("a", prepared)
+            transport.tell("a", finish)
+        ask = settle_ask(0.01 * turn, order=np.roll(np.arange(3), turn))
+        answers.append(transport.tell("a", replace(asked[0], ask=ask)))
+    allowed = REPEATS * SETTLE_STEPS - len(asked)
     assert [isinstance(answer, Failure) for answer in answers] == allowed * [False] + (len(answers) - allowed) * [True]
     assert answers[-1] == Failure(error="LimitError")
     assert digest(transport.tell("a", asked[0])) != digest(answers[-1])  # an old question still has its old answer
@@ -382,7 +384,7 @@ def test_a_person_may_hold_the_first_answer_of_each_kind(kits, tmp_path, word):
         over.set()
         thread.join()
     phases = [about["phase"] for about in shown]
-    assert phases == (["hello", "round", "finish", "gather"] if word == "yes" else ["hello"])
+    assert phases == (["hello", "round", "finish", "settle"] if word == "yes" else ["hello"])
     assert all(entry["what"] and entry["tells"] for about in shown for entry in about["fields"])
     released = [line["phase"] for line in read_lines(kits["a"] / LEDGER) if line["kind"] == RELEASE]
     assert ("hello" in released) is (word == "yes")

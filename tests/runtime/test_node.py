@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
+from tests.questions import settle_ask
 
 from fmtc import FileError, LocalTransport, Settings, run
 from fmtc.client import open_client
@@ -14,8 +15,8 @@ from fmtc.errors import LimitError, RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message, Nothing, digest
+from fmtc.protocol.em import SETTLE
 from fmtc.protocol.end import END
-from fmtc.protocol.gather import GATHER
 from fmtc.protocol.graph import METHOD
 from fmtc.protocol.number import NUMBER
 from fmtc.protocol.prepare import PREPARE
@@ -273,7 +274,7 @@ def test_states_of_two_rounds_are_kept(tmp_path):
     for message, _ in said:
         node.answer(message)
         kept.append([int(path.stem[-5:]) for path in sorted(folder.iterdir())])
-    assert kept == [[], [0], [0, 1], [1, 2], [2, 3], *5 * [[3, 4]], [3, 4]][: len(said)]
+    assert kept == [[], [0], [0, 1], [1, 2], [2, 3], *(len(said) - 5) * [[3, 4]]]
 
 
 def test_nothing_leaves_before_the_state_is_saved(tmp_path, monkeypatch):
@@ -296,7 +297,7 @@ EARLY = {
     "round": Message("round", ROUND.Ask(anchor=np.zeros((5, 3))), 1),
     "a later round": Message("round", ROUND.Ask(anchor=np.zeros((5, 3))), 1, 0, 1),
     "finish": Message("finish", METHOD.phase("finish").Ask()),
-    "gather": Message("gather", GATHER.Ask(centers=np.eye(3))),
+    "settle": Message("settle", settle_ask(order=np.arange(3))),
     "number": Message("number", NUMBER.Ask(order=np.arange(3))),
     "hello": Message("hello", Nothing()),
     "prepare": Message("prepare", PREPARE.Ask(scale=1.0, ridge=0.1)),
@@ -370,19 +371,20 @@ def test_messages_of_the_end_may_come_twice(tmp_path):
         for _ in range(2):
             assert same(node.answer(message), answer)
     assert_same_result(node, result)
-    gathered = said[start + 1]
-    assert same(node.answer(gathered[0]), gathered[1])  # also when clusters have their numbers
+    with pytest.raises(RefusedError):  # clusters have their numbers: the end begins anew with a finish, or not at all
+        node.answer(said[start + 1][0])
+    assert_same_result(node, result)
     for message, answer in said[start:]:
         assert same(node.answer(message), answer)
     assert_same_result(node, result)
-    assert kinds(tmp_path, "gather").count("release") == 3
+    assert kinds(tmp_path, "settle").count("release") == len(said) - start - 2
     assert kinds(tmp_path, "finish").count("release") == kinds(tmp_path, "number").count("release") == 1
 
 
 def test_the_same_numbers_after_another_finish_are_given_anew(tmp_path):
     """The question is the same; what it is about is not."""
-    said, _ = conversation(but(shared_centers=False))
-    settings = but(shared_centers=False)
+    said, _ = conversation(but(final="kmeans"))
+    settings = but(final="kmeans")
     node = node_in(tmp_path / "node", settings)
     for message, _ in said:
         node.answer(message)
@@ -399,30 +401,34 @@ def test_the_same_numbers_after_another_finish_are_given_anew(tmp_path):
 
 
 def test_a_server_cannot_ask_for_sums_more_often_than_a_run_needs(tmp_path):
-    """Nine questions of its own choice, over restarts and finishes; not one more."""
+    """A limited number of questions of its own choice, over restarts and finishes; not one more."""
     said, _ = conversation()
     settings = but()
-    before = [message for message, _ in said if message.phase not in ("gather", "number")]
-    finish = before[-1]
+    before = [message for message, _ in said if message.phase not in ("settle", "number")]
+    finish, limit = before[-1], SETTLE.limit(settings)
     node = node_in(tmp_path, settings)
     for message in before:
         node.answer(message)
-    rng = np.random.default_rng(0)
-    for asked in range(9):
-        if asked % 4 == 3:  # a new process, a new finish
+
+    def question(asked):
+        ask = settle_ask(0.01 * asked, order=np.roll(np.arange(3), asked))
+        return Message("settle", ask, ROUNDS, ROUNDS, asked % 60)
+
+    for asked in range(limit):
+        if asked % 40 == 30:  # a new process, a new finish
             node = node_in(tmp_path, settings)
             for message in (*resumed(said, ROUNDS), finish):
                 node.answer(message)
-        if asked % 4 == 1:
+        if asked % 40 == 10:
             node.answer(finish)
-        node.answer(Message("gather", GATHER.Ask(centers=rng.normal(size=(3, 3))), ROUNDS, ROUNDS, asked % 3))
+        node.answer(question(asked))
     for restart in (False, True):
         node = node_in(tmp_path, settings) if restart else node
         for message in (*resumed(said, ROUNDS), finish) if restart else ():
             node.answer(message)
         with pytest.raises(LimitError):
-            node.answer(Message("gather", GATHER.Ask(centers=rng.normal(size=(3, 3))), ROUNDS, ROUNDS, 0))
-    assert kinds(tmp_path, "gather").count("release") == 9
+            node.answer(question(limit))
+    assert kinds(tmp_path, "settle").count("release") == limit
 
 
 def test_an_answer_that_may_not_leave_changes_nothing(tmp_path, monkeypatch):

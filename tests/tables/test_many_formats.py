@@ -33,7 +33,7 @@ def read(path, text, **options):
         ("a.csv", "# from the laboratory, of May\n# in years; mg\nage,dose\n31.5,1\n52,2\n40.25,3.5\n"),
         ("a.csv", "# one comment\nage,dose\n31.5,1\n52,2\n40.25,3.5\n"),
         ("a.csv", "# two, words\nage,dose\n31.5,1\n52,2\n40.25,3.5\n"),
-        ("a.csv.gz", gzip.compress(b"age,dose\n31.5,1\n52,2\n40.25,3.5\n")),
+        ("a.csv.gz", gzip.compress(b"age,dose\n31.5,1\n52,2\n40.25,3.5\n", mtime=0)),
         ("a.jsonl", '{"age": 31.5, "dose": 1}\n\n{"age": 52, "dose": 2}\n{"dose": 3.5, "age": 40.25}\n'),
         ("a.ndjson", '{"age": "31.5", "dose": 1}\n{"age": 52, "dose": 2}\n{"dose": 3.5, "age": 40.25}\n'),
     ],

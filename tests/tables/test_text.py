@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
+from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, FileError, LocalTransport, Settings, Solver, cli, inference
@@ -58,7 +59,7 @@ SETTINGS = Settings(3, scale="tfidf", max_iter=4, solver=Solver(max_features=30,
 
 def short(**params):
     solver = Solver(max_features=30, n_init=3)
-    return FMTC(3, **{"scale": "tfidf", "random_state": 0, "max_iter": 6, "solver": solver} | params)
+    return graph_view(3, **{"scale": "tfidf", "random_state": 0, "max_iter": 6, "solver": solver} | params)
 
 
 # -------------------------------------------------------------------------------------------------------- hashing

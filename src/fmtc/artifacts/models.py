@@ -139,17 +139,21 @@ def read_model(path: str | Path) -> SavedModel:
 RENAMED: dict[str, str | None] = {
     "one_sided": "nonmutual_weight",
     "center": "center_features",
-    "centers": "shared_centers",
+    "centers": None,
+    "shared_centers": None,
     "reweigh": None,
 }
-CHANGED: dict[str, dict[Any, Any]] = {
-    "shared_centers": {"own": False, "common": True},
-    "align": {"loop": True, "init": True, "none": False},
-}
+CHANGED: dict[str, dict[Any, Any]] = {"align": {"loop": True, "init": True, "none": False}}
+# What runs were before there were two views, where a file does not say it.
+BEFORE_VIEWS = {"view": "graph", "scale": "none"}
+BEFORE_FINALS = {"lift": False, "final": "kmeans"}
 
 
 def current_settings(settings: Mapping[str, Any], schema: int, beta: float | None = None) -> dict[str, Any]:
     """Settings of a file in the names of today: parameters of `FMTC`, those of its solver under ``solver``.
+
+    Files from before there were two views get the settings that such a run has today: the graph view, ending with
+    k-means.
 
     Parameters
     ----------
@@ -163,14 +167,17 @@ def current_settings(settings: Mapping[str, Any], schema: int, beta: float | Non
     Examples
     --------
     >>> from fmtc.artifacts.models import current_settings
-    >>> current_settings({"n_clusters": 3, "one_sided": 0.5, "align": "none", "reweigh": 0}, schema=1)
-    {'n_clusters': 3, 'solver': {'nonmutual_weight': 0.5, 'align': False}}
+    >>> found = current_settings({"n_clusters": 3, "one_sided": 0.5, "align": "none", "reweigh": 0}, schema=1)
+    >>> found["view"], found["solver"]
+    ('graph', {'lift': False, 'final': 'kmeans', 'nonmutual_weight': 0.5, 'align': False})
     """
     from ..settings import Solver
 
-    if schema >= 2:
+    if schema >= 2 and "view" in settings:
         return dict(settings)
-    named = {RENAMED.get(name, name): value for name, value in settings.items()}
+    flat = {**settings, **(settings.get("solver") or {})}
+    flat.pop("solver", None)
+    named = {RENAMED.get(name, name): value for name, value in flat.items()}
     named.pop(None, None)
     if named.get("beta") == "auto":
         named.pop("beta")
@@ -178,7 +185,8 @@ def current_settings(settings: Mapping[str, Any], schema: int, beta: float | Non
     values = {name: _changed(name, value) for name, value in named.items() if name is not None}
     own = {f.name for f in fields(Solver)}
     others = {name: value for name, value in values.items() if name not in own}
-    return others | {"solver": {name: value for name, value in values.items() if name in own}}
+    solver = {name: value for name, value in values.items() if name in own}
+    return BEFORE_VIEWS | others | {"solver": BEFORE_FINALS | solver}
 
 
 def _changed(name: str, value: Any) -> Any:

@@ -38,7 +38,7 @@ SETTINGS: dict[str, tuple[Any, ...]] = {  # one by one, all else as in the defau
     "schatten_p": (1.0, 0.8, 0.5, 0.3),
     "beta": (0, 0.05, 0.15, 0.4),
     "labels_from": ("projection", "embedding"),
-    "shared_centers": (False, True, "auto"),
+    "final": ("mixture", "kmeans"),
     "nonmutual_weight": (1.0, 0.5, 0.25, 0.1),
     "n_neighbors": (5, 10, 20, 40),
     "max_iter": (5, 10, 15, 25, 50),

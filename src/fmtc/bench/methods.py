@@ -89,6 +89,11 @@ def _fmtc(n_clusters: int, **settings: Any) -> FMTC:
     return FMTC(n_clusters, **split_solver(settings))
 
 
+def _alone(n_clusters: int, **settings: Any) -> FMTC:
+    """FMTC in which no client learns from another; only the numbers of clusters are common."""
+    return _fmtc(n_clusters, view="graph", beta=0, final="kmeans", **settings)
+
+
 _GRAPHS = _grid(n_neighbors=[5, 10, 15, 20], bandwidth_scale=[0.5, 1.0, 2.0])
 _TASK_WEIGHTS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0]
 _RESTARTS = _grid(trial=list(range(TRIALS)))  # nothing to tune: as many seeds instead
@@ -120,8 +125,8 @@ METHODS: dict[str, Method] = {
         Method("sec", "SEC alone", SEC, "control", "nothing",
                _grid(alpha=[0.01, 0.1, 1.0, 10.0], gamma=[0.01, 0.1, 1.0])),
         Method("fed-mtsc", "MTSC, federated", FedMTSC, "control", "d numbers", _MTSC),
-        Method("fmtc-alone", "FMTC alone", lambda k, **s: _fmtc(k, beta=0, shared_centers=False, **s), "control",
-               "nothing", _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
+        Method("fmtc-alone", "FMTC alone", _alone, "control", "nothing",
+               _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
         Method("fmtc-published", "FMTC as published", FMTC.as_published, "control", "d × k",
                _grid(alpha=[0.1, 1.0, 10.0], beta=[0.01, 0.1, 1.0, 10.0])),
         Method("fmtc-average", "FMTC, averaging", lambda k, **s: _fmtc(k, coupling="average", **s), "control", "d × k",

@@ -30,7 +30,7 @@ TITLES = {
 }  # fmt: skip
 WHAT = {
     "align": "alignment", "coupling": "coupling", "schatten_p": "Schatten p", "beta": "beta",
-    "labels_from": "labels from", "shared_centers": "shared centres", "nonmutual_weight": "weight of non-mutual edges",
+    "labels_from": "labels from", "final": "last stage", "nonmutual_weight": "weight of non-mutual edges",
     "n_neighbors": "neighbours", "max_iter": "rounds at most", "accelerate": "fewer rounds",
     "order": "order of clients, drawn", "n_clients": "number of clients", "rows": "rows per client",
 }  # fmt: skip

@@ -73,7 +73,16 @@ def demo(ctx: click.Context, name: str, out: Path, random_state: int, force: boo
             write_file(folder / "tables" / FILE, story.schema.to_toml().encode())
             known = ["--schema", "tables/" + FILE]
         files = [f"tables/{hospital}.csv" for hospital in story.tables]
-        options = ["-k", str(story.n_clusters), "--label-column", story.label_column, *known, "--report", "--out", "run"]
+        options = [
+            "-k",
+            str(story.n_clusters),
+            "--label-column",
+            story.label_column,
+            *known,
+            "--report",
+            "--out",
+            "run",
+        ]
         words.say("")
         show_indented(words.console, Text(f"$ {shlex.join(['fmtc', 'fit', *files, *options])}", "bold"))
         words.say("")

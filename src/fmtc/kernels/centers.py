@@ -1,8 +1,6 @@
-"""Cluster centres on the unit sphere: those of one client, those that all share, and which of the two suit a client."""
+"""Cluster centres on the unit sphere, by k-means of one client."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -60,46 +58,6 @@ def _lloyd(E: Array, centers: Array) -> Array:
         if float(((centers - before) ** 2).sum()) <= 1e-8 * float((centers**2).sum()):
             break
     return centers
-
-
-def shared_start(matched: Sequence[np.ndarray]) -> np.ndarray:
-    """Mean direction of the centres that have the same number at all clients; m arrays (k, k) -> (k, k)."""
-    mean = np.mean([np.asarray(C, dtype=np.float64) for C in matched], axis=0)
-    return mean / row_norms(mean)
-
-
-def cluster_sums(E: Array, centers: Array) -> Array:
-    """Sum of the rows nearest to each centre, divided by the number of all rows; (n, k), (k, k) -> (k, k)."""
-    return _label_sums(E, (E @ centers.T).argmax(axis=1), len(centers))[0] / len(E)
-
-
-def shared_step(centers: np.ndarray, sums: Iterable[np.ndarray]) -> np.ndarray:
-    """One step of k-means over the rows of all clients, each client with the same weight; (k, k) -> (k, k).
-
-    A centre that is nearest to no row stays where it is.
-    """
-    total = np.sum([np.asarray(S, dtype=np.float64) for S in sums], axis=0)
-    return np.where(total.any(axis=1, keepdims=True), total / row_norms(total), centers)
-
-
-def mean_distance(E: Array, centers: Array) -> float:
-    """Mean of 1 - cosine to the nearest centre; (n, k), (k, k) -> number."""
-    return 1 - float(double(namespace(E).amax(E @ centers.T, axis=1)).mean())
-
-
-def leave_one_out_distance(E: Array, labels: Array, k: int) -> float:
-    """Mean distance to a client's own centres, where each row is compared with centres computed without it.
-
-    A centre is the mean of the rows with its label, without the row itself: a cluster of one row is no centre for that
-    row. The labels are not computed again without the row, so own centres still look slightly too good.
-    """
-    xp = namespace(E)
-    sums, sizes = _label_sums(E, labels, k)
-    cosine = xp.where(sizes > 0, double(E) @ (sums / row_norms(sums)).T, -1.0)
-    others = sums[labels] - double(E)
-    own = xp.where(sizes[labels] > 1, xp.einsum("ij,ij->i", double(E), others / row_norms(others)), -1.0)
-    cosine[labels[:, None] == asarray_like(np.arange(k), labels)] = own
-    return 1 - float(xp.amax(cosine, axis=1).mean())
 
 
 def _label_sums(E: Array, labels: Array, k: int) -> tuple[Array, Array]:

@@ -287,7 +287,7 @@ class Settle(Phase):
     class Ask(Ask):
         """Common parameters; in the first round, which clusters are the same."""
 
-        step: int = number("which round of the mixture this is", "Nothing.", kind="count")
+        step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
         order: Array | None = array(
             "k", "the client's cluster that takes each common number",
             "How its order of cluster sizes compares with that of the others.", kind="int", when="in the first round",

@@ -17,10 +17,11 @@ from ..kernels.objective import dot
 from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
 from ..linalg.sparse import affine
 from ..mixture import personal
+from ..mixture.steps import Common
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
-from .em import common_of, is_order, settle_pool
+from .em import is_order, settle_pool
 
 
 class Number(Phase):
@@ -44,8 +45,6 @@ class Number(Phase):
         covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
         shares: Array | None = array("1 k", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 k", "1/kappa", "As in `settle`.", when="after `settle`")
-        drift: Array | None = array("1", "0", "Nothing.", when="after `settle`")
-        profiles: Array | None = array("1 k l", "nothing", "Nothing.", when="never")
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Once, in the graph view."""
@@ -55,7 +54,7 @@ class Number(Phase):
         """The order of each client, and the parameters of the mixture if there is one."""
         last: dict[str, Array] = {}
         if server.mixture is not None:
-            names = ("means", "covariance", "shares", "spread", "drift")
+            names = ("means", "covariance", "shares", "spread")
             last = {name: getattr(server.mixture, name) for name in names}
         return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
 
@@ -69,9 +68,7 @@ class Number(Phase):
         labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
         if ask.means is not None:
             model = _mixed(model, own, ask, settings)
-        if (
-            settings.solver.labels_from == "projection"
-        ):  # the very code of predict, so that ties are broken the same way
+        if settings.solver.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
             labels = assign(input_rows(client), model)
         gap = E - to_device_of(model.centers, E)[labels]
         model = replace(model, spread=dot(gap, gap) / len(E))
@@ -130,7 +127,8 @@ def _sphere_labels(F: Array, k: int, seed: int) -> Array:
 def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
     """The model with the client's own parameters of the mixture."""
     (statistics,) = required(own, "statistics")
-    common = common_of(ask, 0)
+    k = len(model.centers)
+    common = Common(ask.means[0], ask.covariance[0], ask.shares[0], np.zeros((k, 0)), ask.spread[0], 0.0)
     mine = personal(common, statistics, (), settle_pool(settings, len(own.E)).concentration)
     precision = np.linalg.inv(common.covariance)
     return replace(

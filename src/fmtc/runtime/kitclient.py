@@ -292,7 +292,7 @@ class KitClient:
 
     def _keep_result(self, client: Any) -> None:
         """Write model and labels to the client's folder, before the server learns that they are there."""
-        settings = {name: value for name, value in asdict(self.settings).items() if name != "seed"}
+        settings = {name: value for name, value in asdict(self.settings).items() if name not in ("seed", "levels")}
         about = {
             "run": self.run_id,
             "data": self.data,
