@@ -21,6 +21,7 @@ LAYERS = (
 )
 BESIDE = {
     ("report", "bench"),  # the page of a comparison
+    ("demo", "plot"),
     ("estimator", "concepts"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("client", "inference"),

@@ -171,7 +171,9 @@ def uneven(n, seed):
     return np.array([[0, 0], [8, 0], [0, 8]])[y] + rng.normal(size=(n, 2)), y
 
 
-@pytest.mark.filterwarnings("ignore:the neighbour graph", "ignore:client 'all' fills only 2 of 4 clusters")
+@pytest.mark.filterwarnings(
+    "ignore:the neighbour graph", "ignore:client 'all' fills only 2 of 4 clusters", "ignore:the labels of 'all'"
+)
 @pytest.mark.parametrize(("make", "k"), [(moons, 2), (circles, 2), (line, 4), (uneven, 3)])
 def test_a_linear_projection_of_lifted_rows_follows_shapes(make, k):
     """Training and new rows; without the lift the graph view is below 0.7 on each of them."""

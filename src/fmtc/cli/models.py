@@ -345,6 +345,11 @@ def predict(
         table = runs.with_labels(read_file(file, header=header), rows, np.concatenate(labels), sure)
     else:
         table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba)
+    _give(words, table, out, as_json)
+
+
+def _give(words: Words, table: Any, out: Path | None, as_json: bool) -> None:
+    """Write a table to a file, or to standard output; as JSON, to standard output in any case."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_file(out, runs.as_csv(table))
@@ -426,14 +431,7 @@ def labels(
     n_labelled = table.height - table.get_column(cluster).null_count()
     if n_labelled < table.height:
         words.note(f"{plural(table.height - n_labelled, 'row')} of {table_path} without a label in {run}")
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, runs.as_csv(table))
-        words.say(f"wrote {out}: {plural(table.height, 'row')}")
-    if as_json:
-        print_json({"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)})
-    elif out is None:
-        click.echo(runs.as_csv(table), nl=False)
+    _give(words, table, out, as_json)
 
 
 # -------------------------------------------------------------------------------------------------------- inspect

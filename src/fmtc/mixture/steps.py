@@ -159,22 +159,22 @@ def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
             second += products
         else:
             _add_expected(sums, second, n, s, products, own.means, covariance, seen)
-    for part in completed(cells, own.means, covariance):
-        q, log_sum = posteriors(_filled_scores(cells, part, own))
+    for rest in completed(cells, own.means, covariance):
+        q, log_sum = posteriors(_filled_scores(cells, rest, own))
         log_likelihood += float(log_sum.sum()) - 0.5 * float(
-            part.log_det.sum() + len(part.rows) * (r - part.hidden.shape[1]) * LOG_2PI
+            rest.log_det.sum() + len(rest.rows) * (r - rest.hidden.shape[1]) * LOG_2PI
         )
         n = q.sum(axis=0)
         counts += n
         if cells.levels:
-            levels += cells.category_counts(part.rows, q)
-        for j, deviations in enumerate(part.deviations):
+            levels += cells.category_counts(rest.rows, q)
+        for j, deviations in enumerate(rest.deviations):
             weighted = q[:, j, None] * deviations
             s = weighted.sum(axis=0)
             cross = np.outer(own.means[j], s)
             sums[j] += s + n[j] * own.means[j]
             second += weighted.T @ deviations + cross + cross.T + n[j] * np.outer(own.means[j], own.means[j])
-        np.add.at(second, (part.hidden[:, :, None], part.hidden[:, None, :]), part.covariance)
+        np.add.at(second, (rest.hidden[:, :, None], rest.hidden[:, None, :]), rest.covariance)
     return Expected(counts, sums, second, levels, log_likelihood)
 
 
