@@ -6,10 +6,10 @@ ACC in percent, mean of silos, then of three seeds, with one setting for all dat
 12 silos, drawn once. Labels score and nothing else; only the column `better view` looks at them. Results are kept data
 set by data set: what is there and was made by the same code is not run again.
 
-Rows are as `fmtc.datasets` gives them, missing cells and categories included; words have tf-idf weights. `k-means alone`
-gets what it needs: numbers of tables and pictures with mean 0 and standard deviation 1 over the federation, missing
-numbers filled with the mean, an indicator for each level of a category. `graph, as before` is the graph view that ends
-with k-means at each silo and lifts no columns, on columns in the same units.
+Rows are as `fmtc.datasets` gives them, missing cells and categories included; words have tf-idf weights. `k-means
+alone` gets what it needs: numbers of tables and pictures with mean 0 and standard deviation 1 over the federation,
+missing numbers filled with the mean, an indicator for each level of a category. `graph, as before` is the graph view
+that ends with k-means at each silo and lifts no columns, on columns in the same units.
 
 The second table is of rows that no model has seen: fitted on four fifths of each silo, clusters matched to classes on
 those, scored on the rest.
@@ -151,8 +151,10 @@ def run(name: str) -> dict[str, Any]:
     """All seeds of a data set, on training rows and on held-out rows."""
     data, standardized = read(name)
     none = data.take(np.arange(0))
-    found: dict[str, Any] = {"rows": len(data.y), "silos": len(data.client_ids), "columns": data.X.shape[1],
-                             "clusters": data.n_clusters, "code": code_digest(), "train": [], "held out": []}  # fmt: skip
+    found: dict[str, Any] = {
+        "rows": len(data.y), "silos": len(data.client_ids), "columns": data.X.shape[1], "clusters": data.n_clusters,
+        "code": code_digest(), "train": [], "held out": [],
+    }  # fmt: skip
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for seed in range(SEEDS):
@@ -188,11 +190,13 @@ def table(stored: Mapping[str, Any], part: str) -> str:
             of = " | ".join(f"{np.mean([row[column] for row in rows]):.1f}" for column in COLUMNS)
             lines.append(f"| **{title}** ({len(rows)}) | {of} | |")
     gap = np.mean([row[BETTER] - row["auto"] for row in scores.values()])
-    below = [f"{name} {row[ALONE] - row['auto']:.1f}" for name, row in scores.items() if row[ALONE] - row["auto"] > MARGIN]
+    below = [
+        f"{name} {row[ALONE] - row['auto']:.1f}" for name, row in scores.items() if row[ALONE] - row["auto"] > MARGIN
+    ]
     lines += [
         "",
         f"`better view` is picked by labels, for each data set. `auto` is {gap:.2f} points below it. Data sets where "
-        f"`auto` is more than {MARGIN:g} below k-means alone: {len(below)}{' (' + ', '.join(below) + ')' if below else ''}.",
+        f"`auto` is more than {MARGIN:g} below k-means alone: {', '.join(below) or 'none'}.",
     ]
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""The first thing a newcomer runs: hospitals with one table each, what their patients have in common, what joining changed.
+"""The first thing a newcomer runs: hospitals with a table each, what their patients share, what joining changed.
 
 `hospitals` deals scikit-learn's breast cancer data to four hospitals. The dealing is ours: sizes, mixes and empty cells
 were written down before any gain was seen, and changed once since (the smallest hospital got 60 patients instead of 49,
@@ -131,7 +131,7 @@ def check_story(name: str) -> None:
         locate(name)
 
 
-# -------------------------------------------------------------------------------------------------- what joining changed
+# ------------------------------------------------------------------------------------------------- what joining changed
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def draw_demo(explanation: Explanation, lines: Sequence[Gain], path: Path) -> Pa
 
     with mpl.rc_context({"font.size": 10}):
         figure = Figure(figsize=(11, 7.2), layout="constrained", facecolor="white")
-        top, bottom = figure.subfigures(2, 1, height_ratios=[1, 1.1])
+        top, bottom = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=[1, 1.1])))
         profiles(explanation, ax=top.subplots())
         left, right = bottom.subplots(1, 2)
         shares(explanation, ax=left)

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
 import fmtc
-from fmtc import FMTC, FileError, Solver
+from fmtc import FileError, Solver
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.artifacts.models import MODEL_FORMAT
 

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC
@@ -17,7 +18,6 @@ from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
 from fmtc.protocol.moments import MOMENTS
 from fmtc.tables import read_silos
-from tests.views import graph_view
 
 FEATURES = ["height", "weight", "age"]
 
