@@ -67,7 +67,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     tol : float, default=1e-3
         Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
     client_weights : mapping of client to float, default=None
-        The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
+        How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
+        consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
+        clients of the graph view, and all rows of the mixture, alike.
     solver : Solver, default=None
         Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__ridge=0.1)`` works.
     random_state : int, RandomState instance or None, default=None
@@ -294,6 +296,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
+        if self.view_ == "mixture":
+            _warn_of_empty_clusters(sum(self._sizes.values(), np.zeros(self._k, np.int64)))
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
@@ -616,7 +620,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
-        return self.get_params(deep=False) | {"solver": asdict(self.solver or Solver())}
+        return self.get_params(deep=False) | {"solver": asdict((self.solver or Solver()).portable())}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.
@@ -865,6 +869,20 @@ def _warn_of_missed_parts(silos: list[str]) -> None:
         'function of the columns, which cannot tell these parts from each other. Try view="auto", '
         'Solver(lift=True) with scale="auto", or view="mixture".',
         UserWarning,
+        stacklevel=4,
+    )
+
+
+def _warn_of_empty_clusters(sizes: Array) -> None:
+    """A warning where the mixture has clusters that no row of any silo is in; in one silo, that is as it should be."""
+    filled = np.count_nonzero(sizes)
+    if filled == len(sizes):
+        return
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(
+        f"only {filled} of {len(sizes)} clusters have rows: ask for fewer clusters, or look for duplicate rows.",
+        ConvergenceWarning,
         stacklevel=4,
     )
 
