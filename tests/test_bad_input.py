@@ -141,7 +141,8 @@ def test_constant_columns(value, dtype):
 def test_a_mixture_takes_a_client_whose_rows_are_all_equal():
     """Its rows are one concept, and the others have theirs."""
     three = np.repeat(4 * np.eye(4)[:3], 20, axis=0) + np.random.default_rng(0).normal(size=(60, 4))
-    model = quick().fit({"a_lively": three, "flat": np.tile([0.1, 0.2, 0.3, 0.7], (2000, 1))})
+    with pytest.warns(ConvergenceWarning, match=r"'flat' .*only 1 different row "):
+        model = quick().fit({"a_lively": three, "flat": np.tile([0.1, 0.2, 0.3, 0.7], (2000, 1))})
     assert model.view_ == "mixture"
     assert len(set(model.labels_[60:])) == 1
     assert [len(set(model.labels_[b : b + 20])) for b in (0, 20, 40)] == [1, 1, 1]
@@ -178,9 +179,11 @@ def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
     assert np.bincount(quick().fit(np.repeat(X, 3, axis=0)).labels_).min() > 0
     with pytest.warns(ConvergenceWarning, match=r"'all' .*2 of 3"):
         quick_graph().fit(np.repeat(X[:2], 10, axis=0))
-    with pytest.warns(ConvergenceWarning, match=r"^only 2 of 3 clusters have rows") as caught:
-        quick().fit(np.repeat(X[:2], 10, axis=0))
-    assert len(caught) == 1
+    for rows in (X[:2], with_entry(np.nan)[2:4], sp.csr_array(np.where(X > 0, X, 0)[:2])):
+        few, more = rows[np.arange(20) % 2], sp.csr_array(X) if sp.issparse(rows) else X
+        with pytest.warns(ConvergenceWarning, match=r"'few' .*only 2 different rows for 3") as caught:
+            quick(view="mixture").fit({"few": few, "more": more})
+        assert len(caught) == 1
 
 
 # ------------------------------------------------------------------------------------------------------- the clients

@@ -296,8 +296,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
-        if self.view_ == "mixture":
-            _warn_of_empty_clusters(sum(self._sizes.values(), np.zeros(self._k, np.int64)))
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
@@ -869,20 +867,6 @@ def _warn_of_missed_parts(silos: list[str]) -> None:
         'function of the columns, which cannot tell these parts from each other. Try view="auto", '
         'Solver(lift=True) with scale="auto", or view="mixture".',
         UserWarning,
-        stacklevel=4,
-    )
-
-
-def _warn_of_empty_clusters(sizes: Array) -> None:
-    """A warning where the mixture has clusters that no row of any silo is in; in one silo, that is as it should be."""
-    filled = np.count_nonzero(sizes)
-    if filled == len(sizes):
-        return
-    from sklearn.exceptions import ConvergenceWarning
-
-    warnings.warn(
-        f"only {filled} of {len(sizes)} clusters have rows: ask for fewer clusters, or look for duplicate rows.",
-        ConvergenceWarning,
         stacklevel=4,
     )
 

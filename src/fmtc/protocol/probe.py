@@ -62,7 +62,7 @@ class Probe(Phase):
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Cluster some rows in both ways."""
-        judged, _ = CONCLUDE.reply(client, ask, settings, round_no)
+        judged, _ = CONCLUDE.reply(replace(client, on_trial=True), ask, settings, round_no)
         assert judged.model is not None
         n, many = client.X.shape[0], client.axes is not None
         limit = MANY_ROWS if many else SHAPE_ROWS
