@@ -67,7 +67,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     tol : float, default=1e-3
         Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
     client_weights : mapping of client to float, default=None
-        The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
+        How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
+        consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
+        clients of the graph view, and all rows of the mixture, alike.
     solver : Solver, default=None
         Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__ridge=0.1)`` works.
     random_state : int, RandomState instance or None, default=None
@@ -616,7 +618,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
-        return self.get_params(deep=False) | {"solver": asdict(self.solver or Solver())}
+        return self.get_params(deep=False) | {"solver": asdict((self.solver or Solver()).portable())}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.

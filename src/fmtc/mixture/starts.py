@@ -82,7 +82,7 @@ def flat_coordinates(fourths: Array, n: int, mean: Array, total: Array, r: int, 
         Rows, coordinates of numbers, and how many to name.
     """
     variance = np.diag(total)[:r] + mean[:r] ** 2
-    kurtosis = np.where(variance > 0, fourths[:r] / n / np.maximum(variance, 1e-300) ** 2, np.inf)
+    kurtosis = fourths[:r] / n / np.where(variance > 0, variance, np.inf) ** 2  # 0, not flat, where nothing varies
     flat = np.flatnonzero((kurtosis > FLAT[0]) & (kurtosis < FLAT[1]))
     return flat[np.argsort(kurtosis[flat], kind="stable")][:most]
 
