@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +29,7 @@ from .privacy.ledger import MemoryLedger
 from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
+from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
@@ -250,7 +251,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             transport,
             settings,
             method=method,
-            weights=self._weights(),
+            weights=self._weights(silos),
             callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
             checkpoint=checkpoint,
             resume=resume,
@@ -290,6 +291,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if places is None:
             ends = np.cumsum([0, *sizes.values()])
             places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
+        if self.view_ == "mixture" and self.client_weights is not None:
+            warnings.warn(
+                "client_weights have no effect in the mixture view, where every row counts alike; they are the graph "
+                "view's",
+                UserWarning,
+                stacklevel=3,
+            )
         self.__dict__.pop("agreement_", None)
         measured = {cid: clients[cid].agreement for cid in sorted(clients)}
         if self.view_ == "graph" and any(value is not None for value in measured.values()):
@@ -324,8 +332,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.consensus_ = result.server.Z
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
-        rounds = enumerate(result.history[result.before :], start=1)
-        self.history_: list[RoundRecord] = [replace(record, round_no=number) for number, record in rounds]
+        self.history_: list[RoundRecord] = result.rounds
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter
         self.converged_: bool | None = result.converged
@@ -340,7 +347,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         levels = () if schema is None or schema.is_plain else schema.levels
         return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
 
-    def _weights(self) -> dict[str, float] | None:
+    def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
+        """The weights by client id, checked: also where the mixture view, which has no use for them, comes out."""
         weights = self.client_weights
         if weights is None:
             return None
@@ -349,7 +357,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 "client_weights must be None or a mapping of client to number, such as {'north': 2, 'south': 1}, got "
                 f"{weights!r}"
             )
-        return {str(cid): w for cid, w in weights.items()}
+        found = {str(cid): w for cid, w in weights.items()}
+        check_weights(sorted(client_ids), found)
+        return found
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels.
@@ -609,6 +619,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             converged=self.converged_,
             stopped_because=self.stopped_because_,
             history=[asdict(record) for record in self.history_],
+            schema=getattr(self, "schema_", None),
         )
         return write_model(Path(path), saved, overwrite=overwrite)
 
@@ -731,11 +742,14 @@ def federate(
     if model.device != HOST:
         raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
     parts = model._parts(X, clients, reset=True)
-    settings, weights = model.settings(), model._weights()
+    settings, weights = model.settings(), model._weights(parts)
     if min_clients is not None and not 1 <= min_clients <= len(parts):
         raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
     rows = {cid: Xt for cid, (Xt, _) in parts.items()}
-    with local.LocalFederation([ClientSource(cid, "") for cid in rows], rows=rows) as federation:
+    schema = getattr(model, "schema_", None)
+    columns = None if schema is None or schema.is_plain else schema.to_dict()
+    sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
+    with local.LocalFederation(sources, rows=rows) as federation:
         outcome = federation.run(
             settings, weights=weights, min_clients=min_clients, deadline=deadline, wait=wait, listen=listen
         )
@@ -832,6 +846,8 @@ def load(path: str | Path) -> FMTC:
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+    if saved.schema is not None:
+        model.schema_ = saved.schema
     if saved.text is not None:
         model.text_recipe_ = saved.text
     return model
