@@ -657,6 +657,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return here.get("transform", get_config()["transform_output"]) != "default"
 
     @property
+    def _scales(self) -> bool:
+        """Whether the columns were brought to a common spread."""
+        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in self._models.values()]
+        return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
+
+    @property
     def _k(self) -> int:
         return len(next(iter(self._models.values())).centers)
 

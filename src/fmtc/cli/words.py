@@ -203,7 +203,8 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     show_names(words, out)
     if report.get("view"):
         why = f": {report['view_reason']}" if report.get("view_reason") else ""
-        words.say(f"{report['view']} view{why}")
+        units = "scaled to the same spread" if report.get("scaled") else "in their own units"
+        words.say(f"{report['view']} view{why}; columns {units} (--scale {report['settings']['scale']})")
     words.say(
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",

@@ -80,7 +80,7 @@ class Finish(Phase):
         model = replace(model, centers=centers)
         labels = (E @ found.T).argmax(axis=1) if from_embedding else assign(input_rows(client), model)
         sizes = to_numpy(namespace(labels).bincount(labels, minlength=k))
-        if (sizes == 0).any():
+        if (sizes == 0).any() and not client.on_trial:
             from sklearn.exceptions import ConvergenceWarning
 
             warnings.warn(

@@ -120,11 +120,16 @@ def _units(pooled: scaling.Moments, unit: bool, settings: Settings) -> scaling.S
     return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
 
 
+def columns_of(server: ServerState, settings: Settings) -> int:
+    """Columns of the table, a category as one."""
+    return len(settings.levels) if settings.has_categories else server.n_features
+
+
 def _decided(server: ServerState, settings: Settings) -> ServerState:
     """The view, where the number of columns and rows decides it."""
     if server.view is not None:
         return server
-    d, rows = server.n_features, server.n_samples / (settings.n_clusters * len(server.client_ids))
+    d, rows = columns_of(server, settings), server.n_samples / (settings.n_clusters * len(server.client_ids))
     if server.wide and rows < FEWEST_ROWS:
         why = f"{d} columns, and a mixture needs more than {rows:.0f} rows of a silo for each cluster"
         return replace(server, view="graph", why=why)

@@ -18,6 +18,7 @@ from .base import Array, Phase, number
 from .conclude import CONCLUDE
 from .finish import FINISH
 from .hello import HELLO
+from .moments import columns_of
 from .prepare import PREPARE
 from .round import ROUND
 
@@ -81,7 +82,7 @@ class Probe(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""
         said = [answers[cid] for cid in sorted(answers)]
-        view, why = _verdict(server, said)
+        view, why = _verdict(server, said, columns_of(server, settings))
         return replace(server, view=view, why=why)
 
 
@@ -89,8 +90,8 @@ def _is_open(server: ServerState) -> bool:
     return server.lifted or server.wide
 
 
-def _verdict(server: ServerState, said: list[Any]) -> tuple[str, str]:
-    d, m = server.n_features, len(said)
+def _verdict(server: ServerState, said: list[Any], d: int) -> tuple[str, str]:
+    m = len(said)
     if not server.wide:
         seen = sum(answer.shapes for answer in said)
         if 2 * seen >= m:
@@ -117,7 +118,8 @@ def _closed(X: Any, labels: Array) -> float:
 def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None, round_no=0, device=HOST)
+    nothing = dict.fromkeys(("rows", "graph", "factors", "F", "W"))
+    client = replace(client, **nothing, round_no=0, device=HOST, on_trial=True)
     steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
     for phase, rounds in steps:
         for round_no in range(1, rounds + 1):

@@ -36,6 +36,7 @@ class Verdict:
     kind: str
     levels: tuple[str, ...] = ()
     problem: str = ""
+    is_code: bool = False  # whether numbers are few whole ones, which may stand for something else
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,15 @@ class Judged:
         if constant:
             parts.append(f"{listed(constant)} dropped: one value in all rows")
         lines = ["; ".join(parts)] if parts else []
-        if categories:
-            shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
-            answers = [name for name in categories if _tokens(name) & _ANSWERS]
-            silos = [name for name in categories if _tokens(name) & _SILOS]
-            doubt = f"; if {listed(answers)} is the answer, say so (`label_column`)" if answers else ""
-            doubt += f"; if {listed(silos)} names silos, say so (`client_column`)" if silos else ""
-            lines.append(f"categories: {joined(shown)}{doubt}")
-        return lines
+        shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
+        parts = [f"categories: {joined(shown)}"] if categories else []
+        codes = [name for name, verdict in self.verdicts.items() if verdict.kind == CATEGORY or verdict.is_code]
+        answers = [name for name in codes if _tokens(name) & _ANSWERS]
+        silos = [name for name in codes if _tokens(name) & _SILOS]
+        for names, role, flag in ((answers, "is the answer", "label_column"), (silos, "names silos", "client_column")):
+            if names:
+                parts.append(f"if {listed(names)} {role}, say so (`{flag}`)")
+        return lines + (["; ".join(parts)] if parts else [])
 
 
 def judge(
@@ -192,6 +194,14 @@ def parsed(cells: pl.Series) -> pl.Series | None:
     return numbers.fill_nan(None) if bool(strange.is_in(MISSING_WORDS).all()) else None
 
 
+def date_in(cells: pl.Series) -> str | None:
+    """A date of a column that holds dates; None if it does not."""
+    if cells.dtype in _TEMPORAL:
+        known = cells.drop_nulls()
+        return str(known[0]) if len(known) else None
+    return _as_date(level_words(cells).drop_nulls().unique(maintain_order=True).head(2000)) if is_text(cells) else None
+
+
 def is_text(cells: pl.Series) -> bool:
     """Whether a column holds words."""
     return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
@@ -241,7 +251,7 @@ def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False)
     if _ID_WORDS & tokens and (sum(distinct) > 20 or 2 * sum(distinct) > n):
         return Verdict(IDENTIFIER)
     if not unique or n < 10:
-        return Verdict(NUMBER)
+        return Verdict(NUMBER, is_code=len(np.unique(together)) <= MOST_LEVELS)
     if padded or name == "" or tokens & _ROW_WORDS:
         return Verdict(IDENTIFIER)
     # different in all rows beyond chance: evenly spread over their range, some would have met
@@ -255,7 +265,7 @@ def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False)
 def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
     words = {silo: level_words(column) for silo, column in cells.items()}
     n = sum(len(column) - column.null_count() for column in words.values())
-    distinct = pl.concat([column.drop_nulls() for column in words.values()]).unique()
+    distinct = pl.concat([column.drop_nulls() for column in words.values()]).unique(maintain_order=True)
     unique = n == sum(column.drop_nulls().n_unique() for column in words.values())
     if len(distinct) <= 1:
         return Verdict(CONSTANT)
