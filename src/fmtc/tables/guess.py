@@ -218,6 +218,10 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
     filled = {silo: column for silo, column in cells.items() if column.null_count() < len(column)}
     kinds = {str(column.dtype): column.dtype for column in filled.values()}
     for kind in kinds.values():
+        if kind == pl.Duration:
+            way = f'table["{name}"] = table["{name}"].dt.total_seconds()'
+            problem = f"column {name!r} holds durations: omit it (`drop` {name}), or write them as numbers:\n  {way}"
+            return Verdict(DATE, problem=problem)
         if kind in _TEMPORAL:
             return _date(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
         if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
