@@ -196,6 +196,21 @@ def test_predict_takes_the_whole_table(home):
     assert "--proba" in run("predict", "run", "new.csv", "--client", "north", "--append", "--proba", code=2).stderr
 
 
+def test_predict_marks_rows_that_are_far_from_all_clusters(home):
+    """Probabilities compare clusters with each other: a row of a million is sure of one, and of none at all."""
+    run(*FIT, "--out", "run")
+    new = pl.read_csv("north.csv").head(3).with_columns(age=pl.Series([1e6, 60.0, 40.0]))
+    new.write_csv("new.csv")
+    done = run("predict", "run", "new.csv", "--client", "north")
+    assert "outlier" not in done.stdout
+    assert any(note.startswith("1 of 3 rows is far from all clusters") and "--outliers" in note for note in notes(done))
+    for more in ((), ("--append",), ("--proba",)):
+        done = run("predict", "run", "new.csv", "--client", "north", "--outliers", *more)
+        assert pl.read_csv(done.stdout.encode())["outlier"].to_list() == [True, False, False]
+    run(*FIT, "--view", "graph", "--out", "graph")
+    assert "--view mixture" in run("predict", "graph", "new.csv", "--client", "north", "--outliers", code=2).stderr
+
+
 def test_predict_of_an_unknown_level_or_silo(home):
     run(*FIT, "--out", "run")
     pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")

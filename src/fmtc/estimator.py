@@ -382,7 +382,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
         "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are
-        largest where `predict` says. Takes the parameters of `predict`.
+        largest where `predict` says. They compare clusters with each other only: a row far from all of them is nearly
+        1 in the nearest one, and `predict_outliers` finds it. Takes the parameters of `predict`.
 
         Returns
         -------
