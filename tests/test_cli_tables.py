@@ -196,6 +196,22 @@ def test_predict_takes_the_whole_table(home):
     assert "--proba" in run("predict", "run", "new.csv", "--client", "north", "--append", "--proba", code=2).stderr
 
 
+def test_identifiers_name_rows_whatever_columns_are_asked_for(home):
+    done = run(*FIT, "--columns", "age,dose", "--out", "run")
+    assert notes(done) == ["'patient_id' names the rows and is no feature"]
+    assert pl.read_csv("run/labels/north.csv").columns == ["patient_id", "cluster", "probability"]
+    done = run(*FIT, "--columns", "age,patient_id", "--out", "asked")  # who insists gets it
+    assert pl.read_csv("asked/labels/north.csv").columns == ["row", "cluster", "probability"]
+
+
+def test_names_of_clusters_stand_beside_new_labels(home):
+    run(*FIT, "--out", "run")
+    assert "cluster_name" not in run("predict", "run", "north.csv").stdout
+    run("explain", "run", "--rename", "1=sick")
+    table = pl.read_csv(run("predict", "run", "north.csv").stdout.encode())
+    assert set(zip(table["cluster"], table["cluster_name"], strict=True)) == {(0, None), (1, "sick")}
+
+
 def test_predict_marks_rows_that_are_far_from_all_clusters(home):
     """Probabilities compare clusters with each other: a row of a million is sure of one, and of none at all."""
     run(*FIT, "--out", "run")

@@ -359,6 +359,7 @@ def predict(
     else:
         marked = far if outliers else None
         table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba, outliers=marked)
+    table = runs.with_names(table, run)
     _give(words, table, out, as_json)
 
 

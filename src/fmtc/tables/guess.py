@@ -73,6 +73,11 @@ class Judged:
         )
         return Schema(columns, self.id_column or "")
 
+    def only(self, names: Collection[str]) -> Judged:
+        """The same for these columns and the one that names the rows."""
+        kept = {name: verdict for name, verdict in self.verdicts.items() if name in names or name == self.id_column}
+        return Judged(kept, self.id_column)
+
     def keeping(self, names: Collection[str]) -> Judged:
         """The same, with identifiers and constants among these columns taken for numbers: somebody asked for them."""
         verdicts = {
