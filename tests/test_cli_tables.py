@@ -209,7 +209,7 @@ def test_names_of_clusters_stand_beside_new_labels(home):
     assert "cluster_name" not in run("predict", "run", "north.csv").stdout
     run("explain", "run", "--rename", "1=sick")
     table = pl.read_csv(run("predict", "run", "north.csv").stdout.encode())
-    assert set(zip(table["cluster"], table["cluster_name"], strict=True)) == {(0, None), (1, "sick")}
+    assert set(zip(table["cluster"], table["cluster_name"], strict=True)) == {(0, ""), (1, "sick")}
 
 
 def test_predict_marks_rows_that_are_far_from_all_clusters(home):

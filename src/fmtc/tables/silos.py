@@ -451,13 +451,10 @@ def _without_missing(silos: list[Silo], missing: str, opened: Opened) -> list[Si
     if not found or (missing == EM and not sparse):
         return silos
     if missing != DROP:
+        others = "" if sparse else "leave them to the method (`missing` em), "
         raise DataError(
-            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. Fill them, omit the columns (`drop`), "
-            + (
-                "or remove those rows (`missing` drop)."
-                if sparse
-                else "leave them to the method (`missing` em), or omit those rows (`missing` drop)."
-            )
+            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. Fill them, omit the columns "
+            f"(`drop`), {others}or omit those rows (`missing` drop)."
         )
     kept, gone = [], []
     for silo in silos:
