@@ -281,6 +281,13 @@ def test_units_and_codes_are_noted_by_fit_and_preflight(home):
     assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("preflight", *files).stderr
 
 
+def test_a_row_far_from_all_others_is_noted_once(home):
+    ages = pl.read_csv("north.csv")["age"].to_list()
+    pl.read_csv("north.csv").with_columns(age=pl.Series([*ages[:7], 1e15, *ages[8:]])).write_csv("north.csv")
+    (note,) = [note for note in notes(run(*FIT, "--out", "run")) if "far from all others" in note]
+    assert note.startswith("row 8 of 'north' has 1e+15 in 'age'")
+
+
 def test_no_header(home):
     for name in ("north", "south"):
         text = (home / f"{name}.csv").read_text().partition("\n")[2].replace(",W1", ",3")

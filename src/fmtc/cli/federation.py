@@ -42,7 +42,7 @@ from .options import (
 from .preflight import show_findings
 from .program import Option, main_group
 from .settings import build_model, model_options
-from .words import Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+from .words import Words, new_table, note_table, plural, print_json, show, show_run, size_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -235,7 +235,7 @@ def federate_local(
             **({} if recipe is None else asdict(recipe)),
         )  # fmt: skip
         if recipe is None:
-            note_constants(words, silos)
+            note_table(words, silos, scaled=model.scale != "none")
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
@@ -757,7 +757,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
     if source.text_column is None:
-        note_constants(words, [silo])
+        note_table(words, [silo], scaled=True)
     return size_of([silo]).partition(", ")[2]
 
 
@@ -773,7 +773,7 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     rounds = plural(kept.round_no, "round")
-    why = f"residuals below tol={model.tol:g} after {rounds}" if event["converged"] else f"{rounds} done"
+    why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     own = totals(line for line in read_lines(kit / LEDGER) if line["run"] == kept.run)
     received = tuple(Received(total.phase, total.field, total.shape, total.times, total.bytes) for total in own)
     result = Result(None, (), event["converged"], why, received=received)
