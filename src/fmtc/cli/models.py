@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables import Silo, TextRecipe
+    from ..tables import TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
