@@ -394,7 +394,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
         "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are
-        largest where `predict` says. Takes the parameters of `predict`.
+        largest where `predict` says. They compare clusters with each other only: a row far from all of them is nearly
+        1 in the nearest one, and `predict_outliers` finds it. Takes the parameters of `predict`.
 
         Returns
         -------
@@ -668,6 +669,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _output_is_framed(self) -> bool:
         here = getattr(self, "_sklearn_output_config", {})
         return here.get("transform", get_config()["transform_output"]) != "default"
+
+    @property
+    def _scales(self) -> bool:
+        """Whether the columns were brought to a common spread."""
+        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in self._models.values()]
+        return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
 
     @property
     def _k(self) -> int:

@@ -42,7 +42,7 @@ from .options import (
 from .preflight import show_findings
 from .program import Option, main_group
 from .settings import build_model, model_options
-from .words import Words, most_rounds, new_table, note_constants, plural, print_json, show, show_run, size_of
+from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_run, size_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -238,7 +238,7 @@ def federate_local(
             **({} if recipe is None else asdict(recipe)),
         )  # fmt: skip
         if recipe is None:
-            note_constants(words, silos)
+            note_table(words, silos, scaled=model.scale != "none")
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
@@ -764,7 +764,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
     if source.text_column is None:
-        note_constants(words, [silo])
+        note_table(words, [silo], scaled=True)
     return size_of([silo]).partition(", ")[2]
 
 
