@@ -1180,7 +1180,7 @@ def test_no_color_and_dumb_terminals(home, tmp_path):
 @pytest.mark.parametrize(
     ("data", "silos", "id_column", "label_column"),
     [
-        ("hospitals", ["city.csv", "county.csv", "island.csv", "university.csv"], "patient", "diagnosis"),
+        ("hospitals", ["university.csv", "city.csv", "county.csv", "island.csv"], "patient", "diagnosis"),
         ("digits", ["north.csv", "south.csv", "west.csv"], "image", "digit"),
     ],
 )
