@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from ..demo import Gain
 
 STORIES = ("breast_cancer", "heart_disease")
-EXAMPLES = {
-    "hospitals": ("30 measurements, patient (the name of a row) and diagnosis (what is known)", "-k 2 --label-column diagnosis"),
-    "digits": ("64 pixels, image (the name of a row) and digit (its class)", "-k 10 --id-column image --label-column digit"),
-}  # fmt: skip
+EXAMPLES = {  # columns, and flags that suit them
+    "hospitals": (
+        "30 measurements, patient (the name of a row) and diagnosis (what is known)",
+        "-k 2 --label-column diagnosis",
+    ),
+    "digits": (
+        "64 pixels, image (the name of a row) and digit (its class)",
+        "-k 10 --id-column image --label-column digit",
+    ),
+}
 
 
 @main_group.command(
@@ -60,8 +66,8 @@ def demo(
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
     from ..concepts import Explanation
-    from ..demo import STORIES as TOLD
     from ..demo import LITTLE, check_story, draw_demo, gains, verdict
+    from ..demo import STORIES as TOLD
     from ..report import needs_jinja
     from ..schema import FILE
     from .models import fit
