@@ -773,7 +773,7 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     rounds = plural(kept.round_no, "round")
-    why = f"residuals below tol={model.tol:g} after {rounds}" if event["converged"] else f"{rounds} done"
+    why = f"the coordinator's rule, tol={model.tol:g}, was met after {rounds}" if event["converged"] else f"{rounds} done"
     own = totals(line for line in read_lines(kit / LEDGER) if line["run"] == kept.run)
     received = tuple(Received(total.phase, total.field, total.shape, total.times, total.bytes) for total in own)
     result = Result(None, (), event["converged"], why, received=received)
