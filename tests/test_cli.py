@@ -1162,7 +1162,7 @@ def test_a_terminal_gets_a_bar_and_colours(home, tmp_path):
     assert "\x1b[?25l" in done.stderr  # a bar is drawn with the cursor hidden
     assert "\x1b[?25h" in done.stderr  # and shown again
     assert "round 1: residuals" not in done.stderr  # no line per round
-    assert "building graphs" in done.stderr
+    assert "preparing rows" in done.stderr
 
 
 def test_no_color_and_dumb_terminals(home, tmp_path):

@@ -100,7 +100,7 @@ class View:
         sentences = {
             "waiting": f"waiting for {silos}",
             "submitted": f"starting with {silos}",
-            "started": "silos read their rows and build their graphs",
+            "started": "silos prepare their rows",
             "done": "finding clusters",
             "over": "the run is over; informing silos that do not know it yet",
         }
@@ -773,7 +773,8 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     rounds = plural(kept.round_no, "round")
-    why = f"the coordinator's rule, tol={model.tol:g}, was met after {rounds}" if event["converged"] else f"{rounds} done"
+    met = f"the coordinator's rule, tol={model.tol:g}, was met after {rounds}"
+    why = met if event["converged"] else f"{rounds} done"
     own = totals(line for line in read_lines(kit / LEDGER) if line["run"] == kept.run)
     received = tuple(Received(total.phase, total.field, total.shape, total.times, total.bytes) for total in own)
     result = Result(None, (), event["converged"], why, received=received)

@@ -151,7 +151,7 @@ def fit(
             silos = read_silos(files, **reading)
             if recipe is None:
                 _look(words, silos, model)
-            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: building graphs") as rounds:
+            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
                 if recipe is not None:
