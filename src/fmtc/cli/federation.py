@@ -100,7 +100,7 @@ class View:
         sentences = {
             "waiting": f"waiting for {silos}",
             "submitted": f"starting with {silos}",
-            "started": "silos read their rows",
+            "started": "silos prepare their rows",
             "done": "finding clusters",
             "over": "the run is over; informing silos that do not know it yet",
         }
@@ -783,12 +783,10 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
-    in_mixture = isinstance(kept.client.model, MixtureModel)
-    loop = EM if in_mixture else ROUND
+    loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
     n_iter = len({line["round"] for line in lines if line["phase"] == loop.name})  # those that this silo was there for
     rounds = plural(n_iter, "round")
-    small = "log-likelihood hardly changed" if in_mixture else f"residuals below tol={model.tol:g}"
-    why = f"{small} after {rounds}" if event["converged"] else f"{rounds} done"
+    why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = Result(None, (), event["converged"], why, received=received)
     adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)

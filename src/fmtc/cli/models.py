@@ -151,7 +151,7 @@ def fit(
             silos = read_silos(files, **reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
-            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: beginning") as rounds:
+            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
                 if recipe is not None:
