@@ -682,3 +682,21 @@ def test_what_the_server_received_is_counted():
     for ledger in model._ledgers.values():
         left = {(line["phase"], entry["field"]) for line in ledger.lines() for entry in line["fields"]}
         assert left == set(found)
+
+
+def test_a_comparison_of_views_keeps_its_warnings_to_itself():
+    """Far groups are unconnected in the graph, which is no news where the mixture is chosen."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(middle, 1, (60, 3)) for middle in (0, 8, 80)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert FMTC(4, random_state=0).fit(X).view_ == "mixture"
+
+
+def test_the_reason_for_a_view_counts_columns_of_the_table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"age": rng.normal(50, 9, 60), "dose": rng.normal(3, 1, 60), "sex": rng.choice(["f", "m", "x"], 60)}
+    )
+    model = FMTC(2, random_state=0).fit(frame)
+    assert model.view_reason_ == "a table of 3 columns"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import solve_triangular
 
 from .errors import NotFiniteError
 from .kernels.centers import row_norms
@@ -209,6 +210,18 @@ class MixtureModel:
         scores, constant = _scores(self.frame, X, flat, self.covariance, normalized=False)
         return np.sqrt(np.maximum(-2 * (scores + constant[:, None]), 0))
 
+    def rounded(self, X: Any) -> Array:
+        """Rows in coordinates in which clusters are round, then their categories as 0 and 1; (n, d) -> (n, r + l).
+
+        A missing number is put at the mean of the clusters, a missing category at no level.
+        """
+        cells = _checked_cells(self.frame, X)
+        Z = np.asarray(cells.Z[:], dtype=np.float64)
+        Z = np.where(np.isnan(Z), self.shares @ self.means, Z)
+        Z = solve_triangular(np.linalg.cholesky(self.covariance), Z.T, lower=True).T
+        codes = [cells.codes[:, [c]] == np.arange(size) for c, size in enumerate(cells.levels)]
+        return np.hstack([Z, *codes])
+
     def distances(self, X: Any) -> tuple[Array, Array]:
         """Squared distance of each row to the nearest cluster, in units of its shape, and the row's filled numbers."""
         with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
@@ -307,6 +320,11 @@ def transformed(X: Any, model: ClientModel) -> Array:
     return project(model.design(X), model.W, model.mean, model.keep)
 
 
+def plotted(X: Any, model: ClientModel) -> Array:
+    """Rows in the space that tells clusters apart, for pictures: normalised projections; of a mixture, `rounded`."""
+    return model.rounded(X) if isinstance(model, MixtureModel) else transformed(X, model)
+
+
 def outliers(X: Any, model: MixtureModel, level: float) -> Array:
     """Rows further from every cluster than all but a share `level` of a Gaussian's rows; (n, d) -> (n,) of bool."""
     from scipy.stats import chi2
@@ -351,4 +369,4 @@ def memberships(X: Any, model: ClientModel) -> Array:
     return _blockwise(X, model.keep, answer)
 
 
-__all__ = ["ClientModel", "Frame", "GraphModel", "MixtureModel", "assign", "memberships", "project"]
+__all__ = ["ClientModel", "Frame", "GraphModel", "MixtureModel", "assign", "memberships", "plotted", "project"]

@@ -96,8 +96,8 @@ class GraphView(Method):
         return None
 
     def common(self, server: ServerState) -> dict[str, Any]:
-        """The consensus Z, d x k x m."""
-        return {"consensus": server.Z}
+        """The consensus Z, d x k x m, and the pooling strength of each concept where a mixture forms the clusters."""
+        return {"consensus": server.Z} | ({} if server.kappa is None else {"kappa": server.kappa})
 
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""
