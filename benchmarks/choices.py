@@ -16,13 +16,13 @@ from unittest.mock import patch
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from _data import load
-from fmtc import FMTC, score_clients
+from _data import graph_view, load
+from fmtc import score_clients
 from fmtc import server as server_module
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
 from fmtc.server import ServerState
-from fmtc.settings import Settings, split_solver
+from fmtc.settings import Settings
 from readme import RESULTS
 
 SPLITS = 3
@@ -34,8 +34,8 @@ def measure(name: str, **setting: object) -> dict[str, float]:
     found = []
     for seed in range(SPLITS):
         s = load(name, seed)
-        setting = split_solver(PLAIN | setting)
-        model = FMTC(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
+        setting = PLAIN | setting
+        model = graph_view(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
         predicted = model.predict(s.X_test, clients=s.clients_test)
         found.append(
             {
