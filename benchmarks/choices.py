@@ -72,7 +72,7 @@ def main() -> None:
             found[f"{name}, towards Z - Y/rho"] = measure(name, **strong)
     for name in ("webkb4", "bbcnews", "reuters", "yale", "utd_mhad"):
         for source in ("projection", "embedding"):
-            found[f"{name}, labels from {source}"] = measure(name, labels_from=source, shared_centers=False)
+            found[f"{name}, labels from {source}"] = measure(name, labels_from=source, final="kmeans")
     found["20newsgroups, 10 neighbours"] = measure("20newsgroups", n_neighbors=10)
     with patch.object(graph, "_neighbors", lambda X, k: NearestNeighbors(n_neighbors=k).fit(X).kneighbors()):
         found["20newsgroups, 10 neighbours, empty documents among them"] = measure("20newsgroups", n_neighbors=10)
