@@ -45,7 +45,7 @@ class Hello(Phase):
         client = with_rows(client, settings)
         (rows,) = required(client, "rows")
         n, d = rows.shape
-        is_flat = client.lift is not None and bool((rows.X == rows.X[:1]).all())  # lifted rows are not centred
+        is_flat = client.lift is not None and bool((rows.X[:1] == rows.X).all())  # lifted rows are not centred
         return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=0.0 if is_flat else rows.sum_of_squares())
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
