@@ -274,7 +274,7 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
     done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 14, "--max-iter", 2, "--out", tmp_path / "run", "--json")
     assert len(json.loads(done.stdout)["silos"][0]["cluster_sizes"]) == 14
     assert "… (14)" in done.stderr
-    assert "mean" not in done.stderr.split("dual)")[-1].split("stopped")[0]  # one silo: no line for the mean
+    assert "mean" not in done.stderr.split("dual)")[-1].split("ended")[0]  # one silo: no line for the mean
 
 
 # ------------------------------------------------------------------------------------------------------ settings

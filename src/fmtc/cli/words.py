@@ -213,9 +213,11 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         why = f": {report['view_reason']}" if report.get("view_reason") else ""
         units = "scaled to the same spread" if report.get("scaled") else "in their own units"
         words.say(f"{report['view']} view{why}; columns {units} (--scale {report['settings']['scale']})")
+    ended = "converged" if report["converged"] else "ended"
+    usual = ", as the graph view usually does" if ended == "ended" and report.get("view") == "graph" else ""
     words.say(
-        f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
-        "green" if report["converged"] else "yellow",
+        f"{ended}{usual}: {report['stopped_because']}, {report['seconds']:.1f} s",
+        "green" if report["converged"] else "",
     )
     more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
     files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)
