@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
-import scipy.sparse as sp
 
 _SPARSE = ("data", "indices", "indptr")
 
@@ -31,6 +30,8 @@ def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[st
     >>> sorted(arrays), rest
     (['W', 'turned:a'], {'turned': {}, 'round_no': 3})
     """
+    import scipy.sparse as sp  # here: completion in the shell reads this module
+
     arrays: dict[str, np.ndarray] = {}
     rest: dict[str, Any] = {}
     for f in _saved(state):
@@ -70,7 +71,9 @@ def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, A
         value = rest[f.name]
         if isinstance(value, Mapping) and "#" in value:
             parts = tuple(arrays[f"{name}#{part}"] for part in _SPARSE)
-            value = sp.csr_array(parts, shape=tuple(value["#"]))
+            from scipy.sparse import csr_array
+
+            value = csr_array(parts, shape=tuple(value["#"]))
         elif isinstance(value, Mapping) and "" in value:
             inner = next(t for t in (hints[f.name], *get_args(hints[f.name])) if is_dataclass(t))
             value = unflatten(inner, arrays, value, f"{name}/")
