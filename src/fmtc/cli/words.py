@@ -21,7 +21,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..schema import FILE as SCHEMA_FILE
-from ..settings import EM_ROUNDS
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -135,6 +134,8 @@ class Rounds:
 
     def __call__(self, record: RoundRecord) -> None:
         """Show one round."""
+        from ..settings import EM_ROUNDS
+
         mixture = math.isnan(record.primal_residual)
         if mixture != self.mixture:  # another view: its rounds are counted from 1
             self.mixture, self.before = mixture, record.round_no - 1
