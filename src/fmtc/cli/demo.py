@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 from collections.abc import Sequence
@@ -86,9 +87,11 @@ def demo(ctx: click.Context, name: str, out: Path, random_state: int, force: boo
         words.say("")
         show_indented(words.console, Text(f"$ {shlex.join(['fmtc', 'fit', *files, *options])}", "bold"))
         words.say("")
-        here = [str(folder / word) if word in ("run", *files, *known[1:]) else word for word in (*files, *options)]
-        with words.console.status("fitting: all hospitals together, each alone, and again without every fifth patient"):
-            _run(ctx, fit, [*here, "--random-state", str(random_state), "--quiet"])
+        waiting = words.console.status(
+            "fitting: all hospitals together, each alone, and again without every fifth patient"
+        )
+        with waiting, contextlib.chdir(folder):  # so that the page tells how to do it again from there
+            _run(ctx, fit, [*files, *options, "--random-state", str(random_state), "--quiet"])
         kept = read_explanation(folder / "run")
         assert kept is not None
         explanation = Explanation.from_dict(kept)
@@ -143,8 +146,9 @@ def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
         cells: list[Any] = ["–"] * 3
         if line is not None:
             points = 100 * line.change
+            shown = f"{round(points):+d}" if round(points) else "0"
             colour = "green" if points >= 3 else "red" if points <= -3 else ""
-            cells = [f"{100 * line.alone:.0f} %", f"{100 * line.together:.0f} %", Text(f"{points:+.0f}", colour)]
+            cells = [f"{100 * line.alone:.0f} %", f"{100 * line.together:.0f} %", Text(shown, colour)]
         table.add_row(Text(hospital), f"{sum(one.rows for one in clusters)}", *shares, *cells)
     return table
 

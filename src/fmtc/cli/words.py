@@ -196,7 +196,7 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
         ]
         more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
         words.note(
-            f"{plural(len(constant), 'column')} with one value in all rows of a silo, which cannot help there: "
+            f"{plural(len(constant), 'column')} with one value or none in all rows of a silo, which cannot help there: "
             f"{', '.join(shown)}{more}"
         )
     for remark in remarks(silos, scaled=scaled):
