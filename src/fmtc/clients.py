@@ -176,6 +176,13 @@ class ClientsMixin:
 
         if reset:
             if len(frames) < len(given):
+                for name, frame in frames.items():
+                    if not is_plain(frame):
+                        other = next(name for name in given if name not in frames)
+                        raise DataError(
+                            f"client {name!r}: X is a data frame with columns that are no numbers, but that of client "
+                            f"{other!r} is not a data frame: give data frames for all clients"
+                        )
                 return given
             if any(not _n_rows(frame) or not len(frame.columns) for frame in frames.values()):
                 return given  # for the check to refuse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +29,7 @@ from .privacy.ledger import MemoryLedger
 from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
+from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
@@ -37,48 +38,61 @@ Array = np.ndarray
 class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Federated multi-task clustering: one model per silo, learnt together.
 
-    Every client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F of its rows and a
-    projection W of its features; the projections of all clients are drawn towards a common low-rank structure by
-    ADMM, and only they are exchanged. A new row x is labelled by the nearest centre to ``x W``. With one client it is
-    spectral clustering that can predict.
+    Two views of a silo's rows, one estimator. The *mixture* view is for tables: the rows x of client t are draws from
+    ``Σ_j π_tj N(x; μ_tj, Σ)``, with shares and means of its own and one shape Σ for all; means are drawn towards those
+    of the other clients as far as clients are alike. The *graph* view, the paper's method, is for texts, pictures and
+    other rows with many columns: client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F
+    of its neighbour graph and a projection W of its columns. Projections of all clients are drawn towards a common
+    low-rank structure by ADMM, and clusters are found among the rows of XW. By default the data decide between the
+    two. With one client, they are a Gaussian mixture and spectral clustering that can predict.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Clusters in every client.
+    view : {"auto", "graph", "mixture"}, default="auto"
+        "auto" decides without labels. Tables of at most 50 columns: the mixture, unless rows of half of the clients
+        fall into parts that no ellipse follows, such as rings. Many columns: the graph, unless the mixture keeps
+        clearly more neighbours together. `view_` and `view_reason_` say what came of it.
     alpha : float, default=1.0
-        How firmly the embedding is held to a linear function of the features.
+        Graph view: how firmly the embedding is held to a linear function of the columns.
     beta : float, default=0.15
-        Strength of the coupling, as a fraction of the largest singular value of the first stack of projections: 0
-        leaves the clients alone, 1 would shrink the first consensus to nothing.
+        Graph view: strength of the coupling, as a fraction of the largest singular value of the first stack of
+        projections. 0 leaves the projections of clients alone, 1 would shrink the first consensus to nothing. Clusters
+        among them are still found together, unless ``solver.final`` is "kmeans". The mixture view does not use it: see
+        ``solver.kappa``.
     coupling : {"tensor", "subspace", "average"}, default="tensor"
-        What is made low-rank: the d x k x m tensor of projections (the paper), or the matrix of all projections side
-        by side, which depends neither on the order of clients nor on rotations. "average" draws all clients to one
-        common projection, whatever `beta`: a control to compare with.
-    n_neighbors : int or "auto", default="auto"
-        Neighbours in the graph of each client; "auto" is sqrt(n)/2, at least 10 and at most 30.
-    scale : {"none", "client", "global", "tfidf"}, default="none"
+        Graph view: what is made low-rank. The d x k x m tensor of projections (the paper), or the matrix of all
+        projections side by side, which depends neither on the order of clients nor on rotations. "average" draws all
+        clients to one common projection, whatever `beta`: a control to compare with.
+    scale : {"auto", "none", "client", "global", "tfidf"}, default="auto"
         Give each column mean 0 and standard deviation 1 first: "client" among the rows of each client, "global" among
-        those of all, from sums that the clients send. Columns of sparse data are divided by their root mean square
-        and not shifted. "tfidf" is for counts of words: columns get the weight of rare words, found over all clients,
-        and rows unit length. Models take rows as they come all the same.
+        those of all, from sums that the clients send. "auto" is "global" for dense rows and "none" for sparse rows, for
+        rows of unit length, and for counts and ink: more than 50 columns, a fifth of all cells 0, none negative. With
+        "global", columns of sparse data are divided by their root mean square and not shifted. "tfidf" is for counts of
+        words: columns get the weight of rare words, found over all clients, and rows unit length. Models take rows as
+        they come all the same.
     max_iter : int, default=25
-        Largest number of rounds.
+        Largest number of rounds of the graph view. The mixture's are smaller: it may take four times as many.
     tol : float, default=1e-3
-        Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
+        The graph view stops when the relative primal and dual residuals are both below, the mixture when the
+        log-likelihood of a row changes by less than a thousandth of it, relative to its size; 0 runs all rounds.
     client_weights : mapping of client to float, default=None
-        The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
+        How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
+        consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
+        clients of the graph view, and all rows of the mixture, alike.
     solver : Solver, default=None
-        Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__ridge=0.1)`` works.
+        Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__kappa=10)`` works.
     random_state : int, RandomState instance or None, default=None
-        Decides the eigen-solver's start and k-means. The same int gives the same bytes, whatever `n_jobs`.
+        Decides starts of the mixture, of the eigen-solver and of k-means. The same int gives the same bytes, whatever
+        `n_jobs`.
     n_jobs : int, default=None
         Clients worked on at the same time. None means 1, -1 all cores. Cores that clients leave help with the search
         for neighbours and, from 30,000 rows on, with products. Results do not depend on it.
     device : str, default="cpu"
         Where clients compute: "cpu", or a device of PyTorch such as "cuda" or "cuda:1" (``pip install 'fmtc[gpu]'``),
         for dense rows. Models, and predictions with them, are the same kind as ever. Labels of rows half way between
-        two centres may differ from those of "cpu".
+        two clusters may differ from those of "cpu".
     verbose : int, default=0
         Above 0, one line per round on standard error.
 
@@ -86,30 +100,43 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ----------
     labels_ : ndarray of shape (n_samples,)
         Cluster of each training row. The same number means the same concept in all clients (with ``solver.align``);
-        number 0 is large in most of them.
+        number 0 is large in most of them. A client may have no row in a cluster: a concept that only others have.
     client_ids_ : list of str
         Names of the clients, sorted.
+    view_ : {"graph", "mixture"}
+        The view of the model.
+    view_reason_ : str
+        Why `view="auto"` chose it, in words; empty where it did not choose, or the model was loaded.
+    kappa_ : ndarray of shape (n_clusters,)
+        Pooling strength of each concept: as many rows of its own outweigh, in a client, what the others know. From 0.1,
+        clients that have little in common, to 1000, clients that share the concept. Not in a model that was loaded, nor
+        with ``solver.final="kmeans"``.
+    cluster_centers_ : dict of str to ndarray of shape (n_clusters, n_features) or (n_clusters, n_clusters)
+        Mixture view: means of each client, in the units of X; numbers first, then the shares of each level of each
+        category. Graph view: centres among the normalised projections.
     projections_ : dict of str to ndarray of shape (n_features, n_clusters)
-        W of each client, for columns in the units of X. With "tfidf", for the kept columns only.
-    cluster_centers_ : dict of str to ndarray of shape (n_clusters, n_clusters)
-        Centres among the normalised projections of each client.
+        Graph view only. W of each client, for columns in the units of X. With "tfidf", for the kept columns only; where
+        columns are lifted, for the lifted ones.
     embedding_ : ndarray of shape (n_samples, n_clusters)
-        F of the training rows; orthonormal columns within each client.
-    agreement_ : dict of str to float
-        Of each client, the adjusted Rand index of its labels and of those that k-means finds in its embedding, from at
-        most 2000 rows. Only in the graph view, where labels come from projections and the fit was in this process.
+        Graph view only. F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
-        Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+        Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+    agreement_ : dict of str to float
+        Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
+        those that k-means finds in its embedding, from at most 2000 rows.
+    schema_ : Schema
+        Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
         Only where the rows are texts that the command line has read: how to read more.
     n_iter_ : int
-        Rounds done.
+        Rounds done in the view that was chosen.
     converged_ : bool
-        Whether the residuals fell below `tol`.
+        Whether the rounds ended by `tol`.
     stopped_because_ : str
         Why the rounds ended, in words.
     history_ : list of RoundRecord
-        Objective, augmented Lagrangian, residuals, rank, bytes and seconds of each round.
+        Objective, bytes and seconds of each round; in the graph view also augmented Lagrangian, residuals and rank. The
+        mixture's objective is the negative penalised log-likelihood of a row.
     received_ : list of Received
         What the server received: times and bytes of each field of each phase, over all clients. For a client that
         joined a federation, what it sent. Empty for a model that was loaded.
@@ -119,11 +146,18 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     See Also
     --------
+    sklearn.mixture.GaussianMixture : One silo, no missing cells, no categories.
     sklearn.cluster.SpectralClustering : One silo, without `predict`.
+
+    Notes
+    -----
+    Cells may be missing (NaN, or null in a data frame) in `fit`, `predict` and all other methods. In the mixture of at
+    most 50 columns a missing cell says nothing: EM takes its expectation given the other cells of the row. The graph
+    view, and a mixture of more columns, put the column's mean in its place.
 
     Examples
     --------
-    Two silos with the same two groups, the second shifted and turned upside down in size:
+    Two silos with the same two groups, the second shifted, with other shares and with a gap:
 
     >>> import numpy as np
     >>> from fmtc import FMTC
@@ -132,11 +166,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ...     centers = np.repeat([[0.0, 4.0, 0.0], [4.0, 0.0, 0.0]], n, axis=0)
     ...     return centers + shift + rng.normal(size=centers.shape)
     >>> silos = {"north": silo(n=(40, 20), shift=0.0), "south": silo(n=(20, 40), shift=5.0)}
+    >>> silos["south"][3, 1] = np.nan
     >>> model = FMTC(n_clusters=2, random_state=0).fit(silos)
-    >>> model.client_ids_
-    ['north', 'south']
-    >>> model.predict([[0.0, 4.0, 0.0], [5.0, 9.0, 5.0]], clients=["north", "south"])
-    array([0, 0])
+    >>> model.view_
+    'mixture'
+    >>> same = model.predict([[0.0, 4.0, 0.0], [5.0, 9.0, np.nan]], clients=["north", "south"])
+    >>> bool(same[0] == same[1])
+    True
     """
 
     takes_missing = True
@@ -248,7 +284,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             transport,
             settings,
             method=method,
-            weights=self._weights(),
+            weights=self._weights(silos),
             callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
             checkpoint=checkpoint,
             resume=resume,
@@ -288,6 +324,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if places is None:
             ends = np.cumsum([0, *sizes.values()])
             places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
+        if self.view_ == "mixture" and self.client_weights is not None:
+            warnings.warn(
+                "client_weights have no effect in the mixture view, where every row counts alike; they are the graph "
+                "view's",
+                UserWarning,
+                stacklevel=3,
+            )
         self.__dict__.pop("agreement_", None)
         measured = {cid: clients[cid].agreement for cid in sorted(clients)}
         if self.view_ == "graph" and any(value is not None for value in measured.values()):
@@ -322,8 +365,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.consensus_ = result.server.Z
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
-        rounds = enumerate(result.history[result.before :], start=1)
-        self.history_: list[RoundRecord] = [replace(record, round_no=number) for number, record in rounds]
+        self.history_: list[RoundRecord] = result.rounds
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter
         self.converged_: bool | None = result.converged
@@ -338,7 +380,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         levels = () if schema is None or schema.is_plain else schema.levels
         return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
 
-    def _weights(self) -> dict[str, float] | None:
+    def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
+        """The weights by client id, checked: also where the mixture view, which has no use for them, comes out."""
         weights = self.client_weights
         if weights is None:
             return None
@@ -347,7 +390,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 "client_weights must be None or a mapping of client to number, such as {'north': 2, 'south': 1}, got "
                 f"{weights!r}"
             )
-        return {str(cid): w for cid, w in weights.items()}
+        found = {str(cid): w for cid, w in weights.items()}
+        check_weights(sorted(client_ids), found)
+        return found
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels.
@@ -608,6 +653,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             converged=self.converged_,
             stopped_because=self.stopped_because_,
             history=[asdict(record) for record in self.history_],
+            schema=getattr(self, "schema_", None),
         )
         return write_model(Path(path), saved, overwrite=overwrite)
 
@@ -617,13 +663,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
-        return self.get_params(deep=False) | {"solver": asdict(self.solver or Solver())}
+        return self.get_params(deep=False) | {"solver": asdict((self.solver or Solver()).portable())}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
-        """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.
+        """Write one client's model as plain ONNX operators, of either view.
 
-        Input ``X`` (rows x features); outputs ``label`` (int64) and ``probability``. Needs ``pip install
-        'fmtc[onnx]'``.
+        Input ``X`` (rows x features, categories as codes of `schema_`, NaN where cells are missing); outputs ``label``
+        (int64) and ``probability``. Needs ``pip install 'fmtc[onnx]'``.
 
         Parameters
         ----------
@@ -736,11 +782,14 @@ def federate(
     if model.device != HOST:
         raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
     parts = model._parts(X, clients, reset=True)
-    settings, weights = model.settings(), model._weights()
+    settings, weights = model.settings(), model._weights(parts)
     if min_clients is not None and not 1 <= min_clients <= len(parts):
         raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
     rows = {cid: Xt for cid, (Xt, _) in parts.items()}
-    with local.LocalFederation([ClientSource(cid, "") for cid in rows], rows=rows) as federation:
+    schema = getattr(model, "schema_", None)
+    columns = None if schema is None or schema.is_plain else schema.to_dict()
+    sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
+    with local.LocalFederation(sources, rows=rows) as federation:
         outcome = federation.run(
             settings, weights=weights, min_clients=min_clients, deadline=deadline, wait=wait, listen=listen
         )
@@ -837,6 +886,8 @@ def load(path: str | Path) -> FMTC:
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+    if saved.schema is not None:
+        model.schema_ = saved.schema
     if saved.text is not None:
         model.text_recipe_ = saved.text
     return model

@@ -99,7 +99,7 @@ _CLUSTERS = [
     },
 ]  # fmt: skip
 EXPLAINED = {"clusters": _CLUSTERS, "silos": {str: _CLUSTERS}, "likeness": {str: [NUMBER]}, "notes": [str]}
-CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str]}
+CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str], "n_features?": COUNT}
 
 EXTRAS = {
     "plot": "matplotlib",
@@ -123,7 +123,7 @@ class SiloResult:
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
     shown: Array  # positions of the rows that are shown
-    view: Array  # `transform` of the rows that are shown; the scaled rows where the model has no projection
+    view: Array  # `fmtc.inference.plotted` of the rows that are shown
 
 
 def results(
@@ -147,14 +147,13 @@ def results(
     list of SiloResult
         In the order of `silos`.
     """
+    from ..inference import plotted
     from ..metrics import clustering_scores
 
     found = []
     if labels is None:
         labels = np.split(model.labels_, np.cumsum([silo.X.shape[0] for silo in silos])[:-1])
     rng = np.random.default_rng(model.random_state)
-    projects = getattr(model, "projections_", None) is not None
-    units = None if projects else units_of(model, [silo.X for silo in silos])
     for silo, mine in zip(silos, labels, strict=True):
         line: dict[str, Any] = {
             "silo": silo.name,
@@ -169,38 +168,9 @@ def results(
                 truth = [silo.labels[row] for row in known]
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
-        view = model.transform(silo.X[rows], clients=silo.name) if units is None else units(silo.X[rows])
+        view = plotted(silo.X[rows], model._models[silo.name])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
-
-
-def units_of(model: FMTC, parts: Sequence[Any]) -> Callable[[Any], Array]:
-    """What scales rows for a picture: numbers to mean 0 and deviation 1 over all silos, a category to its levels.
-
-    A missing number is put at the mean, a missing category at no level.
-    """
-    import scipy.sparse as sp
-
-    schema = getattr(model, "schema_", None)
-    levels = np.array(schema.levels if schema is not None else np.zeros(parts[0].shape[1]), dtype=int)
-
-    def dense(X: Any) -> Array:
-        return np.asarray(X.todense() if sp.issparse(X) else X, dtype=np.float64)
-
-    sample = np.vstack([dense(X[:PROJECTED_ROWS]) for X in parts])[:, levels == 0]
-    there = np.isfinite(sample)
-    known = np.maximum(there.sum(axis=0), 1)
-    mean = np.where(there, sample, 0).sum(axis=0) / known
-    spread = np.sqrt(np.where(there, (sample - mean) ** 2, 0).sum(axis=0) / known)
-    spread[spread == 0] = 1
-
-    def scale(X: Any) -> Array:
-        rows = dense(X)
-        numbers = (rows[:, levels == 0] - mean) / spread
-        codes = [rows[:, [j]] == np.arange(levels[j]) for j in np.flatnonzero(levels)]
-        return np.nan_to_num(np.hstack([numbers, *codes]))
-
-    return scale
 
 
 def scores(results: Sequence[SiloResult]) -> dict[str, Any]:

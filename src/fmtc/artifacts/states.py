@@ -30,15 +30,13 @@ def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[st
     >>> sorted(arrays), rest
     (['W', 'turned:a'], {'turned': {}, 'round_no': 3})
     """
-    import scipy.sparse as sp  # here: completion in the shell reads this module
-
     arrays: dict[str, np.ndarray] = {}
     rest: dict[str, Any] = {}
     for f in _saved(state):
         name, value = f"{above}{f.name}", getattr(state, f.name)
         if isinstance(value, np.ndarray):
             arrays[name] = value
-        elif sp.issparse(value):
+        elif hasattr(value, "tocsr"):  # sparse; SciPy itself is slow to import, and few states need it
             csr = value.tocsr()
             arrays |= {f"{name}#{part}": getattr(csr, part) for part in _SPARSE}
             rest[f.name] = {"#": list(csr.shape)}
@@ -70,9 +68,9 @@ def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, A
             continue
         value = rest[f.name]
         if isinstance(value, Mapping) and "#" in value:
-            parts = tuple(arrays[f"{name}#{part}"] for part in _SPARSE)
             from scipy.sparse import csr_array
 
+            parts = tuple(arrays[f"{name}#{part}"] for part in _SPARSE)
             value = csr_array(parts, shape=tuple(value["#"]))
         elif isinstance(value, Mapping) and "" in value:
             inner = next(t for t in (hints[f.name], *get_args(hints[f.name])) if is_dataclass(t))

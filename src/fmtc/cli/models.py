@@ -151,7 +151,7 @@ def fit(
             silos = read_silos(files, **reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
-            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: beginning") as rounds:
+            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
                 if recipe is not None:
@@ -459,9 +459,10 @@ Examples:
 def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
-    RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
-    (W times its centre), per unit of the feature after --scale: what decides where a new row goes. Weights of columns
-    that hang together may have either sign; what the rows of a cluster have in common is said by `fmtc explain`.
+    RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight, per
+    unit of the feature after --scale: in the mixture view how far the cluster's centre lies from the mean of all; in
+    the graph view W times its centre, which decides where a new row goes, and may have either sign for columns that
+    hang together. What the rows of a cluster have in common is said by `fmtc explain`.
     """
     if wire == (run is not None):
         raise click.UsageError("give either the folder of a run or a model, or --wire")
@@ -472,6 +473,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
 
     folder = runs.model_folder(run)
     model = load(folder)
+    if (schema := runs.schema_of(model, run)) is not None:
+        model.schema_ = schema
     recipe = getattr(model, "text_recipe_", None)
     history = model.history_  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
@@ -591,6 +594,9 @@ def _show_model(about: Mapping[str, Any]) -> None:
             table.add_row(*first, str(j), Text(shown))
         table.add_section()
     console.print(table)
+    if not any(marks for client in clients.values() for marks in client["top_features"]):
+        lifted = "The graph view has replaced the columns by others (lift), so none has a weight of its own."
+        show(console, Text(f"{lifted} `fmtc explain` says what the clusters are."))
 
 
 # --------------------------------------------------------------------------------------------------------- export

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,6 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..schema import FILE as SCHEMA_FILE
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -114,7 +112,6 @@ class Rounds:
 
     def __init__(self, words: Words, max_iter: int, tol: float, before: str):
         self.words, self.max_iter, self.tol = words, max_iter, tol
-        self.mixture, self.before = False, 0  # the view that rounds are of, and the rounds before its first
         console = words.console
         self.live = console.is_terminal and not console.is_dumb_terminal
         self.progress = Progress(
@@ -134,23 +131,24 @@ class Rounds:
 
     def __call__(self, record: RoundRecord) -> None:
         """Show one round."""
-        from ..settings import EM_ROUNDS
-
-        mixture = math.isnan(record.primal_residual)
-        if mixture != self.mixture:  # another view: its rounds are counted from 1
-            self.mixture, self.before = mixture, record.round_no - 1
-        most = EM_ROUNDS * self.max_iter if mixture else self.max_iter
-        done = record.round_no - self.before
+        most = most_rounds(record, self.max_iter)
         if not self.live:
-            self.words.say(f"{'mixture' if mixture else 'graph'} round {done}: {record.standing}")
-        last = done >= most or max(record.primal_residual, record.dual_residual) < self.tol
+            self.words.say(f"{record.title}: {record.standing}")
+        last = record.step >= most or max(record.primal_residual, record.dual_residual) < self.tol
         self.progress.update(
             self.task,
             total=most,
-            completed=done,
-            description="finding clusters" if last else f"{'mixture' if mixture else 'graph'} round {done}/{most}",
-            residuals=record.standing + ("" if mixture else f" (tol {self.tol:g})"),
+            completed=record.step,
+            description="finding clusters" if last else f"{record.title}/{most}",
+            residuals=record.standing + ("" if record.in_mixture else f" (tol {self.tol:g})"),
         )
+
+
+def most_rounds(record: RoundRecord, max_iter: int) -> int:
+    """Largest number of rounds of the loop that a round is of."""
+    from ..settings import EM_ROUNDS
+
+    return EM_ROUNDS * max_iter if record.in_mixture else max_iter
 
 
 def print_json(document: Any) -> None:
@@ -206,6 +204,7 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
     from ..artifacts.runs import OUTBOX, TABLES
+    from ..schema import FILE as SCHEMA_FILE
 
     words.say(_run_table(report))
     words.say("")

@@ -111,8 +111,8 @@ FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of 
 def _begin(matched: list[Array], settings: Settings) -> Mixture:
     """Common parameters before the first E-step: the mean of the clients' centres, and a round covariance."""
     k = settings.n_clusters
-    kappa = settings.solver.kappa
-    spread = np.full((1, k), FIRST_SPREAD if kappa is None else 1 / max(kappa, 1e-12))
+    given = settings.solver.spread
+    spread = np.full((1, k), FIRST_SPREAD if given is None else given)
     covariance = np.eye(k)[None] * FIRST_VARIANCE / k
     return Mixture(
         np.mean(np.array(matched, dtype=np.float64), axis=0, keepdims=True), covariance, np.full((1, k), 1 / k),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, stream
+from ..errors import DataError
 from ..inference import assign
 from ..kernels.lift import cut_share, shows_shapes
 from ..linalg.arrays import HOST, to_numpy
@@ -61,7 +62,7 @@ class Probe(Phase):
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Cluster some rows in both ways."""
-        judged, _ = CONCLUDE.reply(client, ask, settings, round_no)
+        judged, _ = CONCLUDE.reply(replace(client, on_trial=True), ask, settings, round_no)
         assert judged.model is not None
         n, many = client.X.shape[0], client.axes is not None
         limit = MANY_ROWS if many else SHAPE_ROWS
@@ -70,13 +71,18 @@ class Probe(Phase):
             rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(n, limit, replace=False))
         X = client.X[rows]
         mixed = assign(X, judged.model)
-        graphed, points = _alone(replace(client, X=X, cells=None), settings)
         k = client.k
         sizes = np.bincount(mixed, minlength=k) / len(mixed)
         sizes = sizes[sizes > 0]
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
-        shapes = not many and shows_shapes(points, graphed, mixed)
-        gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
+        shapes, gain = False, 0.0
+        try:
+            graphed, points = _alone(replace(client, X=X, cells=None), settings)
+        except DataError:  # rows that are all equal: they speak for neither view
+            pass
+        else:
+            shapes = not many and shows_shapes(points, graphed, mixed)
+            gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:

@@ -154,6 +154,8 @@ def write_result(spec: Spec, result: Result) -> None:
         "n_iter": len(result.history) - result.before,
         "before": result.before,
         "why": getattr(result.server, "why", ""),
+        "view": getattr(result.server, "view", None),
+        "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
     }

@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -81,13 +81,24 @@ class RoundRecord:
     seconds: float
     missing: tuple[str, ...] = ()
     refused: int = 0
+    step: int = 0  # which round of its loop, where the run has several; 0: not known
+
+    @property
+    def in_mixture(self) -> bool:
+        """Whether it is a round of a mixture, which has a likelihood and no residuals."""
+        return not np.isfinite(self.primal_residual)
+
+    @property
+    def title(self) -> str:
+        """Such as: mixture round 3."""
+        return f"{'mixture' if self.in_mixture else 'graph'} round {self.step or self.round_no}"
 
     @property
     def standing(self) -> str:
         """Where the iteration stands, in words: residuals, or the log-likelihood of a mixture."""
-        if np.isfinite(self.primal_residual):
-            return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"
-        return f"log-likelihood per row {-self.objective:.6g}"
+        if self.in_mixture:
+            return f"log-likelihood per row {-self.objective:.6g}"
+        return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"
 
     @classmethod
     def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
@@ -130,6 +141,11 @@ class Result:
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
     before: int = 0  # rounds of earlier loops, where the method has several
+
+    @property
+    def rounds(self) -> list[RoundRecord]:
+        """The rounds of the last loop, counted from 1."""
+        return [replace(record, round_no=number) for number, record in enumerate(self.history[self.before :], start=1)]
 
 
 Callback = Callable[[RoundRecord], None]
@@ -275,12 +291,10 @@ class _Run:
             seconds=time.perf_counter() - started,
             missing=tuple(sorted(replies.failures)),
             refused=replies.refused,
+            step=len(self.history) - self.begun + 1,
         )
         self.history = (*self.history, record)
-        logger.info(
-            "round %d: objective %.6g, residuals %.2e %.2e", record.round_no, record.objective,
-            record.primal_residual, record.dual_residual,
-        )  # fmt: skip
+        logger.info("round %d: objective %.6g, %s", record.round_no, record.objective, record.standing)
         if self.folder is not None:
             self._save(self.folder)
         for callback in self.callbacks:
