@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,8 @@ from fmtc.bench import tables
 from fmtc.bench.evidence import Row, read_compact
 from fmtc.bench.methods import METHODS
 from fmtc.bench.summary import summarise
-from fmtc.demo import draw_demo, run_demo
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import Entry, Phase, entries
-from fmtc.protocol.graph import METHOD
 from fmtc.protocol.method import COMMON
 
 HERE = Path(__file__).parent
@@ -249,16 +252,25 @@ def with_evidence(text: str) -> str:
 
 def demo_part() -> str:
     """The demo's picture and table, from running it."""
-    result = run_demo(random_state=0, n_jobs=-1)
-    draw_demo(result, PICTURE)
-    lines = ["| silo | rows | k-means alone | spectral alone | FMTC |", "|---|---|---|---|---|"]
-    for row in result.rows:
-        cells = [f"{100 * row[m + '_in']:.1f} / {100 * row[m + '_out']:.1f}" for m in ("kmeans", "spectral", "fmtc")]
-        lines.append(f"| {row['silo']} | {row['n_train']} + {row['n_test']} | " + " | ".join(cells) + " |")
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "demo"
+        subprocess.run([sys.executable, "-m", "fmtc.cli", "demo", "--out", out], check=True)
+        shutil.copyfile(out / "demo.png", PICTURE)
+        document = json.loads((out / "demo.json").read_text())
+        sizes = {line["silo"]: line for line in json.loads((out / "run" / "report.json").read_text())["silos"]}
+    numbers = [cluster["cluster"] for cluster in document["clusters"]]
+    head = ["hospital", "patients", *(f"share of cluster {j}" for j in numbers), "alone", "together"]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for gain in document["gains"]:
+        silo = sizes[gain["hospital"]]
+        shares = [f"{100 * size / silo['rows']:.0f} %" for size in silo["cluster_sizes"]]
+        held = [f"{100 * gain[name]:.0f} %" for name in ("alone", "together")]
+        lines.append("| " + " | ".join([gain["hospital"], str(silo["rows"]), *shares, *held]) + " |")
+    named = "\n".join(f"- Cluster {one['cluster']}: {one['words']}." for one in document["clusters"])
     return (
-        "![Mean images of the clusters, accuracy by silo, and the rows of all silos in one frame]"
-        "(../_static/demo.png)\n\n"
-        "ACC in %, training rows / held-out rows; what `fmtc demo` prints:\n\n" + "\n".join(lines)
+        "![What the clusters are, each hospital's share of them, and held-out patients alone and together]"
+        f"(../_static/demo.png)\n\n{named}\n\n"
+        "The last two columns are held-out patients who are grouped with their own diagnosis:\n\n" + "\n".join(lines)
     )
 
 
