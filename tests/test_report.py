@@ -301,7 +301,10 @@ def test_bytes_of_the_rounds_are_those_that_were_counted(home, tmp_path, more):
 def test_the_page_says_what_each_field_can_tell(either):
     _, summary = either
     words = " ".join("".join(Page(render(summary)).words).split())
-    phases = {"mixture": {"moments", "coordinates", "seed", "em", "probe"}, "graph": {"hello", "round", "finish", "settle"}}
+    phases = {
+        "mixture": {"moments", "coordinates", "seed", "em", "probe"},
+        "graph": {"hello", "round", "finish", "settle"},
+    }
     assert {line["phase"] for line in summary["sent"]} == phases[summary["view"]]
     for line in summary["sent"]:
         entry = entries(METHOD.phase(line["phase"]).Answer)[line["field"]]

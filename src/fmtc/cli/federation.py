@@ -42,7 +42,7 @@ from .options import (
 from .preflight import show_findings
 from .program import Option, main_group
 from .settings import build_model, model_options
-from .words import Words, most_rounds, new_table, note_constants, plural, print_json, show, show_run, size_of
+from .words import Words, most_rounds, new_table, note_rows, plural, print_json, show, show_run, size_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -233,12 +233,11 @@ def federate_local(
     _check_count("--min-clients", min_clients, len(files))
     out = free_path(out, force, runs.is_run)
     with words.warnings_as_notes():
-        silos = read_silos(
-            files, label_column=label_column, id_column=id_column, drop=drop, judge=True, **given,
-            **({} if recipe is None else asdict(recipe)),
-        )  # fmt: skip
+        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
+        reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
+        silos = read_silos(files, **reading)
         if recipe is None:
-            note_constants(words, silos)
+            note_rows(words, silos, scaled=model.scale != "none")
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
@@ -270,7 +269,9 @@ def federate_local(
         model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
-    report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+    report = runs.report(
+        model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+    )
     report |= {"missing": lost}
     runs.write_run(out, force, model, results, report)
     show_run(words, report, out)
@@ -764,7 +765,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
     if source.text_column is None:
-        note_constants(words, [silo])
+        note_rows(words, [silo], scaled=True)  # a run may or may not scale: it is not known yet
     return size_of([silo]).partition(", ")[2]
 
 

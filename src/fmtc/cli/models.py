@@ -36,7 +36,7 @@ from .words import (
     Words,
     new_console,
     new_table,
-    note_constants,
+    note_rows,
     plural,
     print_json,
     show,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables import Silo, TextRecipe
+    from ..tables import TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -150,7 +150,7 @@ def fit(
         with words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
-                _look(words, silos, model)
+                note_rows(words, silos, scaled=model.scale != "none")
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: beginning") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
@@ -195,17 +195,6 @@ def _word_lookup(
         return column_words(texts, columns, recipe.salt, recipe.n_buckets)
 
     return lookup
-
-
-def _look(words: Words, silos: Sequence[Silo], model: FMTC) -> None:
-    """Notes about missing cells, constant columns, and values that look wrong."""
-    from ..tables import missing_line, remarks
-
-    if line := missing_line(silos):
-        words.note(line)
-    note_constants(words, silos)
-    for remark in remarks(silos, scaled=model.scale != "none"):
-        words.note(remark)
 
 
 def _check_tables(files: Sequence[Path]) -> None:

@@ -176,10 +176,15 @@ def size_of(silos: Sequence[Silo]) -> str:
     return f"{plural(len(silos), 'silo')}, {plural(rows, 'row')}, {plural(silos[0].X.shape[1], 'feature')}"
 
 
-def note_constants(words: Words, silos: Sequence[Silo]) -> None:
-    """A note on columns that say nothing in a silo."""
-    from ..tables import constant_columns
+def note_rows(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
+    """Notes on missing cells, on columns that say nothing in a silo, and on values that look wrong.
 
+    `scaled` says whether columns are brought to a common spread, which some values are harmless with.
+    """
+    from ..tables import constant_columns, missing_line, remarks
+
+    if line := missing_line(silos):
+        words.note(line)
     constant = constant_columns(silos)
     if constant:
         shown = [
@@ -191,6 +196,8 @@ def note_constants(words: Words, silos: Sequence[Silo]) -> None:
             f"{plural(len(constant), 'column')} with one value in all rows of a silo, which cannot help there: "
             f"{', '.join(shown)}{more}"
         )
+    for remark in remarks(silos, scaled=scaled):
+        words.note(remark)
 
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
