@@ -12,7 +12,7 @@ help: ## this list
 
 $(VENV)/demo.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[plot]'
+	$(PIP) --editable '.[plot,report]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt
@@ -24,8 +24,9 @@ $(VENV)/torch.stamp: $(VENV)/dev.stamp
 	$(PIP) --editable '.[gpu]'
 	@touch $@
 
-demo: $(VENV)/demo.stamp ## a federation of silos, clustered before your eyes; table and picture in demo/
-	$(BIN)/fmtc demo --out demo --force
+demo: $(VENV)/demo.stamp ## the tables of four hospitals, from files to a page in your browser; all in demo/
+	@if [ -t 1 ] && [ -n "$$DISPLAY$$WAYLAND_DISPLAY" -o "$$(uname)" = Darwin ]; then show=--open; fi; \
+	$(BIN)/fmtc demo --out demo --force $$show
 
 test: $(VENV)/dev.stamp ## all tests but those below
 	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)

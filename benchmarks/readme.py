@@ -1,6 +1,6 @@
 """Bring the generated parts of README and docs up to date from what was measured, or check that they are.
 
-python benchmarks/readme.py            # write; runs the demo, about a minute
+python benchmarks/readme.py            # write; runs the demo, twice where heart_disease is at hand: about two minutes
 python benchmarks/readme.py --no-demo  # write all parts but the demo's
 python benchmarks/readme.py --check    # exit 1 when a part that needs no run of the demo is stale
 """
@@ -8,20 +8,23 @@ python benchmarks/readme.py --check    # exit 1 when a part that needs no run of
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from click.testing import CliRunner
 
 from fmtc.bench import tables
 from fmtc.bench.evidence import Row, read_compact
 from fmtc.bench.methods import METHODS
 from fmtc.bench.summary import summarise
+from fmtc.cli import main_group
+from fmtc.datasets import locate
+from fmtc.errors import DatasetError
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import Entry, Phase, entries
 from fmtc.protocol.method import COMMON
@@ -30,7 +33,8 @@ HERE = Path(__file__).parent
 README = HERE.parent / "README.md"
 DOCS = HERE.parent / "docs"
 DEMO = DOCS / "tutorials" / "demo.md"
-PICTURE = DOCS / "_static" / "demo.png"
+PICTURES = {"breast_cancer": DOCS / "_static" / "demo.png", "heart_disease": DOCS / "_static" / "heart.png"}
+VIEWS = DOCS / "explanation" / "views.md"
 FEDERATION = DOCS / "explanation" / "federation.md"
 PERFORMANCE = DOCS / "explanation" / "performance.md"
 EVIDENCE = DOCS / "explanation" / "evidence.md"
@@ -39,7 +43,10 @@ MESSAGES = DOCS / "reference" / "messages.md"
 RESULTS = HERE / "results"
 PAPER = HERE.parent / "results"  # of `fmtc bench paper`
 MAKERS = {
-    "demo": "benchmarks/readme.py",
+    "demo": "fmtc demo",
+    "heart": "fmtc demo --data heart_disease",
+    "views": "benchmarks/views.py",
+    "views in short": "benchmarks/views.py",
     "speed": "benchmarks/readme.py",
     "phases": "benchmarks/readme.py",
     "costs": "benchmarks/federation.py",
@@ -56,7 +63,7 @@ SHORT = {  # rows of the README's table
     "fmtc": "FMTC",
     "fmtc-average": 'plain averaging (`coupling="average"`)',
     "fmtc-alone": "each silo alone (`beta=0`, own centres)",
-    "usc": "spectral clustering of all rows in one place",
+    "usc": "spectral clustering of all rows pooled",
     "kmeans": "k-means of each silo alone",
 }
 FIGURES = {
@@ -130,8 +137,8 @@ def costs_part(found: dict[str, Any]) -> str:
         f"{setting['features']:,} features and {setting['clusters']} clusters each, {setting['rounds']} rounds. "
         "The payload is 2 d k numbers of 8 bytes per silo and round (`python benchmarks/federation.py`).\n\n"
         + "\n".join(lines)
-        + f"\n\nWith `--solver message_dtype=float32` silos send {half['bytes_up']:.0%} of the bytes. On the digits of "
-        f"`fmtc demo`, {half['labels_changed']:.1%} of the labels changed, and W by at most "
+        + f"\n\nWith `--solver message_dtype=float32` silos send {half['bytes_up']:.0%} of the bytes. On digits in "
+        f"eight silos, {half['labels_changed']:.1%} of the labels changed, and W by at most "
         f"{half['largest_relative_change_of_W']:.0e} of its size."
     )
 
@@ -218,12 +225,12 @@ def short_table(rows: list[Row]) -> str:
     shared = sorted(set.intersection(*map(set, found.values()))) if found else []
     if "fmtc" not in found or not shared:
         return ""
-    lines = ["| | training rows | held-out rows | beats FMTC on |", "|---|---|---|---|"]
+    lines = ["| | ACC | beats FMTC on |", "|---|---|---|"]
     for name in (name for name in SHORT if name in found):
         mean = {part: 100 * np.mean([found[name][data][part] for data in shared]) for part in ("in", "out")}
         ahead = sum(found[name][data]["out"] > found["fmtc"][data]["out"] for data in shared)
-        beats = "–" if name == "fmtc" else f"{ahead} of {len(shared)}"
-        lines.append(f"| {SHORT[name]} | {mean['in']:.1f} | {mean['out']:.1f} | {beats} |")
+        beats = "–" if name == "fmtc" else f"{ahead}/{len(shared)}"
+        lines.append(f"| {SHORT[name]} | {mean['in']:.1f}/{mean['out']:.1f} | {beats} |")
     return "\n".join(lines)
 
 
@@ -250,28 +257,85 @@ def with_evidence(text: str) -> str:
     return text
 
 
-def demo_part() -> str:
-    """The demo's picture and table, from running it."""
+# ---------------------------------------------------------------------------------------------------------- views
+
+TABLES = ("heart_disease", "breast_wisconsin", "penguins", "gas_drift", "wisdm", "vowels_h95", "pancreas")
+NOT_MEASURED = "Not measured yet: `python benchmarks/views.py`, then `python benchmarks/readme.py --no-demo`."
+MISSED = 2.0  # points that the other view would have been better by
+
+
+def views_parts() -> dict[str, str]:
+    """The README's short table of both views, and all that docs/explanation/views.md says of them."""
+    file = RESULTS / "views.json"
+    if not file.exists():
+        return dict.fromkeys(("views", "views in short"), NOT_MEASURED)
+    spec = importlib.util.spec_from_file_location("views", HERE / "views.py")
+    assert spec is not None and spec.loader is not None
+    views = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(views)
+    found = json.loads(file.read_text())
+    parts = (("Training rows", "train"), ("Held-out rows", "held out"))
+    pages = [f"### {title}\n\n{views.table(found, part)}" for title, part in parts]
+    pages.append(f"### Where the choice is wrong\n\n{_missed(views, found)}")
+    return {"views": "\n\n".join(pages), "views in short": _views_in_short(views, found)}
+
+
+def _views_in_short(views: Any, found: dict[str, Any]) -> str:
+    """Mean ACC of tables and of all other data sets, on training and on held-out rows."""
+    columns = [column for column in views.COLUMNS if column != views.BETTER]
+    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    kinds = {
+        "tables, sensors, cells": [name for name in found if name in TABLES],
+        "texts, pictures, movements": [name for name in found if name not in TABLES],
+    }
+    for kind, names in kinds.items():
+        if not names:
+            continue
+        scores = {part: [views.means(found[name][part]) for name in names] for part in ("train", "held out")}
+        cells = ["/".join(f"{np.mean([row[c] for row in rows]):.1f}" for rows in scores.values()) for c in columns]
+        lines.append(f"| {kind} ({len(names)}) | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _missed(views: Any, found: dict[str, Any]) -> str:
+    """Data sets on which the view that was chosen is clearly behind the other."""
+    lines = []
+    for name, entry in found.items():
+        row = views.means(entry["train"])
+        if row[views.BETTER] - row["auto"] >= MISSED:
+            better = max(("graph", "mixture"), key=lambda view: row[view])
+            lines.append(f"- {name}: {better} {row[better]:.1f}, `auto` {row['auto']:.1f}.")
+    return "\n".join(lines) or f"Nowhere by {MISSED:g} points or more, on training rows."
+
+
+# ----------------------------------------------------------------------------------------------------------- demo
+
+
+def demo_part(data: str) -> str:
+    """What `fmtc demo` prints and draws, from running it."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "demo"
-        subprocess.run([sys.executable, "-m", "fmtc.cli", "demo", "--out", out], check=True)
-        shutil.copyfile(out / "demo.png", PICTURE)
-        document = json.loads((out / "demo.json").read_text())
-        sizes = {line["silo"]: line for line in json.loads((out / "run" / "report.json").read_text())["silos"]}
-    numbers = [cluster["cluster"] for cluster in document["clusters"]]
-    head = ["hospital", "patients", *(f"share of cluster {j}" for j in numbers), "alone", "together"]
-    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for gain in document["gains"]:
-        silo = sizes[gain["hospital"]]
-        shares = [f"{100 * size / silo['rows']:.0f} %" for size in silo["cluster_sizes"]]
-        held = [f"{100 * gain[name]:.0f} %" for name in ("alone", "together")]
-        lines.append("| " + " | ".join([gain["hospital"], str(silo["rows"]), *shares, *held]) + " |")
-    named = "\n".join(f"- Cluster {one['cluster']}: {one['words']}." for one in document["clusters"])
+        done = CliRunner().invoke(main_group, ["demo", "--data", data, "--out", str(out)], catch_exceptions=False)
+        if done.exit_code:
+            raise SystemExit(done.output)
+        shutil.copyfile(out / "demo.png", PICTURES[data])
+        printed = done.output.replace(str(out), "fmtc-demo")
+    text = "\n".join(line.rstrip() for line in printed.splitlines())
     return (
-        "![What the clusters are, each hospital's share of them, and held-out patients alone and together]"
-        f"(../_static/demo.png)\n\n{named}\n\n"
-        "The last two columns are held-out patients who are grouped with their own diagnosis:\n\n" + "\n".join(lines)
+        "![What sets the clusters apart, each hospital's share of them, and held-out patients alone and together]"
+        f"(../_static/{PICTURES[data].name})\n\n```text\n{text.strip()}\n```"
     )
+
+
+def demo_parts(text: str) -> str:
+    """The demo's page; the part of real hospitals only where their data are at hand."""
+    text = replace_part(text, "demo", demo_part("breast_cancer"))
+    try:
+        locate("heart_disease")
+    except DatasetError as error:
+        print(f"left as it is: {error}")
+        return text
+    return replace_part(text, "heart", demo_part("heart_disease"))
 
 
 def main() -> None:
@@ -279,8 +343,10 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--no-demo", action="store_true")
     args = parser.parse_args()
+    views = views_parts()
     pages = {
-        README: with_evidence(README.read_text()),
+        README: replace_part(with_evidence(README.read_text()), "views in short", views["views in short"]),
+        VIEWS: replace_part(VIEWS.read_text(), "views", views["views"]),
         EVIDENCE: with_evidence(EVIDENCE.read_text()),
         PERFORMANCE: replace_part(PERFORMANCE.read_text(), "speed", speed_part()),
         FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
@@ -291,7 +357,7 @@ def main() -> None:
         stale = [file.name for file, new in pages.items() if file.read_text() != new]
         raise SystemExit(f"{' and '.join(stale)} stale: run python benchmarks/readme.py" if stale else 0)
     if not args.no_demo:
-        pages[DEMO] = replace_part(DEMO.read_text(), "demo", demo_part())
+        pages[DEMO] = demo_parts(DEMO.read_text())
     for file, new in pages.items():
         file.write_text(new)
 

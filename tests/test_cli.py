@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -1241,7 +1242,7 @@ def test_a_terminal_gets_a_bar_and_colours(home, tmp_path):
     assert "\x1b[?25l" in done.stderr  # a bar is drawn with the cursor hidden
     assert "\x1b[?25h" in done.stderr  # and shown again
     assert "round 1: log-likelihood" not in done.stderr  # no line per round
-    assert "beginning" in done.stderr
+    assert "preparing rows" in done.stderr
 
 
 def test_no_color_and_dumb_terminals(home, tmp_path):
@@ -1256,21 +1257,38 @@ def test_no_color_and_dumb_terminals(home, tmp_path):
 # ------------------------------------------------------------------------------------------------------- example
 
 
-def test_example_files_are_silos_to_fit(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("data", "silos", "id_column", "label_column"),
+    [
+        ("hospitals", ["university.csv", "city.csv", "county.csv", "island.csv"], "patient", "diagnosis"),
+        ("digits", ["north.csv", "south.csv", "west.csv"], "image", "digit"),
+    ],
+)
+def test_example_files_are_silos_to_fit(tmp_path, monkeypatch, data, silos, id_column, label_column):
     monkeypatch.chdir(tmp_path)
-    names = ["new.csv", "north.csv", "south.csv", "west.csv"]
-    done = fmtc_ok("example", "--json")
+    names = sorted(["new.csv", *silos])
+    done = fmtc_ok("example", "--data", data, "--json")
     assert names_in(tmp_path) == names
     assert sorted(json.loads(done.stdout)["files"]) == names
-    assert pl.read_csv("north.csv").columns[-2:] == ["image", "digit"]
-    assert set(pl.read_csv("north.csv").columns) - set(pl.read_csv("new.csv").columns) == {"digit"}
-    Path("north.csv").write_text("mine")
+    columns = [set(pl.read_csv(name).columns) for name in names if name != "new.csv"]
+    assert all(found == columns[0] for found in columns)
+    assert columns[0] - set(pl.read_csv("new.csv").columns) == {label_column}
+    ids = pl.concat([pl.read_csv(name, columns=[id_column]) for name in names])
+    assert ids[id_column].is_unique().all()  # new rows are new
+    Path(silos[0]).write_text("mine")
     Path("new.csv").unlink()
-    assert "north.csv" in words_of(fmtc_run("example"), 2)
-    assert names_in(tmp_path) == names[1:]  # all or nothing
-    fmtc_ok("example", "--force")
-    fmtc_ok("example", "--out", "deep/silos")
-    assert Path("deep/silos/north.csv").read_bytes() == Path("north.csv").read_bytes() != b"mine"
+    assert silos[0] in words_of(fmtc_run("example", "--data", data), 2)
+    assert "new.csv" not in names_in(tmp_path)  # all or nothing
+    fmtc_ok("example", "--data", data, "--force")
+    fmtc_ok("example", "--data", data, "--out", "deep/silos")
+    assert Path("deep/silos", silos[0]).read_bytes() == Path(silos[0]).read_bytes() != b"mine"
+
+
+def test_the_command_that_example_names_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (command,) = re.findall(r"^try: fmtc (.*)$", fmtc_ok("example").stderr, re.MULTILINE)
+    fmtc_ok(*shlex.split(command), "--max-iter", 1)
+    assert (tmp_path / "run" / "labels" / "island.csv").exists()
 
 
 # ---------------------------------------------------------------------------------------------------------- demo

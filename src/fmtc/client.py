@@ -66,6 +66,7 @@ class ClientState:
     agreement: float | None = None  # of the labels with those of the embedding; see `protocol.number`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
     device: str = HOST
+    on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
 
 
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:

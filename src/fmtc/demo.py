@@ -26,7 +26,8 @@ Array = np.ndarray
 
 DEALT = {"university": (125, 125), "city": (124, 41), "county": (66, 28), "island": (42, 18)}  # benign, malignant
 EMPTIED = 0.1  # share of the cells that are removed, at random
-LITTLE = 0.03  # a smaller change of the share of patients is called none
+LITTLE = 3  # a change of fewer percentage points is called none
+LATER = 10  # patients that the example's last table holds back
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def hospitals(random_state: int = 0) -> dict[str, pl.DataFrame]:
     for hospital, (some, others) in DEALT.items():
         rows = rng.permutation(np.concatenate([benign[b : b + some], malignant[m : m + others]]))
         b, m = b + some, m + others
-        patients = pl.Series("patient", [f"{hospital[0].upper()}{i + 1:03}" for i in range(len(rows))])
+        patients = pl.Series("patient", [f"{hospital}-{i + 1:03}" for i in range(len(rows))])
         diagnosis = pl.Series("diagnosis", source.target_names[source.target[rows]].tolist())
         table = pl.DataFrame(X[rows], schema=names).fill_nan(None)
         tables[hospital] = pl.DataFrame([patients, *table, diagnosis])
@@ -148,6 +149,11 @@ class Gain:
         """What joining changed."""
         return self.together - self.alone
 
+    @property
+    def points(self) -> int:
+        """The same in percentage points, as tables show it."""
+        return round(100 * self.change)
+
 
 def gains(report: Mapping[str, Any]) -> list[Gain]:
     """What joining changed, from the report.json of a run with --report; hospitals that are too small are left out."""
@@ -162,8 +168,8 @@ def gains(report: Mapping[str, Any]) -> list[Gain]:
 def verdict(lines: Sequence[Gain]) -> str:
     """Who gained by joining, who lost, and for whom it changed little, in a sentence or two."""
     kinds = {
-        "Joining helped": [line for line in lines if line.change >= LITTLE],
-        "It cost": [line for line in lines if line.change <= -LITTLE],
+        "Joining helped": [line for line in lines if line.points >= LITTLE],
+        "It cost": [line for line in lines if line.points <= -LITTLE],
     }
     said = []
     for opening, some in kinds.items():
@@ -173,7 +179,7 @@ def verdict(lines: Sequence[Gain]) -> str:
                 for line in sorted(some, key=lambda line: -abs(line.change))
             ]
             said.append(f"{opening} {_listed(each)}.")
-    if rest := [line.hospital for line in lines if abs(line.change) < LITTLE]:
+    if rest := [line.hospital for line in lines if abs(line.points) < LITTLE]:
         said.append(f"It changed little for {_listed(rest)}.")
     return " ".join(said)
 
@@ -232,15 +238,34 @@ class Silos:
     test: Array
 
 
-def example_tables() -> dict[str, pl.DataFrame]:
-    """Files to try the command line on: three silos of 300 images, and 100 new ones without their digit.
+def example_tables(name: str = "hospitals") -> dict[str, pl.DataFrame]:
+    """Files to try the command line on: silos, and new rows without what is known about them.
+
+    Parameters
+    ----------
+    name : {"hospitals", "digits"}
+        The four tables of `hospitals`, of which ten patients of the largest are held back as new; or three silos of 300
+        images of handwritten digits, and 100 new ones.
 
     Examples
     --------
     >>> from fmtc.demo import example_tables
-    >>> {name: table.shape for name, table in example_tables().items()}
+    >>> for name, table in example_tables().items():
+    ...     print(name, table.shape)
+    university.csv (240, 32)
+    city.csv (165, 32)
+    county.csv (94, 32)
+    island.csv (60, 32)
+    new.csv (10, 31)
+    >>> {name: table.shape for name, table in example_tables("digits").items()}
     {'north.csv': (300, 66), 'south.csv': (300, 66), 'west.csv': (300, 66), 'new.csv': (100, 65)}
     """
+    if name == "hospitals":
+        tables = hospitals()
+        largest, whole = next(iter(tables.items()))
+        tables[largest] = whole[:-LATER]
+        found = {f"{hospital}.csv": table for hospital, table in tables.items()}
+        return found | {"new.csv": whole[-LATER:].drop("diagnosis")}
     digits = load_digits()
     table = pl.DataFrame(digits.data, schema=digits.feature_names).with_columns(
         pl.Series("image", range(len(digits.data))), pl.Series("digit", digits.target)

@@ -38,48 +38,61 @@ Array = np.ndarray
 class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
     """Federated multi-task clustering: one model per silo, learnt together.
 
-    Every client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F of its rows and a
-    projection W of its features; the projections of all clients are drawn towards a common low-rank structure by
-    ADMM, and only they are exchanged. A new row x is labelled by the nearest centre to ``x W``. With one client it is
-    spectral clustering that can predict.
+    Two views of a silo's rows, one estimator. The *mixture* view is for tables: the rows x of client t are draws from
+    ``Σ_j π_tj N(x; μ_tj, Σ)``, with shares and means of its own and one shape Σ for all; means are drawn towards those
+    of the other clients as far as clients are alike. The *graph* view, the paper's method, is for texts, pictures and
+    other rows with many columns: client t solves ``min Tr(FᵀLF) + alpha ||F - XW||²`` over FᵀF = I for an embedding F
+    of its neighbour graph and a projection W of its columns. Projections of all clients are drawn towards a common
+    low-rank structure by ADMM, and clusters are found among the rows of XW. By default the data decide between the
+    two. With one client, they are a Gaussian mixture and spectral clustering that can predict.
 
     Parameters
     ----------
     n_clusters : int, default=8
         Clusters in every client.
+    view : {"auto", "graph", "mixture"}, default="auto"
+        "auto" decides without labels. Tables of at most 50 columns: the mixture, unless rows of half of the clients
+        fall into parts that no ellipse follows, such as rings. Many columns: the graph, unless the mixture keeps
+        clearly more neighbours together. `view_` and `view_reason_` say what came of it.
     alpha : float, default=1.0
-        How firmly the embedding is held to a linear function of the features.
+        Graph view: how firmly the embedding is held to a linear function of the columns.
     beta : float, default=0.15
-        Strength of the coupling, as a fraction of the largest singular value of the first stack of projections: 0
-        leaves the clients alone, 1 would shrink the first consensus to nothing.
+        Graph view: strength of the coupling, as a fraction of the largest singular value of the first stack of
+        projections. 0 leaves the projections of clients alone, 1 would shrink the first consensus to nothing. Clusters
+        among them are still found together, unless ``solver.final`` is "kmeans". The mixture view does not use it: see
+        ``solver.kappa``.
     coupling : {"tensor", "subspace", "average"}, default="tensor"
-        What is made low-rank: the d x k x m tensor of projections (the paper), or the matrix of all projections side
-        by side, which depends neither on the order of clients nor on rotations. "average" draws all clients to one
-        common projection, whatever `beta`: a control to compare with.
-    n_neighbors : int or "auto", default="auto"
-        Neighbours in the graph of each client; "auto" is sqrt(n)/2, at least 10 and at most 30.
-    scale : {"none", "client", "global", "tfidf"}, default="none"
+        Graph view: what is made low-rank. The d x k x m tensor of projections (the paper), or the matrix of all
+        projections side by side, which depends neither on the order of clients nor on rotations. "average" draws all
+        clients to one common projection, whatever `beta`: a control to compare with.
+    scale : {"auto", "none", "client", "global", "tfidf"}, default="auto"
         Give each column mean 0 and standard deviation 1 first: "client" among the rows of each client, "global" among
-        those of all, from sums that the clients send. Columns of sparse data are divided by their root mean square
-        and not shifted. "tfidf" is for counts of words: columns get the weight of rare words, found over all clients,
-        and rows unit length. Models take rows as they come all the same.
+        those of all, from sums that the clients send. "auto" is "global" for dense rows and "none" for sparse rows, for
+        rows of unit length, and for counts and ink: more than 50 columns, a fifth of all cells 0, none negative. With
+        "global", columns of sparse data are divided by their root mean square and not shifted. "tfidf" is for counts of
+        words: columns get the weight of rare words, found over all clients, and rows unit length. Models take rows as
+        they come all the same.
     max_iter : int, default=25
-        Largest number of rounds.
+        Largest number of rounds of the graph view. The mixture's are smaller: it may take four times as many.
     tol : float, default=1e-3
-        Stop when the relative primal and dual residuals are both below; 0 runs all rounds.
+        The graph view stops when the relative primal and dual residuals are both below, the mixture when the
+        log-likelihood of a row changes by less than a thousandth of it, relative to its size; 0 runs all rounds.
     client_weights : mapping of client to float, default=None
-        The paper's omega: how much each client's own data count against the consensus. None weighs all alike.
+        How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
+        consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
+        clients of the graph view, and all rows of the mixture, alike.
     solver : Solver, default=None
-        Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__ridge=0.1)`` works.
+        Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__kappa=10)`` works.
     random_state : int, RandomState instance or None, default=None
-        Decides the eigen-solver's start and k-means. The same int gives the same bytes, whatever `n_jobs`.
+        Decides starts of the mixture, of the eigen-solver and of k-means. The same int gives the same bytes, whatever
+        `n_jobs`.
     n_jobs : int, default=None
         Clients worked on at the same time. None means 1, -1 all cores. Cores that clients leave help with the search
         for neighbours and, from 30,000 rows on, with products. Results do not depend on it.
     device : str, default="cpu"
         Where clients compute: "cpu", or a device of PyTorch such as "cuda" or "cuda:1" (``pip install 'fmtc[gpu]'``),
         for dense rows. Models, and predictions with them, are the same kind as ever. Labels of rows half way between
-        two centres may differ from those of "cpu".
+        two clusters may differ from those of "cpu".
     verbose : int, default=0
         Above 0, one line per round on standard error.
 
@@ -87,30 +100,43 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ----------
     labels_ : ndarray of shape (n_samples,)
         Cluster of each training row. The same number means the same concept in all clients (with ``solver.align``);
-        number 0 is large in most of them.
+        number 0 is large in most of them. A client may have no row in a cluster: a concept that only others have.
     client_ids_ : list of str
         Names of the clients, sorted.
+    view_ : {"graph", "mixture"}
+        The view of the model.
+    view_reason_ : str
+        Why `view="auto"` chose it, in words; empty where it did not choose, or the model was loaded.
+    kappa_ : ndarray of shape (n_clusters,)
+        Pooling strength of each concept: as many rows of its own outweigh, in a client, what the others know. From 0.1,
+        clients that have little in common, to 1000, clients that share the concept. Not in a model that was loaded, nor
+        with ``solver.final="kmeans"``.
+    cluster_centers_ : dict of str to ndarray of shape (n_clusters, n_features) or (n_clusters, n_clusters)
+        Mixture view: means of each client, in the units of X; numbers first, then the shares of each level of each
+        category. Graph view: centres among the normalised projections.
     projections_ : dict of str to ndarray of shape (n_features, n_clusters)
-        W of each client, for columns in the units of X. With "tfidf", for the kept columns only.
-    cluster_centers_ : dict of str to ndarray of shape (n_clusters, n_clusters)
-        Centres among the normalised projections of each client.
+        Graph view only. W of each client, for columns in the units of X. With "tfidf", for the kept columns only; where
+        columns are lifted, for the lifted ones.
     embedding_ : ndarray of shape (n_samples, n_clusters)
-        F of the training rows; orthonormal columns within each client.
-    agreement_ : dict of str to float
-        Of each client, the adjusted Rand index of its labels and of those that k-means finds in its embedding, from at
-        most 2000 rows. Only in the graph view, where labels come from projections and the fit was in this process.
+        Graph view only. F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
-        Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+        Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+    agreement_ : dict of str to float
+        Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
+        those that k-means finds in its embedding, from at most 2000 rows.
+    schema_ : Schema
+        Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
         Only where the rows are texts that the command line has read: how to read more.
     n_iter_ : int
-        Rounds done.
+        Rounds done in the view that was chosen.
     converged_ : bool
-        Whether the residuals fell below `tol`.
+        Whether the rounds ended by `tol`.
     stopped_because_ : str
         Why the rounds ended, in words.
     history_ : list of RoundRecord
-        Objective, augmented Lagrangian, residuals, rank, bytes and seconds of each round.
+        Objective, bytes and seconds of each round; in the graph view also augmented Lagrangian, residuals and rank. The
+        mixture's objective is the negative penalised log-likelihood of a row.
     received_ : list of Received
         What the server received: times and bytes of each field of each phase, over all clients. For a client that
         joined a federation, what it sent. Empty for a model that was loaded.
@@ -120,11 +146,18 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     See Also
     --------
+    sklearn.mixture.GaussianMixture : One silo, no missing cells, no categories.
     sklearn.cluster.SpectralClustering : One silo, without `predict`.
+
+    Notes
+    -----
+    Cells may be missing (NaN, or null in a data frame) in `fit`, `predict` and all other methods. In the mixture of at
+    most 50 columns a missing cell says nothing: EM takes its expectation given the other cells of the row. The graph
+    view, and a mixture of more columns, put the column's mean in its place.
 
     Examples
     --------
-    Two silos with the same two groups, the second shifted and turned upside down in size:
+    Two silos with the same two groups, the second shifted, with other shares and with a gap:
 
     >>> import numpy as np
     >>> from fmtc import FMTC
@@ -133,11 +166,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ...     centers = np.repeat([[0.0, 4.0, 0.0], [4.0, 0.0, 0.0]], n, axis=0)
     ...     return centers + shift + rng.normal(size=centers.shape)
     >>> silos = {"north": silo(n=(40, 20), shift=0.0), "south": silo(n=(20, 40), shift=5.0)}
+    >>> silos["south"][3, 1] = np.nan
     >>> model = FMTC(n_clusters=2, random_state=0).fit(silos)
-    >>> model.client_ids_
-    ['north', 'south']
-    >>> model.predict([[0.0, 4.0, 0.0], [5.0, 9.0, 5.0]], clients=["north", "south"])
-    array([0, 0])
+    >>> model.view_
+    'mixture'
+    >>> same = model.predict([[0.0, 4.0, 0.0], [5.0, 9.0, np.nan]], clients=["north", "south"])
+    >>> bool(same[0] == same[1])
+    True
     """
 
     takes_missing = True
@@ -392,7 +427,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
         "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are
-        largest where `predict` says. Takes the parameters of `predict`.
+        largest where `predict` says. They compare clusters with each other only: a row far from all of them is nearly
+        1 in the nearest one, and `predict_outliers` finds it. Takes the parameters of `predict`.
 
         Returns
         -------
@@ -627,13 +663,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
-        return self.get_params(deep=False) | {"solver": asdict(self.solver or Solver())}
+        return self.get_params(deep=False) | {"solver": asdict((self.solver or Solver()).portable())}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
-        """Write one client's model as plain ONNX operators: projection, row normalisation, nearest centre.
+        """Write one client's model as plain ONNX operators, of either view.
 
-        Input ``X`` (rows x features); outputs ``label`` (int64) and ``probability``. Needs ``pip install
-        'fmtc[onnx]'``.
+        Input ``X`` (rows x features, categories as codes of `schema_`, NaN where cells are missing); outputs ``label``
+        (int64) and ``probability``. Needs ``pip install 'fmtc[onnx]'``.
 
         Parameters
         ----------
@@ -666,6 +702,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _output_is_framed(self) -> bool:
         here = getattr(self, "_sklearn_output_config", {})
         return here.get("transform", get_config()["transform_output"]) != "default"
+
+    @property
+    def _scales(self) -> bool:
+        """Whether the columns were brought to a common spread."""
+        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in self._models.values()]
+        return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
 
     @property
     def _k(self) -> int:

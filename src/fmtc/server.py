@@ -102,7 +102,11 @@ class ServerState:
     @property
     def kappa(self) -> Array | None:
         """Pooling strength of each concept of the mixture; None: there is no mixture."""
-        return None if self.mixture is None or not len(self.mixture.spread) else 1 / self.mixture.spread[0]
+        if self.mixture is None or not len(self.mixture.spread):
+            return None
+        with np.errstate(divide="ignore"):  # infinity: the same means for all
+            kappa: Array = 1 / self.mixture.spread[0]
+        return kappa
 
 
 def without_clients(server: ServerState, absent: set[str]) -> ServerState:
@@ -110,7 +114,9 @@ def without_clients(server: ServerState, absent: set[str]) -> ServerState:
     if absent.isdisjoint(server.client_ids):
         return server  # no copies of what is still one stack of zeros
     stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
-    kept = replace(server, client_ids=tuple(server.client_ids[t] for t in stay))
+    ids = tuple(server.client_ids[t] for t in stay)
+    weights = None if server.weights is None else {cid: server.weights[cid] for cid in ids}
+    kept = replace(server, client_ids=ids, weights=weights)
     if not len(server.omega):
         return kept
     return replace(kept, **{name: getattr(server, name)[..., stay] for name in ("omega", "W", "Z", "Y", "losses")})
@@ -142,6 +148,14 @@ def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> A
             raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
     return omega / omega.sum()
+
+
+def row_weights(server: ServerState) -> dict[str, float] | None:
+    """How much each row of a client counts in what all have in common, 1 on average; None: all rows count alike."""
+    if server.weights is None or len(set(server.weights.values())) == 1:
+        return None
+    omega = client_weights(server.client_ids, server.weights)
+    return dict(zip(server.client_ids, (len(omega) * omega).tolist(), strict=True))
 
 
 def server_step(

@@ -136,7 +136,7 @@ def test_a_run_to_its_end(home, during, clock, converged):
     assert re.search("4 clusters.* 4 rounds.*coupling", done.stderr)
     report = read_json(home / "ours/report.json")
     assert report["converged"] is converged
-    assert report["stopped_because"] == ("residuals below tol=0 after 4 rounds" if converged else "4 rounds done")
+    assert report["stopped_because"] == ("settled after 4 rounds" if converged else "4 rounds done")
     model = load(home / "ours/model")
     assert (model.random_state, model.n_clusters, model.converged_) == (3, 4, converged)
     modes = {path.stat().st_mode & 0o777 for path in (home / "ours", *(home / "ours").rglob("*"))}

@@ -58,6 +58,7 @@ ANY_REPORT = {
     "n_iter": COUNT,
     "view?": str,
     "view_reason?": str,
+    "scaled?": bool,
     "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
@@ -226,6 +227,7 @@ def report(
         "n_iter": model.n_iter_,
         "view": model.view_,
         "view_reason": model.view_reason_,
+        "scaled": model._scales,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
@@ -348,7 +350,13 @@ def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
 
 
 def label_table(
-    silos: Sequence[Silo], labels: Sequence[Array], P: Sequence[Array], *, clients: bool = False, proba: bool = False
+    silos: Sequence[Silo],
+    labels: Sequence[Array],
+    P: Sequence[Array],
+    *,
+    clients: bool = False,
+    proba: bool = False,
+    outliers: Sequence[Array] | None = None,
 ) -> pl.DataFrame:
     """One line per row, in the order of the file: identifier or row number, cluster, its probability."""
     import polars as pl
@@ -361,18 +369,22 @@ def label_table(
     else:
         ids = [name for silo in silos for name in silo.ids or ()]
         name = silos[0].id_name or "id"
-        taken = name in ("client", "cluster", "probability") or name.startswith("probability_")
+        taken = name in ("client", "cluster", "probability", "outlier") or name.startswith("probability_")
         columns["id" if taken else name] = [ids[i] for i in order]
     if clients:
         names = [silo.name for silo in silos for _ in silo.rows]
         columns["client"] = [names[i] for i in order]
     columns |= {"cluster": cluster, "probability": probability[np.arange(len(cluster)), cluster]}
+    if outliers is not None:
+        columns["outlier"] = np.concatenate(outliers)[order]
     if proba:
         columns |= {f"probability_{j}": probability[:, j] for j in range(probability.shape[1])}
     return pl.DataFrame(columns)
 
 
-def with_labels(table: pl.DataFrame, rows: Array, labels: Array, probability: Array) -> pl.DataFrame:
+def with_labels(
+    table: pl.DataFrame, rows: Array, labels: Array, probability: Array, outliers: Array | None = None
+) -> pl.DataFrame:
     """A table with two more columns, `cluster` and `probability`; null in rows that have none.
 
     Parameters
@@ -382,14 +394,20 @@ def with_labels(table: pl.DataFrame, rows: Array, labels: Array, probability: Ar
         Rows that have a cluster.
     labels, probability : ndarray of shape (m,)
         Cluster of each, and its probability.
+    outliers : ndarray of bool of shape (m,), optional
+        Whether each is far from all clusters: a column `outlier`.
     """
     import polars as pl
 
-    cluster: list[int | None] = [None] * table.height
-    sure: list[float | None] = [None] * table.height
-    for row, label, p in zip(rows.tolist(), labels.tolist(), probability.tolist(), strict=True):
-        cluster[row], sure[row] = label, p
-    found = {"cluster": pl.Series(cluster, dtype=pl.Int64), "probability": pl.Series(sure, dtype=pl.Float64)}
+    given = {"cluster": (labels, pl.Int64), "probability": (probability, pl.Float64)}
+    if outliers is not None:
+        given["outlier"] = (outliers, pl.Boolean)
+    found = {}
+    for name, (values, kind) in given.items():
+        cells: list[Any] = [None] * table.height
+        for row, value in zip(rows.tolist(), values.tolist(), strict=True):
+            cells[row] = value
+        found[name] = pl.Series(cells, dtype=kind)
     return table.with_columns(
         values.alias(f"fmtc_{name}" if name in table.columns else name) for name, values in found.items()
     )

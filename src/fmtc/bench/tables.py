@@ -237,8 +237,13 @@ def ablation_entries(rows: Sequence[Row], score: str = "acc", part: str = "out")
 
 
 def ablation_table(rows: Sequence[Row], score: str = "acc", part: str = "out") -> str:
-    """What each change of the default brings or costs, in percent points: data sets across, and their mean."""
+    """What each change of the default brings or costs, in percent points: data sets across, and their mean.
+
+    A setting of which only the default was run is left out.
+    """
     entries = ablation_entries(rows, score, part)
+    changed = {entry["what"] for entry in entries if not entry["default"]}
+    entries = [entry for entry in entries if entry["what"] in changed]
     sets = list(dict.fromkeys(entry["dataset"] for entry in entries))
     lines = ["| | | " + " | ".join(sets) + " | mean |", "|---" * (len(sets) + 3) + "|"]
     for what, value in dict.fromkeys((entry["what"], entry["value"]) for entry in entries):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import webbrowser
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from ..demo import Gain
 
 STORIES = ("breast_cancer", "heart_disease")
+EXAMPLES = {  # columns, and flags that suit them
+    "hospitals": (
+        "30 measurements, patient (the name of a row) and diagnosis (what is known)",
+        "-k 2 --label-column diagnosis",
+    ),
+    "digits": (
+        "64 pixels, image (the name of a row) and digit (its class)",
+        "-k 10 --id-column image --label-column digit",
+    ),
+}
 
 
 @main_group.command(
@@ -31,7 +42,7 @@ STORIES = ("breast_cancer", "heart_disease")
 Examples:
   fmtc demo
   fmtc demo --data heart_disease --out heart    (four real hospitals, where the data are)
-  fmtc demo --out demo --force""",
+  fmtc demo --out demo --force --open""",
 )
 @click.option("--data", "name", type=click.Choice(STORIES), default=STORIES[0], show_default=True, cls=Option,
               help="Whose tables; breast_cancer comes with scikit-learn.")  # fmt: skip
@@ -40,8 +51,11 @@ Examples:
 @click.option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
               help="Deals the patients of breast_cancer, and seeds the fits.  [default: 0]")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
+@click.option("--open", "open_it", is_flag=True, cls=Option, help="Show the page in your browser.")
 @click.pass_context
-def demo(ctx: click.Context, name: str, out: Path, random_state: int, force: bool, as_json: bool) -> None:
+def demo(
+    ctx: click.Context, name: str, out: Path, random_state: int, force: bool, open_it: bool, as_json: bool
+) -> None:
     """Four hospitals, one table each: what their patients have in common, and what joining changed.
 
     Writes the tables to --out and runs `fmtc fit` on them, as you would on your own. Then it says what the clusters
@@ -52,8 +66,8 @@ def demo(ctx: click.Context, name: str, out: Path, random_state: int, force: boo
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
     from ..concepts import Explanation
+    from ..demo import LITTLE, check_story, draw_demo, gains, verdict
     from ..demo import STORIES as TOLD
-    from ..demo import check_story, draw_demo, gains, verdict
     from ..report import needs_jinja
     from ..schema import FILE
     from .models import fit
@@ -97,7 +111,7 @@ def demo(ctx: click.Context, name: str, out: Path, random_state: int, force: boo
         show_clusters(words.console, explanation.clusters)
         words.say(_hospitals(explanation, lines))
         words.say("")
-        words.say(f"{verdict(lines)} Less than 3 points is little: it is a handful of patients.", "green")
+        words.say(f"{verdict(lines)} Less than {LITTLE} points is little: it is a handful of patients.", "green")
         words.say("")
         document = {
             "versions": versions(),
@@ -116,7 +130,11 @@ def demo(ctx: click.Context, name: str, out: Path, random_state: int, force: boo
         write_json(folder / "demo.json", document)
         drawn = ", demo.png" if (folder / "demo.png").exists() else ""
     words.say(f"wrote {out}: tables/, run/, demo.json{drawn}")
-    words.say(f"open {out / 'run' / 'report.html'} in a browser", "bold")
+    page = out / "run" / "report.html"
+    if open_it:
+        webbrowser.open(page.resolve().as_uri())
+    else:
+        words.say(f"open {page} in a browser", "bold")
     if as_json:
         print_json({"out": str(out), **document})
 
@@ -129,6 +147,8 @@ def _run(ctx: click.Context, command: click.Command, words: Sequence[str]) -> An
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     """Each hospital's share of the clusters, and its held-out patients."""
+    from ..demo import LITTLE
+
     scored = {line.hospital: line for line in lines}
     table = new_table()
     table.add_column("\n\nhospital")
@@ -142,9 +162,9 @@ def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
         line = scored.get(hospital)
         cells: list[Any] = ["–"] * 3
         if line is not None:
-            points = 100 * line.change
-            colour = "green" if points >= 3 else "red" if points <= -3 else ""
-            cells = [f"{100 * line.alone:.0f} %", f"{100 * line.together:.0f} %", Text(f"{points:+.0f}", colour)]
+            colour = "green" if line.points >= LITTLE else "red" if line.points <= -LITTLE else ""
+            change = Text(f"{line.points:+}" if line.points else "0", colour)
+            cells = [f"{100 * line.alone:.0f} %", f"{100 * line.together:.0f} %", change]
         table.add_row(Text(hospital), f"{sum(one.rows for one in clusters)}", *shares, *cells)
     return table
 
@@ -154,29 +174,37 @@ def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     epilog="""\b
 Examples:
   fmtc example
-  fmtc example --out silos --force""",
+  fmtc example --data digits --out silos --force""",
 )
+@click.option("--data", "name", type=click.Choice(tuple(EXAMPLES)), default="hospitals", show_default=True, cls=Option,
+              help="Tables of four hospitals, or images of handwritten digits.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
               help="Folder to write to.  [default: the one you are in]")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace files of the same names.")
-def example(out: Path, force: bool, as_json: bool) -> None:
-    """Write files to try the other commands on: images of handwritten digits, one per row.
+def example(name: str, out: Path, force: bool, as_json: bool) -> None:
+    """Write files to try the other commands on: the tables of four hospitals, a patient per row.
 
-    north.csv, south.csv and west.csv are silos of 300 rows; `image` names a row and `digit` is what it shows, so both
-    are not features. new.csv has 100 more rows, without `digit`. Nothing is downloaded.
+    university.csv, city.csv, county.csv and island.csv hold 559 women with a lump in the breast: 30 measurements of
+    cells, a tenth of them missing, `patient` and the `diagnosis`. new.csv has ten more patients of the university
+    hospital, without a diagnosis. They are scikit-learn's breast cancer data; the hospitals and the gaps are ours.
+
+    --data digits: images of handwritten digits. north.csv, south.csv and west.csv are silos of 300 rows, new.csv has
+    100 more, without `digit`. Nothing is downloaded.
     """
     from ..artifacts.files import write_file
     from ..demo import example_tables
 
     words = Words()
-    tables = {out / name: table for name, table in example_tables().items()}
+    tables = {out / file: table for file, table in example_tables(name).items()}
     for path in tables:
         free_path(path, force)
     out.mkdir(parents=True, exist_ok=True)
     for path, table in tables.items():
         write_file(path, table.write_csv().encode())
-    words.say(f"wrote {', '.join(map(str, tables))}: 64 pixels, image (the name of a row) and digit (its class)")
-    words.say("try: fmtc fit north.csv south.csv west.csv -k 10 --id-column image --label-column digit --out run")
+    columns, options = EXAMPLES[name]
+    *silos, _ = tables
+    words.say(f"wrote {', '.join(map(str, tables))}: {columns}")
+    words.say(f"try: fmtc fit {shlex.join(map(str, silos))} {options} --out run")
     if as_json:
         print_json({"files": [str(path) for path in tables], "rows": [table.height for table in tables.values()]})
 

@@ -42,7 +42,7 @@ from .options import (
 from .preflight import show_findings
 from .program import Option, main_group
 from .settings import build_model, model_options
-from .words import Words, most_rounds, new_table, note_rows, plural, print_json, show, show_run, size_of
+from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_run, size_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -100,7 +100,7 @@ class View:
         sentences = {
             "waiting": f"waiting for {silos}",
             "submitted": f"starting with {silos}",
-            "started": "silos read their rows",
+            "started": "silos prepare their rows",
             "done": "finding clusters",
             "over": "the run is over; informing silos that do not know it yet",
         }
@@ -237,7 +237,7 @@ def federate_local(
         reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
         silos = read_silos(files, **reading)
         if recipe is None:
-            note_rows(words, silos, scaled=model.scale != "none")
+            note_table(words, silos, scaled=model.scale != "none")
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
@@ -765,7 +765,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
     if source.text_column is None:
-        note_rows(words, [silo], scaled=True)  # a run may or may not scale: it is not known yet
+        note_table(words, [silo], scaled=True)
     return size_of([silo]).partition(", ")[2]
 
 
@@ -784,12 +784,10 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
-    in_mixture = isinstance(kept.client.model, MixtureModel)
-    loop = EM if in_mixture else ROUND
+    loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
     n_iter = len({line["round"] for line in lines if line["phase"] == loop.name})  # those that this silo was there for
     rounds = plural(n_iter, "round")
-    small = "log-likelihood hardly changed" if in_mixture else f"residuals below tol={model.tol:g}"
-    why = f"{small} after {rounds}" if event["converged"] else f"{rounds} done"
+    why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = Result(None, (), event["converged"], why, received=received)
     adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)

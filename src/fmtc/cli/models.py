@@ -36,7 +36,7 @@ from .words import (
     Words,
     new_console,
     new_table,
-    note_rows,
+    note_table,
     plural,
     print_json,
     show,
@@ -150,8 +150,8 @@ def fit(
         with words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
-                note_rows(words, silos, scaled=model.scale != "none")
-            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: beginning") as rounds:
+                note_table(words, silos, scaled=model.scale != "none")
+            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
                 if recipe is not None:
@@ -241,7 +241,7 @@ def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> 
     epilog="""\b
 Examples:
   fmtc predict run new.csv --client north --out labels.csv
-  fmtc predict run new.csv --client north --id patient --proba
+  fmtc predict run new.csv --client north --id patient --proba --outliers
   fmtc predict run new.csv --client north --append --out new-with-clusters.csv
   fmtc predict run all.parquet --client-column site --json""",
 )
@@ -250,6 +250,7 @@ Examples:
 @click.option("--client", metavar="SILO", cls=Option, help="The silo whose model is used; needed where there are many.")
 @click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
 @click.option("--proba", is_flag=True, cls=Option, help="Add the probability of every cluster.")
+@click.option("--outliers", is_flag=True, cls=Option, help="Add a column: whether a row is far from all clusters.")
 @click.option("--append", is_flag=True, cls=Option, help="Write the whole table, with cluster and probability.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of FILE is a row.")
@@ -262,6 +263,7 @@ def predict(
     client: str | None,
     out: Path | None,
     proba: bool,
+    outliers: bool,
     append: bool,
     force: bool,
     no_header: bool,
@@ -292,6 +294,8 @@ def predict(
     if out is not None:
         out = free_path(out, force)
     model = load(runs.model_folder(run))
+    if outliers and model.view_ != "mixture":
+        raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
     if client is None and client_column is None and len(model.client_ids_) > 1:
         from ..tables.formats import stem_of
 
@@ -322,18 +326,29 @@ def predict(
             words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
         if known is not None:
             del model.feature_names_in_  # names have been compared
-        labels, P = [], []
+        labels, P, far = [], [], []
         for silo in silos:
             labels.append(model.predict(silo.X, clients=name or silo.name))
             P.append(model.predict_proba(silo.X, clients=name or silo.name))
+            if model.view_ == "mixture":
+                far.append(model.predict_outliers(silo.X, clients=name or silo.name))
+    if n_far := sum(int(rows.sum()) for rows in far):
+        words.note(
+            f"{n_far:,} of {plural(sum(map(len, far)), 'row')} {'is' if n_far == 1 else 'are'} far from all clusters; "
+            "a probability there says which cluster is nearest, not that a row belongs to it"
+            + ("" if outliers else " (--outliers marks such rows)")
+        )
     if append:
         from ..tables.formats import read_file
 
         sure = np.concatenate([p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)])
         rows = np.concatenate([silo.rows for silo in silos])
-        table = runs.with_labels(read_file(file, header=header), rows, np.concatenate(labels), sure)
+        marks = np.concatenate(far) if outliers else None
+        table = runs.with_labels(read_file(file, header=header), rows, np.concatenate(labels), sure, marks)
     else:
-        table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba)
+        marked = far if outliers else None
+        table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba, outliers=marked)
+    table = runs.with_names(table, run)
     _give(words, table, out, as_json)
 
 

@@ -102,6 +102,7 @@ class Words:
             warnings.simplefilter("always")
             for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)
+            warnings.filterwarnings("ignore", "row .* far from all others")  # `note_table` has said it, as in the file
             warnings.showwarning = lambda message, *_, **__: self.note(" ".join(str(message).split()))
             yield
 
@@ -176,10 +177,10 @@ def size_of(silos: Sequence[Silo]) -> str:
     return f"{plural(len(silos), 'silo')}, {plural(rows, 'row')}, {plural(silos[0].X.shape[1], 'feature')}"
 
 
-def note_rows(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
-    """Notes on missing cells, on columns that say nothing in a silo, and on values that look wrong.
+def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
+    """Notes about missing cells, constant columns, and values that look wrong.
 
-    `scaled` says whether columns are brought to a common spread, which some values are harmless with.
+    `scaled`: whether the run gives all columns the same weight.
     """
     from ..tables import constant_columns, missing_line, remarks
 
@@ -210,7 +211,8 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     show_names(words, out)
     if report.get("view"):
         why = f": {report['view_reason']}" if report.get("view_reason") else ""
-        words.say(f"{report['view']} view{why}")
+        units = "scaled to the same spread" if report.get("scaled") else "in their own units"
+        words.say(f"{report['view']} view{why}; columns {units} (--scale {report['settings']['scale']})")
     words.say(
         f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "yellow",

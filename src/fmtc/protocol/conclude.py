@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..client import ClientState
 from ..inference import Frame, MixtureModel, assign
@@ -54,7 +56,32 @@ class Conclude(Phase):
         mine, order = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never), ask.order
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
-        return replace(client, model=model, labels=assign(client.X, model)), Nothing()
+        labels = assign(client.X, model)
+        if not client.on_trial and len(np.unique(labels)) < client.k:
+            _warn_of_equal_rows(client)
+        return replace(client, model=model, labels=labels), Nothing()
+
+
+def _warn_of_equal_rows(client: ClientState) -> None:
+    """A warning where a client has fewer distinct rows than clusters; that it lacks a concept needs no warning."""
+    X, found = client.X, set()
+    for row in range(X.shape[0]):
+        if sp.issparse(X):
+            part = slice(X.indptr[row], X.indptr[row + 1])
+            found.add((X.indices[part].tobytes(), X.data[part].tobytes()))
+        else:
+            found.add(X[row].tobytes())  # missing cells are equal to each other
+        if len(found) >= client.k:
+            return
+    n = len(found)
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(
+        f"client {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. Ask for "
+        "fewer clusters, or look for duplicate rows.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 CONCLUDE = Conclude()

@@ -12,9 +12,9 @@ from ..client import ClientState, Clusters
 from ..errors import RefusedError
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
-from ..mixture.pooling import Pool, added, pooled
+from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, Statistics, Sums
-from ..server import Mixture, RoundReport, ServerState
+from ..server import Mixture, RoundReport, ServerState, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
 from .base import REPEATS, RESTARTS, Array, Phase, above, array, number, required
 from .coordinates import sampled
@@ -145,14 +145,18 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    mixture: Mixture, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...]
+    server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...]
 ) -> tuple[Mixture, float]:
     """Common parameters after a round, and the score of the best start, per row."""
-    said = [answers[cid] for cid in sorted(answers)]
-    n_starts, k, r = said[0].means.shape
+    (mixture,) = required(server, "mixture")
+    weights = row_weights(server) or {}
+    said = {cid: answers[cid] for cid in sorted(answers)}
+    n_starts, k, r = next(iter(said.values())).means.shape
     found, scores = [], []
     for s in range(n_starts):
-        sums = added(_unpacked(answer, s, k, r, levels) for answer in said)
+        sums = added(
+            weighted(_unpacked(answer, s, k, r, levels), weights.get(cid, 1.0)) for cid, answer in said.items()
+        )
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, len(said)))
         scores.append(float(sums.score[1] / sums.score[2]))
     mixture = replace(
@@ -196,10 +200,7 @@ def category_levels(mixture: Mixture, settings: Settings) -> tuple[int, ...]:
 
 def pool_of(settings: Settings) -> Pool:
     """How the mixture over columns is pooled."""
-    kappa = settings.solver.kappa
-    if kappa is None:
-        return Pool()
-    return Pool(spread=1 / max(kappa, 1e-12) if kappa else 1e12)
+    return Pool(spread=settings.solver.spread)
 
 
 # ------------------------------------------------------------------------------------------------- mixture of columns
@@ -248,7 +249,7 @@ class _EM(Phase):
         """Add up, pool, and let the best starts go on."""
         (mixture,) = required(server, "mixture")
         levels = category_levels(mixture, settings)
-        mixture, score = next_round(mixture, answers, pool_of(settings), levels)
+        mixture, score = next_round(server, answers, pool_of(settings), levels)
         mixture = best(mixture, COMPARED.get(mixture.rounds, len(mixture.keep)))
         return replace(server, mixture=mixture), RoundReport(objective=-score)
 
@@ -331,7 +332,7 @@ class Settle(Phase):
         """Add up and pool."""
         (mixture,) = required(server, "mixture")
         before = mixture.scores[0] if mixture.rounds else -np.inf
-        mixture, score = next_round(mixture, answers, settle_pool(settings), ())
+        mixture, score = next_round(server, answers, settle_pool(settings), ())
         done = abs(score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
         return replace(server, mixture=replace(mixture, settled=bool(done)))
 
@@ -353,9 +354,7 @@ EVEN = 0.5  # rows in equal shares that a silo's own shares get, for each of its
 
 def settle_pool(settings: Settings, n_rows: int = 1) -> Pool:
     """Shares drawn to equal ones; silos do not shift as a whole: projections are in a common frame already."""
-    kappa = settings.solver.kappa
-    spread = None if kappa is None else 1 / max(kappa, 1e-12)
-    return Pool(spread=spread, drift=0.0, concentration=EVEN * n_rows, even=True)
+    return Pool(spread=settings.solver.spread, drift=0.0, concentration=EVEN * n_rows, even=True)
 
 
 SETTLE = Settle()

@@ -53,7 +53,7 @@ class MixtureView(GraphView):
     def common(self, server: ServerState) -> dict[str, Any]:
         """Common parameters of the concepts."""
         (mixture,) = required(server, "mixture")
-        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": 1 / mixture.spread[0]}
+        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": server.kappa}
 
     def result(self, client: ClientState) -> ClientResult:
         """Model and labels of a client after the run."""

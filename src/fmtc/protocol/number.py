@@ -84,6 +84,10 @@ RESTARTS = 3  # of k-means on them
 NEARLY_APART = 0.1  # mean of Tr(FᵀLF)/k above which a graph is not looked at for clear parts
 APART = 0.01  # the same of the graph's own eigenvectors: k parts that hardly touch
 MISSED = 0.55  # adjusted Rand index below which labels do not follow such parts
+OWN_CUT = (
+    0.003  # of labels: those that cut fewer links follow parts too, if other ones, as with more parts than clusters
+)
+OWN_CUT_ROWS = 20_000  # above, any line crosses relatively fewer links
 SMALLEST_PART = 0.15  # relative to parts of equal size: a few outliers are no part
 
 
@@ -103,6 +107,8 @@ def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[f
     agreement = float(adjusted_rand_score(labels[some], _sphere_labels(F[some], k, seed)))
     if _cut(graph, F) > NEARLY_APART:
         return agreement, False
+    if _cut(graph, _indicator(graph, labels, k)) < OWN_CUT * min(1.0, OWN_CUT_ROWS / n):
+        return agreement, False
     U = spectral_start(graph, k, stream(settings.seed, client.client_id, "start"))
     if _cut(graph, U) > APART:
         return agreement, False
@@ -115,6 +121,13 @@ def _cut(graph: Graph, F: Array) -> float:
     """Tr(FᵀLF)/k: 0 for k parts that do not touch, if F is made of them."""
     V = graph.to_graph_order(double(F))
     return dot(V, affine(graph.laplacian, V)) / F.shape[1]
+
+
+def _indicator(graph: Graph, labels: Array, k: int) -> Array:
+    """Clusters as an orthonormal embedding, in which `_cut` is the normalised cut over k; (n,) -> (n, k)."""
+    degree = to_numpy(graph.to_client_order(double(graph.degree[:, None])))
+    H = np.sqrt(degree) * (labels[:, None] == np.arange(k))
+    return asarray_like(H / row_norms(H.T).T, graph.degree)
 
 
 def _sphere_labels(F: Array, k: int, seed: int) -> Array:

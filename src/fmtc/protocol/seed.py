@@ -99,7 +99,7 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         part = np.maximum(profile[begin : begin + size], 1e-4)
         profile[begin : begin + size] = part / part.sum()
         begin += size
-    kappa, weights = settings.solver.kappa, mixture.weights
+    given, weights = settings.solver.spread, mixture.weights
     assert weights is not None
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
@@ -107,8 +107,8 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         for s in range(len(counts))
     ]
     spread = np.array([part.spread for part in found])
-    if kappa is not None:
-        spread = np.full_like(spread, 1 / max(kappa, 1e-12))
+    if given is not None:
+        spread = np.full_like(spread, given)
     return replace(
         mixture,
         means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),

@@ -471,12 +471,14 @@ def _check_infinite(silos: Sequence[Silo], opened: Opened) -> None:
 def _without_missing(silos: list[Silo], missing: str, opened: Opened) -> list[Silo]:
     """The clients without rows that have missing cells, or as they are, or an error."""
     found = _found(silos, np.isnan)
-    if not found or (missing == EM and not any(sp.issparse(silo.X) for silo in silos)):
+    sparse = any(sp.issparse(silo.X) for silo in silos)
+    if not found or (missing == EM and not sparse):
         return silos
     if missing != DROP:
+        others = "" if sparse else "leave them to the method (`missing` em), "
         raise DataError(
-            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. FMTC needs a number in every cell: "
-            "fill them or remove those rows, or omit the columns (`drop`)."
+            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. Fill them, omit the columns "
+            f"(`drop`), {others}or omit those rows (`missing` drop)."
         )
     kept, gone = [], []
     for silo in silos:
