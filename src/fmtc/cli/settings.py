@@ -156,7 +156,7 @@ def solver_table() -> list[tuple[str, Any, str]]:
     --------
     >>> from fmtc.cli.settings import solver_table
     >>> solver_table()[0][:2]
-    ('ridge', 0.03)
+    ('n_neighbors', 'auto')
     """
     lines = (inspect.getdoc(Solver) or "").split("\n")
     start = lines.index("Parameters") + 2
