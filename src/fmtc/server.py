@@ -102,7 +102,10 @@ class ServerState:
     @property
     def kappa(self) -> Array | None:
         """Pooling strength of each concept of the mixture; None: there is no mixture."""
-        return None if self.mixture is None or not len(self.mixture.spread) else 1 / self.mixture.spread[0]
+        if self.mixture is None or not len(self.mixture.spread):
+            return None
+        with np.errstate(divide="ignore"):  # 0: all silos have the same means
+            return np.asarray(1 / self.mixture.spread[0])
 
 
 def without_clients(server: ServerState, absent: set[str]) -> ServerState:

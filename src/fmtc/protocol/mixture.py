@@ -52,8 +52,8 @@ class MixtureView(GraphView):
 
     def common(self, server: ServerState) -> dict[str, Any]:
         """Common parameters of the concepts."""
-        (mixture,) = required(server, "mixture")
-        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": 1 / mixture.spread[0]}
+        mixture, kappa = required(server, "mixture", "kappa")
+        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": kappa}
 
     def result(self, client: ClientState) -> ClientResult:
         """Model and labels of a client after the run."""
