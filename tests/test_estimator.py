@@ -779,6 +779,18 @@ def test_the_chosen_view_and_the_reason_are_told():
         assert (given.view_, given.view_reason_) == (view, "")
 
 
+def test_missing_cells_are_no_shapes():
+    """The graph view fills them with means, and rows that share them fall into parts; the choice must not follow."""
+    X, y = blobs([[0, 0, 0, 0], [8, 0, 0, 0], [0, 8, 0, 0]], 1500, 0)
+    X[np.random.default_rng(2).random(X.shape) < 0.2] = np.nan
+    model = FMTC(3, random_state=0).fit(X)
+    assert model.view_ == "mixture"
+    assert adjusted_rand_score(y, model.labels_) > 0.8
+    assert adjusted_rand_score(y, FMTC(3, view="graph", random_state=0).fit(X).labels_) < 0.7
+    X[np.isnan(X).sum(axis=1) == 0, 3] = np.nan  # no row is complete
+    assert FMTC(3, random_state=0).fit(X).view_ == "mixture"
+
+
 @pytest.mark.parametrize("missing", [False, True])
 def test_outliers_are_rows_far_from_all_clusters(missing):
     """As many of ordinary rows as the level says, by the cells that are there; and all that are far away."""

@@ -116,9 +116,10 @@ def _verdict(server: ServerState, said: list[Any], d: int) -> tuple[str, str]:
             return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
         return "mixture", f"{d} columns, and no shapes that a mixture cannot follow"
     gain, entropy = (float(np.mean([getattr(answer, name) for answer in said])) for name in ("gain", "entropy"))
-    better = (
-        f"{abs(100 * gain):.0f} % {'more' if gain > 0 else 'fewer'} neighbours share a cluster than in the graph view"
-    )
+    better = "as many neighbours share a cluster as in the graph view"
+    if abs(gain) >= 0.005:
+        more = "more" if gain > 0 else "fewer"
+        better = f"{abs(100 * gain):.0f} % {more} neighbours share a cluster than in the graph view"
     if gain >= MIN_GAIN and entropy >= MIN_ENTROPY:
         return "mixture", f"{d} columns, but in the mixture {better}"
     if gain >= MIN_GAIN:
@@ -136,8 +137,8 @@ def _closed(X: Any, labels: Array) -> float:
 def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    nothing = dict.fromkeys(("rows", "graph", "factors", "F", "W"))
-    client = replace(client, **nothing, round_no=0, device=HOST, on_trial=True)
+    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
+    client = replace(client, round_no=0, device=HOST, on_trial=True)
     steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
     for phase, rounds in steps:
         for round_no in range(1, rounds + 1):
