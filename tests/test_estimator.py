@@ -781,7 +781,7 @@ def test_the_chosen_view_and_the_reason_are_told():
 
 def test_missing_cells_are_no_shapes():
     """The graph view fills them with means, and rows that share them fall into parts; the choice must not follow."""
-    X, y = blobs([[0, 0, 0, 0], [8, 0, 0, 0], [0, 8, 0, 0]], 1500, 0)
+    X, y = blobs(8 * np.eye(3, 4), 1500, 0)
     X[np.random.default_rng(2).random(X.shape) < 0.2] = np.nan
     model = FMTC(3, random_state=0).fit(X)
     assert model.view_ == "mixture"
