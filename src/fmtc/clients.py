@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .errors import DataError, listed, nearest_names
+from .kernels.scaling import far_row
 from .schema import Encoded, Schema
 
 Array = np.ndarray
@@ -255,8 +256,6 @@ class ClientsMixin:
         """Warn of values that decide the clusters alone: a huge constant, or a row far from all others."""
         if not reset or not self.takes_missing or any(sp.issparse(Xt) for Xt, _ in parts.values()):
             return parts
-        from .tables.guess import far_row
-
         names = getattr(self, "feature_names_in_", None)
 
         def called(column: int) -> str:

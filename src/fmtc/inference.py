@@ -249,9 +249,7 @@ def _checked_cells(frame: Frame, X: Any) -> Cells:
     return frame.cells(X)
 
 
-def _scores(
-    frame: Frame, X: Any, own: Personal, covariance: Array, *, normalized: bool = True
-) -> tuple[Array, Array]:
+def _scores(frame: Frame, X: Any, own: Personal, covariance: Array, *, normalized: bool = True) -> tuple[Array, Array]:
     """Scores of new rows and the constants that belong to them, see `row_scores`; an error if numbers overflow."""
     with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
         scores, constant = row_scores(_checked_cells(frame, X), own, covariance, normalized=normalized)

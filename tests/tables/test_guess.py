@@ -9,8 +9,9 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 from fmtc.errors import DataError
+from fmtc.kernels.scaling import far_row
 from fmtc.tables import Silo, remarks
-from fmtc.tables.guess import far_row, judge, sentinel
+from fmtc.tables.guess import judge, sentinel
 
 N = 40
 rng = np.random.default_rng(0)

@@ -233,10 +233,9 @@ def federate_local(
     _check_count("--min-clients", min_clients, len(files))
     out = free_path(out, force, runs.is_run)
     with words.warnings_as_notes():
-        silos = read_silos(
-            files, label_column=label_column, id_column=id_column, drop=drop, judge=True, **given,
-            **({} if recipe is None else asdict(recipe)),
-        )  # fmt: skip
+        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
+        reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
+        silos = read_silos(files, **reading)
         if recipe is None:
             note_table(words, silos, scaled=model.scale != "none")
         types = silos[0].schema
@@ -270,7 +269,9 @@ def federate_local(
         model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
-    report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+    report = runs.report(
+        model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+    )
     report |= {"missing": lost}
     runs.write_run(out, force, model, results, report)
     show_run(words, report, out)

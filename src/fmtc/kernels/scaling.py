@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -39,8 +40,11 @@ class Scaling:
     shift: Array | None = None  # d; None: zeros stay zeros
     keep: Array | None = None  # d, numbers of the columns to keep, in order; None: all
 
-    def apply(self, X: Any) -> Any:
-        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse."""
+    def apply(self, X: Any, *, fill: bool = True) -> Any:
+        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse.
+
+        With `fill`, a missing number counts as the common mean, 0; without, it stays missing.
+        """
         if sp.issparse(X):
             if self.shift is not None:
                 raise ValueError("sparse rows cannot be shifted: they would no longer be sparse")
@@ -53,7 +57,7 @@ class Scaling:
         for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
             block = kept_columns(X[begin : begin + BLOCK], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
-            if np.isnan(block.sum()):  # a missing number counts as the common mean
+            if fill and np.isnan(block.sum()):
                 np.nan_to_num(block, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
             S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S
@@ -164,6 +168,38 @@ def in_one_unit(X: Any) -> bool:
     varied = spreads(moments(some))
     varied = varied[varied > 0]
     return len(varied) == 0 or bool(varied.max() <= ONE_UNIT * float(np.median(varied)))
+
+
+FAR = 1e5  # ranges of all other values of a column, at which a row decides the clusters alone
+
+
+def far_row(X: Array) -> tuple[int, int] | None:
+    """Row and column of a value so far from all others that it alone decides the clusters; X is n x d.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.kernels.scaling import far_row
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> X[7, 1] = 1e15
+    >>> far_row(X)
+    (7, 1)
+    """
+    if len(X) < 10:
+        return None
+    some = X[:: max(1, len(X) // SAMPLE)].astype(np.float64)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # columns without a value
+        middle, typical = np.nanmedian(some, axis=0), np.nanpercentile(some, (5, 95), axis=0)
+        away = np.fmax(np.fmax.reduce(X, axis=0) - middle, middle - np.fmin.reduce(X, axis=0))
+        for column in np.flatnonzero(away > FAR * (typical[1] - typical[0])).tolist():
+            rows = X[:, column].astype(np.float64)
+            worst = int(np.nanargmax(np.abs(rows - middle[column])))
+            rest = np.delete(rows, worst)
+            rest = rest[np.isfinite(rest)]
+            if len(rest) >= 9 and 0 < np.ptp(rest) < abs(rows[worst] - middle[column]) / FAR:
+                return worst, column
+    return None
 
 
 def standardize(rows: Moments, levels: tuple[int, ...] = ()) -> Scaling:

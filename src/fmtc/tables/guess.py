@@ -390,36 +390,6 @@ def sentinel(values: Array) -> tuple[float, int, float] | None:
     return None
 
 
-def far_row(X: Array) -> tuple[int, int] | None:
-    """Row and column of a value so far from all others that it alone decides the clusters; X is n x d.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.tables.guess import far_row
-    >>> X = np.random.default_rng(0).normal(size=(40, 3))
-    >>> X[7, 1] = 1e15
-    >>> far_row(X)
-    (7, 1)
-    """
-    n = len(X)
-    if n < 10 or X.size > 5 * 10**7:
-        return None
-    with np.errstate(all="ignore"):
-        for column in range(X.shape[1]):
-            values = X[:, column].astype(np.float64)
-            known = np.flatnonzero(np.isfinite(values))
-            if len(known) < 10:
-                continue
-            rows = values[known]
-            middle = np.median(rows[:: max(1, len(rows) // 1001)])
-            worst = int(np.argmax(np.abs(rows - middle)))
-            rest = np.delete(rows, worst)
-            if abs(rows[worst] - middle) > 1e5 * max(np.ptp(rest), 1e-300) and np.ptp(rest) > 0:
-                return int(known[worst]), column
-    return None
-
-
 def dominant(variances: Array) -> tuple[int, float] | None:
     """The column with more than nine tenths of the variance of all, and its share; (d,) -> place, share."""
     total = float(variances.sum())
@@ -430,4 +400,4 @@ def dominant(variances: Array) -> tuple[int, float] | None:
     return (place, share) if share > 0.9 else None
 
 
-__all__ = ["Judged", "Verdict", "dominant", "far_row", "judge", "sentinel"]
+__all__ = ["Judged", "Verdict", "dominant", "judge", "sentinel"]

@@ -280,8 +280,8 @@ def _coded(silos: list[Silo], schema: Schema | str | Path) -> list[Silo]:
             codes = silo.X[:, j][~np.isnan(silo.X[:, j])]
             if size and not np.isin(codes, np.arange(size)).all():
                 raise DataError(
-                    f"client {silo.name!r}: column {j} is category {schema.names[j]!r} in the schema: a matrix holds "
-                    f"the codes 0 to {size - 1} of its levels there"
+                    f"client {silo.name!r}: column {j} is category {schema.names[j]!r} in the schema, so a matrix "
+                    f"holds the codes 0 to {size - 1} of its levels there"
                 )
     return [replace(silo, schema=schema) for silo in silos]
 
