@@ -399,7 +399,7 @@ def with_labels(
     """
     import polars as pl
 
-    given = {"cluster": (labels, pl.Int64), "probability": (probability, pl.Float64)}
+    given: dict[str, tuple[Array, Any]] = {"cluster": (labels, pl.Int64), "probability": (probability, pl.Float64)}
     if outliers is not None:
         given["outlier"] = (outliers, pl.Boolean)
     found = {}

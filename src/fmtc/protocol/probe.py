@@ -125,8 +125,8 @@ def _closed(X: Any, labels: Array) -> float:
 def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    nothing = dict.fromkeys(("rows", "graph", "factors", "F", "W"))
-    client = replace(client, **nothing, round_no=0, device=HOST, on_trial=True)
+    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
+    client = replace(client, round_no=0, device=HOST, on_trial=True)
     steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
     for phase, rounds in steps:
         for round_no in range(1, rounds + 1):
