@@ -324,13 +324,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if places is None:
             ends = np.cumsum([0, *sizes.values()])
             places = {cid: slice(ends[t], ends[t + 1]) for t, cid in enumerate(sizes)}
-        if self.view_ == "mixture" and self.client_weights is not None:
-            warnings.warn(
-                "client_weights have no effect in the mixture view, where every row counts alike; they are the graph "
-                "view's",
-                UserWarning,
-                stacklevel=3,
-            )
         self.__dict__.pop("agreement_", None)
         measured = {cid: clients[cid].agreement for cid in sorted(clients)}
         if self.view_ == "graph" and any(value is not None for value in measured.values()):
@@ -381,7 +374,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
 
     def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
-        """The weights by client id, checked: also where the mixture view, which has no use for them, comes out."""
+        """The weights by client id, checked before anything is read or started."""
         weights = self.client_weights
         if weights is None:
             return None
