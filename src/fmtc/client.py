@@ -57,6 +57,7 @@ class ClientState:
     axes: Array | None = None  # d x r, of the mixture's coordinates; None: they are the columns
     origin: Array | None = None  # r, common mean of the coordinates, where columns have none
     cells: Cells | None = None  # rows as the mixture reads them
+    starts: Array | None = None  # s, numbers of the starts of the mixture that are still compared
     counts: Array | None = None  # s x k, statistics of the mixture's last E-step, for each of its starts
     sums: Array | None = None  # s x k x r
     tallies: Array | None = None  # s x k x l

@@ -45,7 +45,7 @@ class Mixture:
     spread: Array  # s x k
     drift: Array  # s
     size: float = 1.0  # variance of a coordinate
-    keep: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # s, numbers among those of the last round
+    keep: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # s, numbers of the starts
     scores: Array = field(default_factory=lambda: np.zeros(1))  # s, of the last round
     rounds: int = 0
     settled: bool = False  # no further round is needed
@@ -64,6 +64,16 @@ class Mixture:
             self.means[start], self.covariance[start], self.shares[start], self.profiles[start], self.spread[start],
             float(self.drift[start]),
         )  # fmt: skip
+
+    def best(self, n: int) -> Mixture:
+        """The n best starts, in the order of their scores."""
+        if n >= len(self.keep):
+            return self
+        chosen = np.argsort(self.handicap - self.scores, kind="stable")[:n]
+        return replace(self, **{name: getattr(self, name)[chosen] for name in STACKED})
+
+
+STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "keep", "scores", "handicap")
 
 
 def _empty() -> Array:
@@ -105,7 +115,7 @@ class ServerState:
         if self.mixture is None or not len(self.mixture.spread):
             return None
         with np.errstate(divide="ignore"):  # infinity: the same means for all
-            kappa: Array = 1 / self.mixture.spread[0]
+            kappa: Array = 1 / self.mixture.best(1).spread[0]
         return kappa
 
 

@@ -72,8 +72,8 @@ class Solver:
         it is k-means.
     kappa : float, default=None
         Pooling strength of the mixture: how many rows of its own outweigh what the others know of a concept. 0 leaves
-        each client's means alone, infinity gives all clients the same, but for a shift of the client as a whole. None
-        estimates it for each concept.
+        each client's means alone, infinity gives all clients the same, but for a shift of the client as a whole in the
+        mixture view. None estimates it for each concept.
     n_init : int, default=10
         Restarts of k-means in each client; the mixture view begins from twice as many starts.
     message_dtype : {"float32"}, default=None

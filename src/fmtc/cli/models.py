@@ -570,7 +570,7 @@ def _show_model(about: Mapping[str, Any]) -> None:
     facts = {
         "model": f"{about['model']} ({decimal(about['bytes'])})",
         "holds": f"{plural(len(clients), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
-        "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'not converged'}",
+        "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'all that were allowed'}",
         "stopped": about["stopped_because"],
         "view": about["view"],
     }

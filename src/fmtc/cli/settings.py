@@ -39,11 +39,11 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         click.Choice(VIEWS),
         "mixture for tables, graph for text, pictures and many columns; auto compares them without labels.",
     ),
-    "alpha": (float, "How firmly the embedding is held to a linear function of the features."),
-    "beta": (float, "Strength of the coupling; 0 leaves the silos alone, 1 would leave nothing."),
+    "alpha": (float, "Graph view: how firmly the embedding is held to a linear function of the features."),
+    "beta": (float, "Graph view: strength of the coupling; 0 leaves the silos alone, 1 would leave nothing."),
     "coupling": (
         click.Choice(COUPLINGS),
-        "What is made low-rank: the tensor of projections, or all side by side; average makes them one.",
+        "Graph view: what is made low-rank, the tensor of projections or all side by side; average makes them one.",
     ),
     "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "scale": (
@@ -51,8 +51,8 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
         "Standardise columns in each silo (client) or over all (global); auto: over all, unless columns share a unit; "
         "tfidf weighs counts of words.",
     ),
-    "max_iter": (int, "Largest number of rounds."),
-    "tol": (float, "Stop when both residuals are below; 0 runs all rounds."),
+    "max_iter": (int, "Largest number of rounds; the mixture may take four times as many."),
+    "tol": (float, "Stop when both residuals are below, or the mixture's likelihood hardly changes; 0: all rounds."),
     "n_jobs": (int, "Silos processed at the same time; -1 for all cores."),
     "device": (str, "Where silos compute: cpu, or a device of PyTorch such as cuda (pip install 'fmtc[gpu]')."),
 }

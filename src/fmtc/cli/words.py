@@ -194,7 +194,7 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
         ]
         more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
         words.note(
-            f"{plural(len(constant), 'column')} with one value in all rows of a silo, which cannot help there: "
+            f"{plural(len(constant), 'column')} with one value or none in all rows of a silo, which cannot help there: "
             f"{', '.join(shown)}{more}"
         )
     for remark in remarks(silos, scaled=scaled):
@@ -213,9 +213,11 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
         why = f": {report['view_reason']}" if report.get("view_reason") else ""
         units = "scaled to the same spread" if report.get("scaled") else "in their own units"
         words.say(f"{report['view']} view{why}; columns {units} (--scale {report['settings']['scale']})")
+    ended = "converged" if report["converged"] else "ended"
+    usual = ", as the graph view usually does" if ended == "ended" and report.get("view") == "graph" else ""
     words.say(
-        f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
-        "green" if report["converged"] else "yellow",
+        f"{ended}{usual}: {report['stopped_because']}, {report['seconds']:.1f} s",
+        "green" if report["converged"] else "",
     )
     more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
     files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)

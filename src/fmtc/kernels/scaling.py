@@ -40,8 +40,11 @@ class Scaling:
     shift: Array | None = None  # d; None: zeros stay zeros
     keep: Array | None = None  # d, numbers of the columns to keep, in order; None: all
 
-    def apply(self, X: Any) -> Any:
-        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse."""
+    def apply(self, X: Any, *, fill: bool = True) -> Any:
+        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse.
+
+        With `fill`, a missing number counts as the common mean, 0; without, it stays missing.
+        """
         if sp.issparse(X):
             if self.shift is not None:
                 raise ValueError("sparse rows cannot be shifted: they would no longer be sparse")
@@ -54,7 +57,7 @@ class Scaling:
         for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
             block = kept_columns(X[begin : begin + BLOCK], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
-            if np.isnan(block.sum()):  # a missing number counts as the common mean
+            if fill and np.isnan(block.sum()):
                 np.nan_to_num(block, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
             S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S

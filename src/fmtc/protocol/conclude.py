@@ -12,12 +12,11 @@ import scipy.sparse as sp
 from ..client import ClientState
 from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
-from ..mixture.steps import Statistics
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
 from .em import Ask as Parameters
-from .em import asked, common_of, is_order, pool_of
+from .em import asked, common_of, is_order, pool_of, statistics_of
 
 
 class Conclude(Phase):
@@ -42,17 +41,15 @@ class Conclude(Phase):
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
-        (mixture,) = required(server, "mixture")
+        mixture = required(server, "mixture")[0].best(1)
         order = np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
         last = asked(mixture)
         return dict.fromkeys(server.client_ids, self.Ask(**{**vars(last), "order": order}))
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """The client's own parameters, and its labels by the very code of predict."""
-        counts, sums, tallies, shifts, cells = required(client, "counts", "sums", "tallies", "shifts", "cells")
-        start = int(ask.keep[0])
-        common = common_of(ask, 0)
-        own = Statistics(counts[start], sums[start], tallies[start], shifts[start])
+        (cells,) = required(client, "cells")
+        (own, *_), common = statistics_of(client, ask.keep), common_of(ask, 0)
         mine, order = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never), ask.order
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])

@@ -65,7 +65,8 @@ class GraphView(Method):
     ) -> ServerState:
         """The server before the first message."""
         ids = tuple(sorted(client_ids))
-        client_weights(ids, weights)  # refuses those that no run can use, before anybody is asked
+        if weights is not None:
+            client_weights(ids, weights)  # refuses those that no run can use, before anybody is asked
         return ServerState(ids, weights, view=self.view)
 
     def without(self, server: ServerState, absent: set[str]) -> ServerState:

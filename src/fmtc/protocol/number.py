@@ -21,7 +21,7 @@ from ..mixture.steps import Common
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
-from .em import is_order, settle_pool
+from .em import first_statistics, is_order, settle_pool
 
 
 class Number(Phase):
@@ -74,7 +74,7 @@ class Number(Phase):
         model = replace(model, spread=dot(gap, gap) / len(E))
         labels = to_numpy(labels)
         agreement, misses = None, False
-        if settings.solver.labels_from == "projection" and client.k > 1:
+        if settings.solver.labels_from == "projection" and client.k > 1 and client.graph is not None:
             agreement, misses = _followed(client, labels, settings)
         return replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses), Nothing()
 
@@ -139,7 +139,7 @@ def _sphere_labels(F: Array, k: int, seed: int) -> Array:
 
 def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
     """The model with the client's own parameters of the mixture."""
-    (statistics,) = required(own, "statistics")
+    statistics = first_statistics(own, ask.order) if own.statistics is None else own.statistics
     k = len(model.centers)
     common = Common(ask.means[0], ask.covariance[0], ask.shares[0], np.zeros((k, 0)), ask.spread[0], 0.0)
     mine = personal(common, statistics, (), settle_pool(settings, len(own.E)).concentration)

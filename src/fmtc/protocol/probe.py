@@ -104,9 +104,10 @@ def _verdict(server: ServerState, said: list[Any], d: int) -> tuple[str, str]:
             return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
         return "mixture", f"{d} columns, and no shapes that a mixture cannot follow"
     gain, entropy = (float(np.mean([getattr(answer, name) for answer in said])) for name in ("gain", "entropy"))
-    better = (
-        f"{abs(100 * gain):.0f} % {'more' if gain > 0 else 'fewer'} neighbours share a cluster than in the graph view"
-    )
+    better = "as many neighbours share a cluster as in the graph view"
+    if abs(gain) >= 0.005:
+        more = "more" if gain > 0 else "fewer"
+        better = f"{abs(100 * gain):.0f} % {more} neighbours share a cluster than in the graph view"
     if gain >= MIN_GAIN and entropy >= MIN_ENTROPY:
         return "mixture", f"{d} columns, but in the mixture {better}"
     if gain >= MIN_GAIN:

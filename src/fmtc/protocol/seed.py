@@ -31,7 +31,7 @@ class Seed(Phase):
         """Centres of all starts."""
 
         centers: Array = array("s k p", "centres of each start", "Where the rows of all silos lie densely.")
-        weights: Array = array("s p", "coordinates that each start looks at", "Nothing.", check=above(-1e-300))
+        weights: Array = array("s p", "coordinates that each start looks at", "Which columns are flat, over all silos.", check=above(-1e-300))
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:
@@ -71,6 +71,7 @@ class Seed(Phase):
             client,
             counts=np.array([part.counts for part in own]), sums=np.array([part.sums for part in own]),
             tallies=np.array([part.levels for part in own]), shifts=np.array([part.shift for part in own]),
+            starts=np.arange(len(own)),
         )  # fmt: skip
         return client, self.Answer(counts=counts, sums=sums)
 

@@ -34,8 +34,8 @@ def study(
 ) -> dict[str, Any]:
     """What only the rows can tell about a fitted model; `write_run` keeps it under "details" in report.json.
 
-    Fits again on four fifths of the rows, with the settings of the model and with every silo alone, to score
-    both on the fifth that neither saw: ten fits where there are few rows, otherwise two.
+    Fits again on four fifths of the rows, with the settings of the model and with every silo alone, to score both
+    on the fifth that neither saw: ten fits where there are few rows, otherwise two.
 
     Parameters
     ----------

@@ -65,7 +65,8 @@ class RoundRecord:
     --------
     >>> import numpy as np
     >>> from fmtc import FMTC
-    >>> record = FMTC(2, max_iter=3, random_state=0).fit(np.random.default_rng(0).normal(size=(40, 3))).history_[-1]
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> record = FMTC(2, view="graph", scale="none", max_iter=3, random_state=0).fit(X).history_[-1]
     >>> record.round_no, record.bytes_up  # one 3 x 2 matrix and two numbers
     (3, 64)
     """
@@ -256,12 +257,22 @@ class _Run:
         while turn < phase.times(self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
-            if not self.history and phase in self.method.opening:
+            if not again and self._opens(phase):
                 self.server = self.method.without(self.server, set(replies.failures))
             if not again:
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
             turn += 1
         return answered
+
+    def _opens(self, phase: Phase) -> bool:
+        """Whether a client that fails in a phase is left out: it cannot take part in the loop that comes next."""
+        method = self.method
+        if not self.history:
+            return phase in method.opening
+        between = method.precedes_a_loop(phase) and method.phases.index(phase) > method.phases.index(
+            method.phase(self.loop)
+        )
+        return between and not phase.pure
 
     def _loop(self, phase: Phase) -> None:
         """Rounds of one loop until it stops."""
@@ -277,7 +288,7 @@ class _Run:
         """One turn of a loop."""
         started = time.perf_counter()
         replies = self._ask(phase)
-        if not self.history:
+        if len(self.history) == self.begun:
             self.server = self.method.without(self.server, set(replies.failures))
         number, present = self.round_no + 1, tuple(replies.answers)
         with one_thread("blas"):
