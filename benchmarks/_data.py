@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fmtc import datasets
+from fmtc import FMTC, datasets
+from fmtc.settings import split_solver
 
 DATASETS = {
     "Digits (8 label-skewed silos)": "digits",
@@ -43,3 +44,8 @@ def load(name: str, seed: int) -> Split:
     """One data set of `DATASETS`, split 80/20 inside each client."""
     train, test = _read(name).split(test_size=0.2, seed=seed)
     return Split(train.X, train.y, train.clients, test.X, test.y, test.clients, train.n_clusters)
+
+
+def graph_view(n_clusters: int, **setting: Any) -> FMTC:
+    """FMTC in the graph view on columns as they are; settings of the solver by their own names."""
+    return FMTC(n_clusters, **split_solver({"view": "graph", "scale": "none", "lift": False} | setting))

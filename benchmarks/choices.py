@@ -16,13 +16,13 @@ from unittest.mock import patch
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from _data import load
-from fmtc import FMTC, score_clients
+from _data import graph_view, load
+from fmtc import score_clients
 from fmtc import server as server_module
 from fmtc.kernels import graph
 from fmtc.kernels.alignment import procrustes
 from fmtc.server import ServerState
-from fmtc.settings import Settings, split_solver
+from fmtc.settings import Settings
 from readme import RESULTS
 
 SPLITS = 3
@@ -34,8 +34,8 @@ def measure(name: str, **setting: object) -> dict[str, float]:
     found = []
     for seed in range(SPLITS):
         s = load(name, seed)
-        setting = split_solver(PLAIN | setting)
-        model = FMTC(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
+        setting = PLAIN | setting
+        model = graph_view(s.n_clusters, random_state=0, n_jobs=-1, **setting).fit(s.X, clients=s.clients)
         predicted = model.predict(s.X_test, clients=s.clients_test)
         found.append(
             {
@@ -72,7 +72,7 @@ def main() -> None:
             found[f"{name}, towards Z - Y/rho"] = measure(name, **strong)
     for name in ("webkb4", "bbcnews", "reuters", "yale", "utd_mhad"):
         for source in ("projection", "embedding"):
-            found[f"{name}, labels from {source}"] = measure(name, labels_from=source, shared_centers=False)
+            found[f"{name}, labels from {source}"] = measure(name, labels_from=source, final="kmeans")
     found["20newsgroups, 10 neighbours"] = measure("20newsgroups", n_neighbors=10)
     with patch.object(graph, "_neighbors", lambda X, k: NearestNeighbors(n_neighbors=k).fit(X).kneighbors()):
         found["20newsgroups, 10 neighbours, empty documents among them"] = measure("20newsgroups", n_neighbors=10)

@@ -24,8 +24,9 @@ import numpy as np
 import psutil
 from sklearn.metrics import adjusted_rand_score
 
+from _data import graph_view
 from _proxy import Proxy
-from fmtc import FMTC, LocalTransport, Settings, Solver, __version__, run
+from fmtc import LocalTransport, Settings, __version__, run
 from fmtc.artifacts.files import read_json, write_json
 from fmtc.demo import digits_silos
 from fmtc.runtime.flare.local import LocalFederation
@@ -107,8 +108,8 @@ def measure(m: int) -> dict[str, float]:
 def float32_messages() -> dict[str, float]:
     """Half the bytes: how many labels change, and by how much the projections do."""
     digits = digits_silos()
-    full = FMTC(10, random_state=0).fit(digits.X, clients=digits.clients)
-    half = FMTC(10, random_state=0, solver=Solver(message_dtype="float32")).fit(digits.X, clients=digits.clients)
+    full = graph_view(10, random_state=0).fit(digits.X, clients=digits.clients)
+    half = graph_view(10, random_state=0, message_dtype="float32").fit(digits.X, clients=digits.clients)
     drift = max(
         float(np.linalg.norm(full.projections_[c] - half.projections_[c]) / np.linalg.norm(full.projections_[c]))
         for c in full.client_ids_

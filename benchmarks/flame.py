@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-from fmtc import FMTC
+from _data import graph_view
 from scale import K, silos
 
 RESULTS = Path(__file__).parent / "results"
@@ -53,8 +53,8 @@ def main() -> None:
     name = parser.parse_args().name
     warnings.simplefilter("ignore")
     data = silos(4, 20_000, 50)
-    model = FMTC(K, max_iter=20, tol=0, random_state=0, n_jobs=-1)
-    FMTC(K, max_iter=2, random_state=0).fit(data["client000"][:1_000])
+    model = graph_view(K, max_iter=20, tol=0, random_state=0, n_jobs=-1)
+    graph_view(K, max_iter=2, random_state=0).fit(data["client000"][:1_000])
     work = threading.Thread(target=lambda: model.fit(data))
     started = time.perf_counter()
     seen = sample(work)

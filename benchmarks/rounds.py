@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fmtc import FMTC, datasets
-from fmtc.settings import split_solver
+from _data import graph_view
+from fmtc import datasets
 
 RESULTS = Path(__file__).parent / "results" / "rounds.json"
 SETS = ("20newsgroups", "utd_mhad", "yaleb", "bbcnews", "webkb4", "reuters", "yale", "orl", "digits", "bbcsport")
@@ -23,7 +23,7 @@ PLAIN, CLOSE = 20, 1e-3
 
 
 def objectives(train: datasets.FederatedDataset, seed: int, **setting: object) -> np.ndarray:
-    model = FMTC(train.n_clusters, max_iter=PLAIN, tol=0, random_state=seed, **split_solver(setting))
+    model = graph_view(train.n_clusters, max_iter=PLAIN, tol=0, random_state=seed, **setting)
     return np.array([record.objective for record in model.fit(train.X, clients=train.clients).history_])
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from fmtc import FMTC
+from _data import graph_view
 from fmtc.kernels import embedding, graph
 from fmtc.protocol import finish, prepare
 from fmtc.protocol import round as round_phase
@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--stages", action="store_true", help="wait for the device after each stage and tell its time")
     given = parser.parse_args()
     neighbors = given.neighbors if given.neighbors == "auto" else int(given.neighbors)
-    model = FMTC(K, max_iter=ROUNDS, tol=0, n_neighbors=neighbors, random_state=0, n_jobs=-1, device=given.device)
+    model = graph_view(K, max_iter=ROUNDS, tol=0, n_neighbors=neighbors, random_state=0, n_jobs=-1, device=given.device)
     model.set_params(max_iter=2).fit(silos(1, 2_000, given.features))  # libraries loaded, device awake
     data = silos(given.clients, given.rows, given.features, given.inside)
     model.set_params(max_iter=ROUNDS, n_jobs=1 if given.stages else -1)

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.datasets import make_blobs
 
-from fmtc import FMTC
+from _data import graph_view
 
 RESULTS = Path(__file__).parent / "results" / "speed.json"
 CLIENTS, ROWS, FEATURES, K = 4, 5_000, 50, 10
@@ -55,7 +55,7 @@ def fit_ratio(n: int, spread: float, turns: int) -> dict[str, float]:
             SpectralClustering(K, affinity="nearest_neighbors", n_neighbors=10, random_state=0).fit(X)
 
     def ours(**setting: object) -> Callable[[], object]:
-        return lambda: FMTC(K, max_iter=20, tol=0, random_state=0, n_jobs=-1, **setting).fit(data)
+        return lambda: graph_view(K, max_iter=20, tol=0, random_state=0, n_jobs=-1, **setting).fit(data)
 
     theirs, default, same_graph = best_of(turns, scikit_learn, ours(), ours(n_neighbors=10))
     theirs *= len(data) / len(given)
@@ -110,7 +110,7 @@ def transcription_ratio(n: int = 3_000) -> dict[str, float]:
     literal, ours = best_of(
         1,
         lambda: transcription(data, 20),
-        lambda: FMTC(K, max_iter=20, tol=0, random_state=0, n_jobs=-1, n_neighbors=10).fit(data),
+        lambda: graph_view(K, max_iter=20, tol=0, random_state=0, n_jobs=-1, n_neighbors=10).fit(data),
     )
     return {"literal, seconds": literal, "FMTC, seconds": ours, "literal / FMTC": literal / ours}
 
@@ -123,7 +123,7 @@ def thread_ratio(n: int = 20_000, turns: int = 7) -> dict[str, float]:
     data = {name: X for name, X in silos(n).items() if name in ("client0", "client1")}
 
     def in_rounds(jobs: int) -> float:
-        model = FMTC(K, max_iter=20, tol=0, random_state=0, n_jobs=jobs, n_neighbors=10).fit(data)
+        model = graph_view(K, max_iter=20, tol=0, random_state=0, n_jobs=jobs, n_neighbors=10).fit(data)
         return sum(record.seconds for record in model.history_)
 
     pairs = [(in_rounds(1), in_rounds(2)) for _ in range(turns)]
@@ -173,7 +173,7 @@ def import_seconds() -> dict[str, float]:
 def onnx_bytes() -> dict[str, int]:
     """Size of an exported model, and of its matrices alone."""
     data = silos(500)
-    model = FMTC(K, max_iter=3, random_state=0).fit(data)
+    model = graph_view(K, max_iter=3, random_state=0).fit(data)
     with tempfile.TemporaryDirectory() as folder:
         size = model.export_onnx("client0", Path(folder) / "model.onnx").stat().st_size
     return {"bytes": size, "bytes of d x k in single precision": FEATURES * K * 4}
@@ -182,7 +182,7 @@ def onnx_bytes() -> dict[str, int]:
 def predict_ratio() -> dict[str, dict[str, float]]:
     """`predict` against the bare product with W and an arg-min, for many rows at once."""
     data = silos()
-    model = FMTC(K, random_state=0, n_jobs=-1, max_iter=5).fit(data)
+    model = graph_view(K, random_state=0, n_jobs=-1, max_iter=5).fit(data)
     W = model.projections_["client0"]
     found = {}
     for copies in (40, 200):
@@ -205,10 +205,10 @@ def predict_ratio() -> dict[str, dict[str, float]]:
 def peak_memory(n: int) -> int:
     """Bytes that a fit of one client of n rows adds to a process, measured from outside."""
     code = (
-        "import resource, sys; from benchmarks_speed import silos, K; from fmtc import FMTC\n"
-        f"X = silos({n})['client0']; FMTC(K, max_iter=2, random_state=0).fit(X[:200])\n"
+        "import resource, sys; from benchmarks_speed import silos, K; from _data import graph_view\n"
+        f"X = silos({n})['client0']; graph_view(K, max_iter=2, random_state=0).fit(X[:200])\n"
         "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024\n"
-        "before = peak(); FMTC(K, max_iter=5, random_state=0).fit(X); print(peak() - before)"
+        "before = peak(); graph_view(K, max_iter=5, random_state=0).fit(X); print(peak() - before)"
     )
     code = code.replace("benchmarks_speed", Path(__file__).stem)
     done = subprocess.run(

@@ -22,11 +22,11 @@ import numpy as np
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_limits
 
+from _data import graph_view
 from fmtc import FMTC, datasets
 from fmtc.kernels import projection
 from fmtc.kernels.projection import RidgeFactors
 from fmtc.protocol import round as round_phase
-from fmtc.settings import split_solver
 
 RESULTS = Path(__file__).parent / "results" / "text.json"
 WORDS = 50_000
@@ -45,7 +45,7 @@ def nbytes(X: Any) -> int:
 
 
 def model(n_clusters: int, **settings: Any) -> FMTC:
-    return FMTC(n_clusters, **split_solver({"scale": "tfidf", "max_features": WORDS, "random_state": 0} | settings))
+    return graph_view(n_clusters, **({"scale": "tfidf", "max_features": WORDS, "random_state": 0} | settings))
 
 
 def fit_memory() -> dict[str, float]:

@@ -6,7 +6,8 @@ from fmtc.protocol.em import SETTLE
 
 
 def settle_ask(shift=0.0, *, k=3, step=0, order=None):
-    """A round of the mixture over projections, about unit axes; with `order`, its first."""
+    """A round of the mixture over projections, about unit axes."""
+    order = np.arange(k) if order is None else order
     return SETTLE.Ask(
         keep=np.zeros(1, np.int64), means=np.eye(k)[None] + shift, covariance=np.eye(k)[None],
         shares=np.full((1, k), 1 / k), spread=np.full((1, k), 0.1), drift=np.zeros(1), step=step, order=order,

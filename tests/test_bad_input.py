@@ -1,5 +1,7 @@
 """Input that cannot be clustered: refused in one sentence that says what came in and what would work."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -8,7 +10,9 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
+from tests.views import graph_view
 
 from fmtc import FMTC
 from fmtc.errors import DataError, InputError, NotFiniteError
@@ -32,17 +36,18 @@ def quick(n_clusters=3, **params):
     return FMTC(n_clusters, **split_solver({"random_state": 0, "max_iter": 2, "n_init": 1} | params))
 
 
+def quick_graph(n_clusters=3, **params):
+    return graph_view(n_clusters, **{"random_state": 0, "max_iter": 2, "n_init": 1} | params)
+
+
 # ---------------------------------------------------------------------------------------------------- the rows
 
 ROWS = {
-    "NaN": with_entry(np.nan),
     "infinity": with_entry(np.inf),
     "minus infinity": with_entry(-np.inf),
     "sparse NaN": sp.csr_array(with_entry(np.nan)),
-    "pandas NA": pd.DataFrame(X).astype("Float64").mask(X > 2),
-    "polars null": pl.DataFrame({"a": [1.0, None, 2.0, 3.0, 4.0], "b": [1.0, 2, 3, 4, 5]}),
     "words": np.full((30, 4), "abc"),
-    "a column of words": pd.DataFrame(X, columns=list("abcd")).assign(city="Bonn"),
+    "a column of dates": pd.DataFrame(X, columns=list("abcd")).assign(day=pd.Timestamp("2020-02-29")),
     "complex numbers": X + 1j,
     "one dimension": X[:, 0],
     "three dimensions": np.ones((5, 4, 3)),
@@ -62,7 +67,34 @@ def test_rows_that_are_no_numbers(rows):
         quick().fit({"bad": ROWS[rows], "good": X})
 
 
-@pytest.mark.parametrize("bad", [with_entry(np.nan), with_entry(np.inf), X[:, :3], X[:, 0], np.full((3, 4), "a")])
+GAPS = {
+    "NaN": with_entry(np.nan),
+    "pandas NA": pd.DataFrame(X, columns=list("abcd")).astype("Float64").mask(X > 2),
+    "polars null": pl.DataFrame(X, schema=list("abcd")).with_columns(a=pl.when(pl.col("a") < 1).then("a")),
+    "a column of words": pd.DataFrame(X, columns=list("abcd")).assign(city=["Bonn", "Rome", None] * 10),
+    "the same word": pd.DataFrame(X, columns=list("abcd")).assign(city="Bonn"),
+}
+
+
+@pytest.mark.parametrize("view", ["auto", "graph", "mixture"])
+@pytest.mark.parametrize("rows", GAPS)
+def test_missing_cells_and_words_are_taken(rows, view):
+    """In both views, when fitting and for new rows; every answer is a number."""
+    model = quick(view=view).fit({"a": GAPS[rows], "b": GAPS[rows][:20]})
+    assert np.bincount(model.labels_, minlength=3).min() > 0
+    assert_array_equal(model.predict(GAPS[rows], clients="a"), model.labels_[:30])
+    assert_allclose(model.predict_proba(GAPS[rows], clients="b").sum(axis=1), 1)
+    assert np.isfinite(model.transform(GAPS[rows], clients="b")).all()
+    assert 0 <= model.score({"a": GAPS[rows]}) <= 1
+
+
+def test_words_beside_numbers_without_names_are_refused():
+    """Which column is which, only names of columns can say."""
+    with pytest.raises(DataError, match=r"^client 'table': .*client 'array' .*data frames for all"):
+        quick().fit({"array": np.zeros((30, 5)), "table": GAPS["a column of words"]})
+
+
+@pytest.mark.parametrize("bad", [with_entry(np.inf), X[:, :3], X[:, 0], np.full((3, 4), "a")])
 def test_new_rows_are_checked_as_well(bad):
     model = quick().fit({"a": X, "b": OTHER})
     for call in (model.predict, model.predict_proba, model.transform, model.score):
@@ -96,17 +128,31 @@ def test_constant_columns(value, dtype):
     """One does no harm; nothing but constants is refused, though their mean is not exact in floating point."""
     some = X.astype(dtype)
     some[:, 1] = value
-    assert np.bincount(quick().fit(some).labels_).min() > 0
     flat = np.full((2000, 4), value, dtype=dtype) * np.array([1, 2, 3, 7], dtype=dtype)
-    with pytest.raises(DataError, match=r"constant .*'flat'"):
-        quick().fit({"lively": X.astype(dtype), "flat": flat})
-    with pytest.raises(DataError, match=r"constant .*'all'"):
-        quick().fit(flat)
+    for kind in (quick, quick_graph, partial(quick, view="graph")):  # the last lifts columns
+        assert np.bincount(kind().fit(some).labels_).min() > 0
+        with pytest.raises(DataError, match="constant in"):
+            kind().fit(flat)
+    for kind in (quick_graph, partial(quick, view="graph")):
+        with pytest.raises(DataError, match=r"constant .*'flat'"):
+            kind().fit({"lively": X.astype(dtype), "flat": flat})
+
+
+def test_a_mixture_takes_a_client_whose_rows_are_all_equal():
+    """Its rows are one concept, and the others have theirs."""
+    three = np.repeat(4 * np.eye(4)[:3], 20, axis=0) + np.random.default_rng(0).normal(size=(60, 4))
+    with pytest.warns(ConvergenceWarning, match=r"'flat' .*only 1 different row "):
+        model = quick().fit({"a_lively": three, "flat": np.tile([0.1, 0.2, 0.3, 0.7], (2000, 1))})
+    assert model.view_ == "mixture"
+    assert len(set(model.labels_[60:])) == 1
+    assert [len(set(model.labels_[b : b + 20])) for b in (0, 20, 40)] == [1, 1, 1]
+    assert len(set(model.labels_[:60])) == 3
 
 
 def test_rows_of_zeros_are_refused_where_sparse_and_fine_among_others():
-    with pytest.raises(DataError, match=r"constant .*'void'"):
-        quick().fit({"a": sp.csr_array(X), "void": sp.csr_array((30, 4))})
+    for kind in (quick, quick_graph):
+        with pytest.raises(DataError, match=r"constant .*'void'"):
+            kind().fit({"a": sp.csr_array(X), "void": sp.csr_array((30, 4))})
     positive = np.random.default_rng(42).uniform(size=(60, 3))
     holes = np.where(positive > 0.6, positive, 0)
     nothing = ~holes.any(axis=1)
@@ -132,7 +178,12 @@ def test_numbers_whose_squares_do_not_fit_are_refused(exponent, dtype):
 def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
     assert np.bincount(quick().fit(np.repeat(X, 3, axis=0)).labels_).min() > 0
     with pytest.warns(ConvergenceWarning, match=r"'all' .*2 of 3"):
-        quick().fit(np.repeat(X[:2], 10, axis=0))
+        quick_graph().fit(np.repeat(X[:2], 10, axis=0))
+    for rows in (X[:2], with_entry(np.nan)[2:4], sp.csr_array(np.where(X > 0, X, 0)[:2])):
+        few, more = rows[np.arange(20) % 2], sp.csr_array(X) if sp.issparse(rows) else X
+        with pytest.warns(ConvergenceWarning, match=r"'few' .*only 2 different rows for 3") as caught:
+            quick(view="mixture").fit({"few": few, "more": more})
+        assert len(caught) == 1
 
 
 # ------------------------------------------------------------------------------------------------------- the clients
@@ -194,15 +245,15 @@ def test_a_graph_in_parts_is_reported_with_what_it_means():
         [100 * np.eye(4)[j % 4] * (1 + j // 4) + rng.normal(size=(n, 4)) for j, n in enumerate((30, 20, 15))]
     )
     with pytest.warns(UserWarning, match=r"'sea' .*3 .* 30, 20, 15 rows") as caught:
-        model = quick(3).fit({"sea": islands, "land": X})
+        model = quick_graph(3).fit({"sea": islands, "land": X})
     assert len(caught) == 1
     assert sorted(np.bincount(model.labels_[:65])) == [15, 20, 30]
     with pytest.warns(UserWarning, match="n_neighbors"):
-        model = quick(2).fit(islands)  # more parts than clusters
+        model = quick_graph(2).fit(islands)  # more parts than clusters
     assert np.bincount(model.labels_, minlength=2).min() > 0
-    many = np.vstack([1000 * j + rng.normal(size=(3, 4)) for j in range(11)])
-    with pytest.warns(UserWarning, match=r" 11 .* 3, 3, 3, 3, 3, 3, 3, 3, \.\.\. rows"):
-        quick(2, n_neighbors=2).fit(many)
+    many = np.vstack([1000 * j + rng.normal(size=(3, 4)) for j in range(10)])
+    with pytest.warns(UserWarning, match=r" 10 .* 3, 3, 3, 3, 3, 3, 3, 3, \.\.\. rows"):
+        quick_graph(2, n_neighbors=2).fit(many)
 
 
 # ---------------------------------------------------------------------------------------------------- the parameters
@@ -237,7 +288,10 @@ def test_counts_are_whole_numbers_of_at_least_one(name):
         ("schatten_p", [0, -0.5, 1.5, np.nan, "1"]),
         ("nonmutual_weight", [0, 1.5, np.nan, "1"]),
         ("center_features", [None, "yes", 1, 0]),
-        ("shared_centers", [None, "own", 1]),
+        ("lift", [None, "yes", 1]),
+        ("final", [None, "gmm", True]),
+        ("kappa", [-1, np.nan, -np.inf, "auto", True]),
+        ("view", [None, "Graph", 1, ["graph"]]),
         ("align", ["loop", None, 1]),
         ("accelerate", ["yes", None]),
         ("labels_from", ["F", None]),
@@ -252,12 +306,6 @@ def test_parameters_say_what_they_want(name, refused):
         assert f"got {value!r}" in str(caught.value)
 
 
-@pytest.mark.parametrize("others", [{"align": False}, {"labels_from": "embedding"}])
-def test_shared_centres_need_a_common_frame(others):
-    with pytest.raises(ValueError, match="shared_centers"):
-        quick(shared_centers=True, **others).fit(X)
-
-
 def test_rows_of_unit_length_are_not_centred():
     with pytest.raises(ValueError, match="center_features"):
         quick(scale="tfidf", center_features=True).fit(np.abs(X))
@@ -269,10 +317,14 @@ def test_weights_are_by_name(weights):
         quick(client_weights=weights).fit({"a": X, "b": OTHER})
 
 
-@pytest.mark.parametrize("weight", ["2", None, [1.0], 0, -1, np.inf, True])
-def test_weights_are_numbers(weight):
+@pytest.mark.parametrize("view", ["auto", "graph", "mixture"])
+@pytest.mark.parametrize("weight", ["2", None, [1.0], 0, -1, np.inf, np.nan, True])
+def test_weights_are_numbers(weight, view):
     with pytest.raises(InputError, match="client_weights"):
-        quick(client_weights={"a": weight, "b": 1.0}).fit({"a": X, "b": OTHER})
+        quick(view=view, client_weights={"a": weight, "b": 1.0}).fit({"a": X, "b": OTHER})
+    for names in (("a",), ("a", "c"), ("a", "b", "c")):
+        with pytest.raises(InputError, match=r"client_weights .*'[bc]'"):
+            quick(view=view, client_weights=dict.fromkeys(names, 1.0)).fit({"a": X, "b": OTHER})
 
 
 def test_more_clusters_than_features_and_one_cluster_are_fine():
@@ -281,10 +333,15 @@ def test_more_clusters_than_features_and_one_cluster_are_fine():
 
 
 def test_one_feature_has_two_directions():
-    """Normalised rows of one centred column are +1 or -1: a third cluster has nothing to hold, and that is said."""
-    assert np.bincount(quick(2).fit(X[:, :1]).labels_).min() > 0
+    """Normalised rows of one centred column are +1 or -1: a third cluster has nothing to hold, and that is said.
+
+    Unless columns are lifted, which they are by default.
+    """
+    assert np.bincount(quick_graph(2).fit(X[:, :1]).labels_).min() > 0
     with pytest.warns(ConvergenceWarning, match=r"'all' .*2 of 3"):
-        quick(3).fit(X[:, :1])
+        quick_graph(3).fit(X[:, :1])
+    for view in ("auto", "graph"):
+        assert np.bincount(quick(3, view=view).fit(X[:, :1]).labels_).min() > 0
 
 
 # -------------------------------------------------------------------------------------------------------------- junk
@@ -292,9 +349,25 @@ def test_one_feature_has_two_directions():
 
 def test_new_rows_too_large_to_project_are_refused():
     X = np.random.default_rng(0).normal(size=(30, 3))
-    model = quick(2).fit(X)
+    model = quick_graph(2).fit(X)
     with pytest.raises(NotFiniteError):
         model.predict(np.full((1, 3), 1.7e308) * np.sign(model.projections_["all"][:, 0]))
+
+
+@pytest.mark.parametrize("columns", [4, 60])
+@pytest.mark.parametrize("value", [1.7e308, -1e200])
+def test_new_rows_too_large_for_a_mixture_are_refused(columns, value):
+    """Their distances are not numbers any more: no label, no probability, and no outlier that looks like an inlier."""
+    rows = np.random.default_rng(0).normal(size=(60, columns))
+    model = quick(2, view="mixture").fit(rows)
+    far = rows[:3].copy()
+    far[1, 2] = value
+    for call in (model.predict, model.predict_proba, model.transform, model.predict_outliers):
+        with pytest.raises(NotFiniteError, match="too large"):
+            call(far)
+    far[1, 2] = 1e100
+    assert model.predict_outliers(far)[1]
+    assert np.isfinite(model.transform(far)).all()
 
 
 def test_rows_whose_projection_is_nothing_are_one_cluster():
@@ -329,5 +402,5 @@ def test_junk_is_clustered_or_refused_in_words(junk, clients):
         assert "Traceback" not in message
     else:
         assert set(model.labels_) <= {0, 1}
-        for W in model.projections_.values():
-            assert np.isfinite(W).all()
+        for centers in model.cluster_centers_.values():
+            assert np.isfinite(centers).all()

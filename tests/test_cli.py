@@ -21,21 +21,25 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, Solver, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
+from fmtc.artifacts.states import flatten
 from fmtc.cli import main_group
 from fmtc.cli.options import n_clusters_option, quiet_option
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Rounds, Words
 from fmtc.errors import DataError
+from fmtc.inference import plotted
 from fmtc.metrics import score_clients
-from fmtc.protocol import prepare
+from fmtc.protocol import prepare, seed
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import entries
-from fmtc.protocol.graph import METHOD
 from fmtc.protocol.method import COMMON
+from fmtc.settings import EM_ROUNDS
 
 FEATURES = ("height", "weight", "age", "dose")
 
@@ -84,7 +88,7 @@ def silos():
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, silos):
-    """A folder with the silos as files, and a run made from them."""
+    """A folder with the silos as files, and a run of each view made from them."""
     folder = tmp_path_factory.mktemp("home")
     frames = {name: as_frame(name, *silo) for name, silo in silos.items()}
     for name, frame in frames.items():
@@ -92,10 +96,13 @@ def home(tmp_path_factory, silos):
     together = [frame.with_columns(pl.lit(name).alias("site")) for name, frame in frames.items()]
     pl.concat(together).sample(fraction=1, shuffle=True, seed=1).write_parquet(folder / "all.parquet")
     fmtc_ok("fit", *csvs(folder), *ROLES, *FIT, "--out", folder / "run")
+    fmtc_ok("fit", *csvs(folder), *ROLES, *FIT, *GRAPH, "--out", folder / "graph")
     return folder
 
 
 FIT = ("-k", 3, "--max-iter", 8)
+GRAPH = ("--view", "graph", "--scale", "none", "--solver", "lift=false")  # `graph_view` of tests/views.py
+each_view = pytest.mark.parametrize(("run", "make"), [("run", FMTC), ("graph", graph_view)], ids=["mixture", "graph"])
 ROLES = ("--label-column", "class", "--id-column", "id")
 
 
@@ -114,22 +121,28 @@ def names_in(folder):
 # --------------------------------------------------------------------------------------------------------- fit
 
 
-def test_fit_writes_the_labels_and_model_of_the_estimator(home, silos):
-    model = FMTC(3, max_iter=8, random_state=0).fit({name: X for name, (X, _) in silos.items()})
+@each_view
+def test_fit_writes_the_labels_and_model_of_the_estimator(home, silos, run, make):
+    model = make(3, max_iter=8, random_state=0).fit({name: X for name, (X, _) in silos.items()})
+    assert model.view_ == ("mixture" if run == "run" else "graph")
     probabilities = model.predict_proba({name: X for name, (X, _) in silos.items()})
     begin = 0
     for name, (X, _) in silos.items():
-        table = pl.read_csv(home / "run" / "labels" / f"{name}.csv")
+        table = pl.read_csv(home / run / "labels" / f"{name}.csv")
         assert table.columns == ["id", "cluster", "probability"]
         assert table["id"].to_list() == [f"{name}-{i:03d}" for i in range(len(X))]
         assert_array_equal(table["cluster"], model.labels_[begin : begin + len(X)])
         assert_allclose(table["probability"], probabilities[name].max(axis=1), atol=1e-6)
         begin += len(X)
-    saved = fmtc.load(home / "run" / "model")
+    saved = fmtc.load(home / run / "model")
     assert saved.feature_names_in_.tolist() == list(FEATURES)
     for name in silos:
-        assert_array_equal(saved.projections_[name], model.projections_[name])
-    assert names_in(home / "run") == [
+        arrays, others = flatten(saved._models[name])
+        wanted, rest = flatten(model._models[name])
+        assert others == rest
+        for field, array in wanted.items():
+            assert_array_equal(arrays[field], array)
+    assert names_in(home / run) == [
         "explanation.json", "history.json", "labels", "model", "outbox", "report.json", "schema.toml"]  # fmt: skip
     assert not [name for name in names_in(home) if name.startswith(".")]
 
@@ -163,12 +176,13 @@ def test_report_has_what_a_page_needs(home, silos):
     assert report["mean"]["acc"] > 0.9  # the groups are far apart
 
 
-def test_projection_is_the_principal_plane_of_the_rows(home, silos):
+@pytest.mark.parametrize("run", ["run", "graph"])
+def test_projection_is_the_principal_plane_of_the_rows(home, silos, run):
     """Distances in the plane are those of the projected rows, less what the other directions hold."""
-    report = json.loads((home / "run" / "report.json").read_text())
-    model = fmtc.load(home / "run" / "model")
+    report = json.loads((home / run / "report.json").read_text())
+    model = fmtc.load(home / run / "model")
     del model.feature_names_in_
-    E = np.vstack([model.transform(X, clients=name) for name, (X, _) in silos.items()])
+    E = np.vstack([plotted(X, model._models[name]) for name, (X, _) in silos.items()])
     assert list(report["projection"]) == list(silos)
     plane = np.vstack([np.c_[p["x"], p["y"]] for p in report["projection"].values()])
     assert [p["row"] for p in report["projection"].values()] == [list(range(len(y))) for _, y in silos.values()]
@@ -182,7 +196,8 @@ def test_projection_is_the_principal_plane_of_the_rows(home, silos):
 def test_projection_holds_at_most_500_rows_of_a_silo(tmp_path):
     X, _ = make_silos(sizes=(("big", 620),))["big"]
     np.save(tmp_path / "big.npy", X)
-    done = fmtc_ok("fit", tmp_path / "big.npy", "-k", 1, "--max-iter", 2, "--out", tmp_path / "run", "--json")
+    fit = ("fit", tmp_path / "big.npy", "-k", 1, "--max-iter", 2)
+    done = fmtc_ok(*fit, *GRAPH, "--out", tmp_path / "run", "--json")
     assert "projection" not in json.loads(done.stdout)
     shown = json.loads((tmp_path / "run" / "report.json").read_text())["projection"]["big"]
     assert len(shown["row"]) == len(shown["x"]) == len(shown["cluster"]) == 500
@@ -202,8 +217,9 @@ def test_json_goes_to_stdout_and_words_to_stderr(home, tmp_path):
     assert document["silos"] == saved["silos"]
     assert document["notes"] == saved["notes"] == []
     assert "3 silos, 135 rows, 4 features" in done.stderr
-    lines = re.findall(r"^round (\d+): ", done.stderr, re.MULTILINE)
+    lines = re.findall(r"^mixture round (\d+): log-likelihood per row -", done.stderr, re.MULTILINE)
     assert lines == [str(j + 1) for j in range(document["n_iter"])]
+    assert f"mixture view: {document['view_reason']}" in done.stderr
     for line in document["silos"]:
         sizes = " ".join(map(str, line["cluster_sizes"]))
         assert re.search(
@@ -275,21 +291,24 @@ def test_many_clusters_are_cut_in_the_table_only(tmp_path):
     done = fmtc_ok("fit", tmp_path / "a.npy", "-k", 14, "--max-iter", 2, "--out", tmp_path / "run", "--json")
     assert len(json.loads(done.stdout)["silos"][0]["cluster_sizes"]) == 14
     assert "… (14)" in done.stderr
-    assert "mean" not in done.stderr.split("dual)")[-1].split("stopped")[0]  # one silo: no line for the mean
+    table = done.stderr.partition("cluster sizes")[2]
+    assert "mean" not in table.partition("wrote")[0]  # one silo: no line for the mean
 
 
 # ------------------------------------------------------------------------------------------------------ settings
 
 
 GIVEN = {  # every parameter of FMTC that is a flag, with another value than its default
-    "alpha": 2.0, "beta": 0.25, "coupling": "subspace", "n_neighbors": 7, "scale": "client", "max_iter": 4,
+    "view": "graph", "alpha": 2.0, "beta": 0.25, "coupling": "subspace", "scale": "client", "max_iter": 4,
     "tol": 0.01, "n_jobs": 2,
 }  # fmt: skip
 SOLVER = {  # every setting of the solver, with another value than its default
-    "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5, "nonmutual_weight": 0.5,
-    "step_size": 0.2, "n_inner": 2, "accelerate": False, "center_features": False, "max_features": 50,
-    "labels_from": "embedding", "shared_centers": False, "n_init": 2, "message_dtype": "float32",
+    "n_neighbors": 7, "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5,
+    "nonmutual_weight": 0.5, "step_size": 0.2, "n_inner": 2, "accelerate": False, "center_features": False,
+    "lift": False, "max_features": 50, "labels_from": "embedding", "final": "kmeans", "kappa": 2.0, "n_init": 2,
+    "message_dtype": "float32",
 }  # fmt: skip
+SHORT = "n_neighbors"  # of the solver, and a flag of its own
 
 
 def as_flags(given, solver):
@@ -302,6 +321,7 @@ def as_flags(given, solver):
 def test_every_parameter_has_its_flag(home, tmp_path):
     others = {"n_clusters", "client_weights", "solver", "random_state", "device", "verbose"}  # device: see below
     assert set(GIVEN) | others == set(FMTC().get_params())
+    assert set(GIVEN) | {SHORT, "device"} == set(MODEL_OPTIONS)
     assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
     assert all(value != Solver().get_params()[name] for name, value in SOLVER.items())
     weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
@@ -311,6 +331,22 @@ def test_every_parameter_has_its_flag(home, tmp_path):
     weights = {"north": 2.0, "south": 1.0, "west": 0.5}
     expected = {"n_clusters": 3, "random_state": 5, "client_weights": weights, "device": "cpu", "verbose": 0}
     assert model.get_params(deep=False) == GIVEN | expected | {"solver": Solver(**SOLVER)}
+
+
+def test_a_setting_of_the_solver_with_a_flag_of_its_own(home, tmp_path):
+    fmtc_ok("fit", *csvs(home), *ROLES, *FIT, *GRAPH, "--n-neighbors", 7, "--out", tmp_path / "r")
+    assert fmtc.load(tmp_path / "r" / "model").solver == Solver(n_neighbors=7, lift=False)
+
+
+def test_weights_that_have_no_effect_are_noted(home, tmp_path):
+    """They are the graph view's; a mixture counts rows."""
+    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
+    said = {}
+    for view in ("mixture", "graph"):
+        fit = ("fit", *csvs(home), *ROLES, *FIT, "--view", view, *weights, "--out", tmp_path / view, "--json")
+        said[view] = [note for note in json.loads(fmtc_ok(*fit).stdout)["notes"] if "weights" in note]
+    assert [len(said[view]) for view in ("mixture", "graph")] == [1, 0]
+    assert "mixture view" in said["mixture"][0]
 
 
 def test_settings_of_the_solver_have_the_types_of_python():
@@ -567,9 +603,12 @@ def test_force_takes_an_empty_folder(home, tmp_path):
     assert "labels" in names_in(tmp_path / "run")
 
 
-def test_interrupt_then_resume_or_start_afresh(home, tmp_path, monkeypatch):
+@pytest.mark.parametrize("view", ["mixture", "graph"])
+def test_interrupt_then_resume_or_start_afresh(home, tmp_path, monkeypatch, view):
     checkpoint, reached = tmp_path / ".run.checkpoint", 4
-    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--tol", 0, "--max-iter", reached + 5, "--out", tmp_path / "run")
+    chosen = GRAPH if view == "graph" else ()  # "auto" comes to the mixture
+    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--tol", 0, "--max-iter", reached + 5, *chosen, "--out",
+           tmp_path / "run")  # fmt: skip
 
     def ctrl_c(self, record):
         if record.round_no == reached:
@@ -588,24 +627,27 @@ def test_interrupt_then_resume_or_start_afresh(home, tmp_path, monkeypatch):
     shutil.copytree(checkpoint, kept)
 
     resumed = fmtc_ok(*fit, "--resume")
-    assert f"round {reached}:" not in resumed.stderr
-    assert f"round {reached + 1}:" in resumed.stderr
+    assert f"{view} round {reached}:" not in resumed.stderr
+    assert f"{view} round {reached + 1}:" in resumed.stderr
     labels = labels_in(tmp_path / "run")
     assert names_in(tmp_path) == ["kept", "run"]
 
     kept.rename(checkpoint)
     afresh = fmtc_ok(*fit, "--force")
-    assert "round 1:" in afresh.stderr
+    assert f"{view} round 1:" in afresh.stderr
     assert labels_in(tmp_path / "run") == labels
     assert names_in(tmp_path) == ["run"]
 
 
-def test_interrupt_before_the_first_round_promises_nothing(home, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("where", "what", "flags"), [(prepare, "build_graph", GRAPH), (seed, "assign_sums", ())], ids=["graph", "mixture"]
+)
+def test_interrupt_before_the_first_round_promises_nothing(home, tmp_path, monkeypatch, where, what, flags):
     def ctrl_c(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "build_graph", ctrl_c)
-    done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, "--out", tmp_path / "run")
+    monkeypatch.setattr(where, what, ctrl_c)
+    done = fmtc_run("fit", *csvs(home), *ROLES, *FIT, *flags, "--out", tmp_path / "run")
     assert "--resume" not in words_of(done, 130)
     assert names_in(tmp_path) == []
 
@@ -716,31 +758,45 @@ def test_folders_that_hold_no_whole_model(home, tmp_path, command):
 # ---------------------------------------------------------------------------------------------- inspect and export
 
 
-def test_inspect(home):
-    about = json.loads(fmtc_ok("inspect", home / "run", "--json", "--top", 2).stdout)
-    model = fmtc.load(home / "run" / "model")
+@pytest.mark.parametrize("run", ["run", "graph"])
+def test_inspect(home, run):
+    """A feature's weight is W times the centre, or how far the centre lies from the mean, in units of the scale."""
+    about = json.loads(fmtc_ok("inspect", home / run, "--json", "--top", 2).stdout)
+    model = fmtc.load(home / run / "model")
+    assert about["view"] == model.view_ == ("mixture" if run == "run" else "graph")
     assert about["n_clusters"] == 3
     assert about["feature_names"] == list(FEATURES)
     assert about["stopped_because"] == model.stopped_because_
     assert about["last_round"]["round_no"] == about["n_iter"] == model.n_iter_
-    assert about["bytes"] == sum(file.stat().st_size for file in (home / "run" / "model").iterdir())
+    assert about["bytes"] == sum(file.stat().st_size for file in (home / run / "model").iterdir())
     assert about["bytes_up"] == sum(record.bytes_up for record in model.history_)
     for name, client in about["clients"].items():
-        assert client["bytes"] == (home / "run" / "model" / client["file"]).stat().st_size
-        W, centers = model.projections_[name], model.cluster_centers_[name]
-        for center, marks in zip(centers, client["top_features"], strict=True):
-            signature = dict(zip(FEATURES, W @ center, strict=True))
+        assert client["bytes"] == (home / run / "model" / client["file"]).stat().st_size
+        centers = model.cluster_centers_[name]
+        if run == "graph":
+            weights = centers @ model.projections_[name].T
+        else:
+            own = model._models[name]
+            weights = (centers - own.shares @ centers) / own.frame.stretch
+        for weight, marks in zip(weights, client["top_features"], strict=True):
+            signature = dict(zip(FEATURES, weight, strict=True))
             assert [m["feature"] for m in marks] == sorted(FEATURES, key=lambda f: -abs(signature[f]))[:2]
             assert_allclose([m["weight"] for m in marks], [signature[m["feature"]] for m in marks], rtol=1e-12)
 
 
-def test_inspect_in_words(home):
-    done = fmtc_ok("inspect", home / "run")
+@pytest.mark.parametrize("run", ["run", "graph"])
+def test_inspect_in_words(home, run):
+    done = fmtc_ok("inspect", home / run)
     assert done.stderr == ""
-    about = json.loads(fmtc_ok("inspect", home / "run", "--json").stdout)
+    about = json.loads(fmtc_ok("inspect", home / run, "--json").stdout)
     assert "3 silos, 4 features, 3 clusters" in done.stdout
     assert about["stopped_because"] in done.stdout
-    assert f"{about['last_round']['primal_residual']:.1e} (primal)" in done.stdout
+    last = about["last_round"]
+    if run == "graph":
+        assert f"{last['primal_residual']:.1e} (primal)" in done.stdout
+    else:
+        assert f"log-likelihood per row {-last['objective']:.6g} in the last round" in done.stdout
+    assert re.search(rf"^view +{about['view']}$", done.stdout, re.MULTILINE)
     marks = about["clients"]["north"]["top_features"][0]
     shown = "  ".join(("-" if m["weight"] < 0 else "+") + m["feature"] for m in marks)
     assert re.search(rf"north +north\.safetensors \([\d.,]+ \w+\) +0 +{re.escape(shown)}", done.stdout)
@@ -752,6 +808,29 @@ def test_the_features_that_made_the_groups_mark_the_clusters(home):
     for client in about["clients"].values():
         leading = [max(marks, key=lambda m: m["weight"])["feature"] for marks in client["top_features"]]
         assert sorted(leading) == sorted(FEATURES[:3])
+
+
+def test_inspect_shows_the_levels_of_categories(tmp_path, silos):
+    """Also where only schema.toml beside an older model knows them."""
+    for name, (X, y) in silos.items():
+        frame = pl.DataFrame(X, schema=list(FEATURES))
+        frame.with_columns(ward=pl.Series([f"w{v}" for v in y])).write_csv(tmp_path / f"{name}.csv")
+    for flags in ((), GRAPH):
+        fmtc_ok("fit", *csvs(tmp_path), *FIT, *flags, "--force", "--out", tmp_path / "run")
+        document = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
+        for kept in (document["columns"], None):
+            (tmp_path / "run" / "model" / "model.json").write_text(json.dumps(document | {"columns": kept}))
+            about = json.loads(fmtc_ok("inspect", tmp_path / "run", "--json", "--top", 7).stdout)
+            for marks in about["clients"]["west"]["top_features"]:
+                assert {mark["feature"] for mark in marks} == {*FEATURES, "ward=w0", "ward=w1", "ward=w2"}
+
+
+def test_inspect_without_weights(tmp_path, silos):
+    """Clusters of lifted columns lie in no direction of the columns."""
+    np.save(tmp_path / "north.npy", silos["north"][0])
+    fit = ("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--view", "graph", "--solver", "lift=true")
+    fmtc_ok(*fit, "--out", tmp_path / "run")
+    assert "fmtc explain" in fmtc_ok("inspect", tmp_path / "run").stdout
 
 
 def test_inspect_without_names(tmp_path, silos):
@@ -874,6 +953,7 @@ def write_config(path, **tables):
 
 def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     settings = GIVEN | {
+        SHORT: SOLVER[SHORT],
         "files": [str(f) for f in csvs(home)], "n_clusters": 3, "random_state": 5, "out": str(tmp_path / "config"),
         "solver": SOLVER,
         "label_column": "class", "drop": "id", "quiet": True, "json": True, "force": False, "as_published": False,
@@ -1161,7 +1241,7 @@ def test_a_terminal_gets_a_bar_and_colours(home, tmp_path):
     assert "\x1b[3" in done.stderr  # a colour
     assert "\x1b[?25l" in done.stderr  # a bar is drawn with the cursor hidden
     assert "\x1b[?25h" in done.stderr  # and shown again
-    assert "round 1: residuals" not in done.stderr  # no line per round
+    assert "round 1: log-likelihood" not in done.stderr  # no line per round
     assert "preparing rows" in done.stderr
 
 
@@ -1171,7 +1251,7 @@ def test_no_color_and_dumb_terminals(home, tmp_path):
     assert not re.search(r"\x1b\[(\d+;)*(3[0-7]|38|9[0-7])[;m]", plain.stderr)
     dumb = fmtc_ok(*fit, **TERMINAL | {"TERM": "dumb"})
     assert "\x1b" not in dumb.stderr
-    assert "round 1: residuals" in dumb.stderr
+    assert "mixture round 1: log-likelihood" in dumb.stderr
 
 
 # ------------------------------------------------------------------------------------------------------- example
@@ -1215,28 +1295,34 @@ def test_the_command_that_example_names_runs(tmp_path, monkeypatch):
 
 
 def test_demo(tmp_path):
+    """From tables to clusters in words, each hospital's share and what joining changed: all as in the files."""
     out = tmp_path / "demo"
     done = fmtc_ok("demo", "--out", out, "--json")
     document = json.loads(done.stdout)
-    assert names_in(out) == ["demo.json", "demo.png"]
+    assert names_in(out) == ["demo.json", "demo.png", "run", "tables"]
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG\r\n")
-    assert f"wrote {out}: demo.json, demo.png" in done.stderr
+    assert f"wrote {out}: tables/, run/, demo.json, demo.png" in done.stderr
     saved = json.loads((out / "demo.json").read_text())
     assert {"out": str(out), **saved} == document
-    *rows, mean = document["rows"]
-    assert mean["silo"] == "mean"
-    for row in document["rows"]:
-        inside, outside = (
-            [f"{100 * row[f'{m}_{w}']:.1f}" for m in ("kmeans", "spectral", "fmtc")] for w in ("in", "out")
-        )
-        gains = [f"{100 * row[f'fmtc_{w}'] - 100 * row[f'spectral_{w}']:+.1f}" for w in ("in", "out")]
-        line = [row["silo"], f"{row['n_train']}+{row['n_test']}", *inside, gains[0], *outside, gains[1]]
-        assert re.search(r"^ *" + r" +".join(map(re.escape, line)) + r" *$", done.stderr, re.MULTILINE)
-    assert len(rows) >= 2
-    assert mean["fmtc_in"] > mean["spectral_in"]  # an honest gain, or the demo has no point
-    assert mean["fmtc_out"] > mean["spectral_out"]
-    assert "round 1: residuals" in done.stderr
+    (command,) = re.findall(r"^ *\$ fmtc (fit .*)$", done.stderr, re.MULTILINE)
+    assert {f"tables/{name}" for name in names_in(out / "tables")} < set(command.split())
+    assert (out / "run" / "report.html").stat().st_size > 10_000
+    report = json.loads((out / "run" / "report.json").read_text())
+    assert [line["hospital"] for line in document["gains"]] == [line["silo"] for line in report["silos"]]
+    for line, silo in zip(document["gains"], report["silos"], strict=True):
+        shares = [f"{100 * size / silo['rows']:.0f} %" for size in silo["cluster_sizes"]]
+        held = [f"{100 * line[name]:.0f} %" for name in ("alone", "together")]
+        cells = [silo["silo"], str(silo["rows"]), *shares, *held, f"{100 * line['change']:+.0f}"]
+        assert re.search(r"^ *" + r" +".join(map(re.escape, cells)) + r" *$", done.stderr, re.MULTILINE)
+        assert line["change"] == line["together"] - line["alone"]
+    for cluster in document["clusters"]:
+        assert cluster["words"] in " ".join(done.stderr.split())
+    assert np.mean([line["change"] for line in document["gains"]]) > 0  # an honest gain, or the demo has no point
+    assert report["view"] == "mixture"
     assert str(out) in words_of(fmtc_run("demo", "--out", out), 2)
+    command = command.replace("tables/", f"{out}/tables/").replace("--out run", f"--out {tmp_path / 'again'}")
+    fmtc_ok(*command.replace("--report", "").split())  # the line that was shown
+    assert labels_in(tmp_path / "again") == labels_in(out / "run")
 
 
 def test_demo_without_matplotlib(tmp_path, monkeypatch):
@@ -1245,7 +1331,7 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     out = tmp_path / "demo"
     done = fmtc_ok("demo", "--out", out, "--json", "--random-state", 1)
-    assert names_in(out) == ["demo.json"]
+    assert names_in(out) == ["demo.json", "run", "tables"]
     (note,) = [note for note in json.loads(done.stdout)["notes"] if "fmtc[plot]" in note]
     assert f"note: {note}\n" in done.stderr
 
@@ -1289,9 +1375,12 @@ def test_a_reader_that_goes_away_is_no_disaster(home):
 START = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from fmtc.cli import main; main()"
 
 
-def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_byte(home, tmp_path):
-    def command(rounds, out):
-        fit = ["fit", *csvs(home), *ROLES, "-k", "3", "--tol", "0", "--max-iter", rounds, "--out", out]
+@pytest.mark.parametrize("view", ["mixture", "graph"])
+def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_byte(home, tmp_path, view):
+    flags, each = (GRAPH, 1) if view == "graph" else ((), EM_ROUNDS)  # rounds for each of --max-iter
+
+    def command(max_iter, out):
+        fit = ["fit", *csvs(home), *ROLES, "-k", "3", "--tol", "0", "--max-iter", max_iter, *flags, "--out", out]
         return [sys.executable, "-c", START, *map(str, fit)]
 
     # measured for coverage, one process in about thirty lost its Ctrl-C without a word; unmeasured, none of 29
@@ -1299,11 +1388,14 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
     with subprocess.Popen(
         command(5000, tmp_path / "run"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=untraced
     ) as process:
+        said = []
         for line in process.stderr:
-            if line.startswith("round 12:"):
+            said.append(line)
+            if line.startswith(f"{view} round 12:") or len(said) > 1000:  # the second: the line has other words
                 break
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=60)
+    assert len(said) <= 1000
     assert process.returncode == 130
     assert stdout == ""
     assert "--resume" in stderr.splitlines()[-1]
@@ -1312,13 +1404,13 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
 
     reached = max(int(folder.name[6:]) for folder in (tmp_path / ".run.checkpoint").glob("round-*"))
     assert reached >= 12
-    rounds = reached + 10
-    resumed = subprocess.run([*command(rounds, tmp_path / "run"), "--resume", "--json"],
+    max_iter = (reached + 10) // each
+    resumed = subprocess.run([*command(max_iter, tmp_path / "run"), "--resume", "--json"],
                              capture_output=True, text=True, check=True)  # fmt: skip
-    assert f"round {reached + 1}:" in resumed.stderr
-    assert f"round {reached}:" not in resumed.stderr
-    assert json.loads(resumed.stdout)["n_iter"] == rounds
-    subprocess.run(command(rounds, tmp_path / "undisturbed"), capture_output=True, check=True)
+    assert f"{view} round {reached + 1}:" in resumed.stderr
+    assert f"{view} round {reached}:" not in resumed.stderr
+    assert json.loads(resumed.stdout)["n_iter"] == each * max_iter > reached
+    subprocess.run(command(max_iter, tmp_path / "undisturbed"), capture_output=True, check=True)
     assert labels_in(tmp_path / "run") == labels_in(tmp_path / "undisturbed")
     for name in ("north", "south", "west"):
         model = Path("model") / f"{name}.safetensors"

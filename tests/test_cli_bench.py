@@ -204,7 +204,7 @@ def test_report_makes_a_page_of_what_run_left(compared):
     assert done.stderr.startswith(f"wrote {compared / 'report.html'}: ")
     text = (compared / "report.html").read_text()
     assert text.startswith("<!doctype html>")
-    assert "4 cells " in text
+    assert "<dt>Fits</dt><dd>4</dd>" in text
     assert bench("report", compared).exit_code == 0  # again: what is in that folder is ours
     assert (compared / "report.html").read_text() == text
     assert sorted(path.name for path in compared.iterdir()) == ["cells.jsonl", "report.html"]

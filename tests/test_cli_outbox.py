@@ -12,7 +12,8 @@ from fmtc.cli.federation import answer_held
 from fmtc.cli.words import Words
 from fmtc.privacy.ledger import LEDGER, FileLedger, hash_of, head_of
 from fmtc.privacy.outbox import Outbox
-from fmtc.protocol.base import Message
+from fmtc.protocol.base import Message, entries
+from fmtc.protocol.em import EM
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.round import ROUND
 from fmtc.settings import Settings
@@ -98,10 +99,10 @@ def test_show_a_run_of_one_process(run):
     assert [(line["client"], line["run"]) for line in document["runs"]] == [("north", "local"), ("south", "local")]
     report = json.loads((run / "report.json").read_text())
     assert document["bytes"] == sum(row["bytes"] for row in report["sent"])
+    assert (report["view"], report["n_iter"]) == ("mixture", 12)  # four rounds for each of --max-iter
     for line in document["runs"]:
-        assert {row["field"]: row["times"] for row in line["sent"] if row["phase"] == "round"} == {
-            "W": 3, "cut": 3, "misfit": 3
-        }  # fmt: skip
+        fields = [name for name in entries(EM.Answer) if name not in ("level_weights", "levels")]  # no categories
+        assert {row["field"]: row["times"] for row in line["sent"] if row["phase"] == "em"} == dict.fromkeys(fields, 12)
 
 
 def test_a_kit_that_has_not_answered_yet(tmp_path):

@@ -196,6 +196,37 @@ def test_predict_takes_the_whole_table(home):
     assert "--proba" in run("predict", "run", "new.csv", "--client", "north", "--append", "--proba", code=2).stderr
 
 
+def test_identifiers_name_rows_whatever_columns_are_asked_for(home):
+    done = run(*FIT, "--columns", "age,dose", "--out", "run")
+    assert notes(done) == ["'patient_id' names the rows and is no feature"]
+    assert pl.read_csv("run/labels/north.csv").columns == ["patient_id", "cluster", "probability"]
+    done = run(*FIT, "--columns", "age,patient_id", "--out", "asked")  # who insists gets it
+    assert pl.read_csv("asked/labels/north.csv").columns == ["row", "cluster", "probability"]
+
+
+def test_names_of_clusters_stand_beside_new_labels(home):
+    run(*FIT, "--out", "run")
+    assert "cluster_name" not in run("predict", "run", "north.csv").stdout
+    run("explain", "run", "--rename", "1=sick")
+    table = pl.read_csv(run("predict", "run", "north.csv").stdout.encode())
+    assert set(zip(table["cluster"], table["cluster_name"], strict=True)) == {(0, ""), (1, "sick")}
+
+
+def test_predict_marks_rows_that_are_far_from_all_clusters(home):
+    """Probabilities compare clusters with each other: a row of a million is sure of one, and of none at all."""
+    run(*FIT, "--out", "run")
+    new = pl.read_csv("north.csv").head(3).with_columns(age=pl.Series([1e6, 60.0, 40.0]))
+    new.write_csv("new.csv")
+    done = run("predict", "run", "new.csv", "--client", "north")
+    assert "outlier" not in done.stdout
+    assert any(note.startswith("1 of 3 rows is far from all clusters") and "--outliers" in note for note in notes(done))
+    for more in ((), ("--append",), ("--proba",)):
+        done = run("predict", "run", "new.csv", "--client", "north", "--outliers", *more)
+        assert pl.read_csv(done.stdout.encode())["outlier"].to_list() == [True, False, False]
+    run(*FIT, "--view", "graph", "--out", "graph")
+    assert "--view mixture" in run("predict", "graph", "new.csv", "--client", "north", "--outliers", code=2).stderr
+
+
 def test_predict_of_an_unknown_level_or_silo(home):
     run(*FIT, "--out", "run")
     pl.read_csv("north.csv").with_columns(pl.lit("x").alias("sex")).write_csv("new.csv")
@@ -248,6 +279,13 @@ def test_units_and_codes_are_noted_by_fit_and_preflight(home):
     found = notes(run("fit", *files, *FIT[3:], "--out", "run2"))
     assert any(note.startswith("codes for missing values? 'age' is -9 in 5 rows") for note in found)
     assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("preflight", *files).stderr
+
+
+def test_a_row_far_from_all_others_is_noted_once(home):
+    ages = pl.read_csv("north.csv")["age"].to_list()
+    pl.read_csv("north.csv").with_columns(age=pl.Series([*ages[:7], 1e15, *ages[8:]])).write_csv("north.csv")
+    (note,) = [note for note in notes(run(*FIT, "--out", "run")) if "far from all others" in note]
+    assert note.startswith("row 8 of 'north' has 1e+15 in 'age'")
 
 
 def test_no_header(home):

@@ -223,3 +223,61 @@ def test_values_that_decide_alone_are_warned_about():
         Tabular().fit(far)
     with pytest.warns(UserWarning, match=r"column 3 is 1e\+100 in all rows"):
         Tabular().fit(np.c_[X, np.full(41, 1e100)])
+
+
+@pytest.mark.parametrize("kind", ["polars", "pandas"])
+def test_a_declared_category_is_one(kind):
+    """Codes 1 to 4 are numbers, unless the frame says that they are categories; new rows may come as numbers."""
+    codes = [1, 2, 3, 4] * 3
+    frame = pd.DataFrame({"cp": pd.Categorical(codes), "age": np.linspace(30, 60, 12)})
+    if kind == "polars":
+        frame = pl.DataFrame({"cp": pl.Series(map(str, codes)).cast(pl.Categorical), "age": frame["age"].to_numpy()})
+    model = Tabular().fit(frame)
+    assert model.schema_.columns[0] == Column("cp", "category", ("1", "2", "3", "4"))
+    assert_array_equal(model.rows(pd.DataFrame({"cp": [3.0, 1.0], "age": [1, 2]}))["all"][:, 0], [2, 0])
+    assert Tabular().fit(pd.DataFrame({"cp": codes, "age": codes})).schema_.is_plain
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pd.date_range("2021-01-03", periods=12), "X.drop(columns='x')), or write"),
+        (pd.to_timedelta(np.arange(12), unit="h"), "holds durations: omit it (X.drop(columns='x')), or write them as"),
+        ([*["120", "130"] * 5, "high", "140"], "'high' in row 10: correct it, count such words as missing "
+         "(pandas.to_numeric(X['x'], errors='coerce')), take the column as a category (X['x'].astype('category'))"),
+        ([{}] * 12, "column 'x' holds values of type dict"),
+    ],
+)  # fmt: skip
+def test_errors_say_what_helps_in_python(column, words):
+    with pytest.raises(DataError, match=re.escape(words)) as raised:
+        Tabular().fit(pd.DataFrame({"age": np.linspace(30, 60, 12), "x": column}))
+    assert "`" not in str(raised.value)
+
+
+def test_columns_with_the_same_name_are_refused():
+    frame = pd.DataFrame(np.arange(24.0).reshape(12, 2), columns=["age", "age"])
+    with pytest.raises(DataError, match=r"^X has more than one column called 'age'"):
+        Tabular().fit(frame)
+    with pytest.raises(DataError, match=r"^client 'b': X has more than one column"):
+        Tabular().fit({"a": frame.set_axis(["age", "x"], axis=1), "b": frame})
+
+
+def test_lists_of_tables_and_mappings_of_columns_are_refused():
+    frame = pd.DataFrame(np.arange(24.0).reshape(12, 2), columns=["age", "dose"])
+    for tables in ([frame, frame], (frame.to_numpy(), frame.to_numpy()), [sp.csr_array(frame.to_numpy())]):
+        with pytest.raises(DataError, match=rf"X is a list of {len(tables)} tables: give each a name"):
+            Tabular().fit(tables)
+    for columns in (dict(frame), {"age": frame["age"].to_numpy()}):
+        with pytest.raises(DataError, match=r"client 'age' has a single column.*pandas.DataFrame\(X\)"):
+            Tabular().fit(columns)
+    assert Tabular().fit([[1.0, 2.0], [3.0, 4.0]]).client_ids_ == ["all"]
+
+
+def test_the_column_of_clients_left_among_the_features_is_warned_about():
+    frame = pd.DataFrame({"age": np.linspace(30, 60, 12), "site": ["n", "s"] * 6})
+    with pytest.warns(UserWarning, match="the column 'site' of X names the clients.*write clients='site'"):
+        Tabular().fit(frame, clients=frame["site"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Tabular().fit(frame[["age"]], clients=frame["site"])
+        Tabular().fit(frame, clients=pd.Series(["a", "b"] * 6, name="site"))

@@ -360,7 +360,7 @@ def test_fit_ends_with_what_the_clusters_are(tmp_path, rng):
     frame.write_csv(tmp_path / "all.csv")
     done = fmtc_run("fit", tmp_path / "all.csv", "-k", 2, "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
-    assert "cluster 0: high height\ufffd[31m, 50 % of all rows" in done.stderr.replace("low", "high")
+    assert "cluster 0: high height[31m, 50 % of all rows" in done.stderr.replace("low", "high")
     assert f"fmtc explain {tmp_path / 'run'}" in done.stderr
     assert "\x1b" not in fmtc_run("explain", tmp_path / "run").stdout
 

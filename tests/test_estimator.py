@@ -301,13 +301,16 @@ def test_feature_names(frame):
     assert model.feature_names_in_.tolist() == NAMES
     X = frame(DATA["north"])
     assert_array_equal(model.predict(X, clients="north"), model.predict({"north": X})["north"])
-    swapped = X[[*NAMES[1:], NAMES[0]]]
+    swapped = X[[*NAMES[1:], NAMES[0]]]  # columns have names: their order does not matter
+    assert_array_equal(model.predict(swapped, clients="north"), model.predict(X, clients="north"))
+    twice = short().fit({"north": X, "south": X}), short().fit({"north": X, "south": swapped})
+    assert_same_bytes(*twice)
+    assert twice[1].feature_names_in_.tolist() == NAMES
     renamed = X.rename(columns={"word0": "other"}) if isinstance(X, pd.DataFrame) else X.rename({"word0": "other"})
-    for wrong in (swapped, renamed):
-        with pytest.raises(ValueError, match="name"):
-            model.predict(wrong, clients="north")
-        with pytest.raises(ValueError, match="'south'"):
-            short().fit({"north": X, "south": wrong})
+    with pytest.raises(ValueError, match="'word0'"):
+        model.predict(renamed, clients="north")
+    with pytest.raises(ValueError, match="'south'.*'word0'"):
+        short().fit({"north": X, "south": renamed})
 
 
 def test_no_feature_names_without_column_names(model):
@@ -421,7 +424,8 @@ def test_probabilities_agree_with_predict_up_to_the_border(dtype):
         assert_array_equal(model.predict_proba(rows).argmax(axis=1), model.predict(rows))
 
 
-def test_probabilities_are_those_of_equal_round_gaussians(model):
+def test_probabilities_are_those_of_equal_round_gaussians():
+    model = short(final="kmeans").fit(DATA)
     E, C = model.transform(DATA["west"], clients="west"), model.cluster_centers_["west"]
     square = np.square(E[:, None] - C).sum(axis=2)
     labels = model.predict(DATA["west"], clients="west")
@@ -678,3 +682,21 @@ def test_what_the_server_received_is_counted():
     for ledger in model._ledgers.values():
         left = {(line["phase"], entry["field"]) for line in ledger.lines() for entry in line["fields"]}
         assert left == set(found)
+
+
+def test_a_comparison_of_views_keeps_its_warnings_to_itself():
+    """Far groups are unconnected in the graph, which is no news where the mixture is chosen."""
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(middle, 1, (60, 3)) for middle in (0, 8, 80)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert FMTC(4, random_state=0).fit(X).view_ == "mixture"
+
+
+def test_the_reason_for_a_view_counts_columns_of_the_table():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"age": rng.normal(50, 9, 60), "dose": rng.normal(3, 1, 60), "sex": rng.choice(["f", "m", "x"], 60)}
+    )
+    model = FMTC(2, random_state=0).fit(frame)
+    assert model.view_reason_ == "a table of 3 columns"

@@ -33,8 +33,8 @@ SIDE_ROOMS = {
     "schema": {"errors"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "clients": {"errors", "schema", "tables"},
-    "tables": {"errors", "schema"},
+    "clients": {"errors", "kernels", "schema", "tables"},
+    "tables": {"errors", "kernels", "schema"},
     "artifacts": {"errors", "inference", "linalg", "metrics", "schema", "settings", "tables"},
     "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }

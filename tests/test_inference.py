@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tests.views import graph_view
 
 from fmtc import Settings, inference
-from fmtc.inference import ClientModel, NotFiniteError, assign, memberships, project
+from fmtc.inference import GraphModel, NotFiniteError, assign, memberships, project
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_assigning_training_rows_gives_their_labels(fitted):
 def test_memberships_sum_to_one_and_agree_with_the_labels(fitted, rng, dtype):
     clients, data = fitted
     model = clients["a"].model
-    model = ClientModel(model.W.astype(dtype), model.centers.astype(dtype), model.spread, model.mean.astype(dtype))
+    model = GraphModel(model.W.astype(dtype), model.centers.astype(dtype), model.spread, model.mean.astype(dtype))
     X = np.vstack([data["a"], 10 * rng.normal(size=(300, 6)), model.mean[None]]).astype(dtype)
     P = memberships(X, model)
     assert P.dtype == dtype
@@ -50,7 +50,7 @@ def test_memberships_are_those_of_round_gaussians(fitted):
 
 
 def test_memberships_of_a_client_without_spread():
-    model = ClientModel(np.eye(2), np.array([[1.0, 0.0], [0.0, 1.0]]), 0.0, None)
+    model = GraphModel(np.eye(2), np.array([[1.0, 0.0], [0.0, 1.0]]), 0.0, None)
     P = memberships(np.array([[2.0, 0.0], [0.1, 0.3], [1.0, 1.0]]), model)
     assert_allclose(P, [[1, 0], [0, 1], [0.5, 0.5]], atol=1e-12)
 
@@ -69,7 +69,7 @@ def test_new_rows_are_projected_row_by_row(rng):
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("answer", [assign, memberships])
 def test_rows_that_are_not_finite_are_refused(rng, answer, bad):
-    model = ClientModel(rng.normal(size=(4, 2)), np.eye(2), 0.1, None)
+    model = GraphModel(rng.normal(size=(4, 2)), np.eye(2), 0.1, None)
     X = rng.normal(size=(9, 4))
     X[3, 1] = bad
     with pytest.raises(NotFiniteError):
@@ -87,10 +87,10 @@ def test_answers_do_not_depend_on_the_size_of_a_block(monkeypatch, rng, answer):
 
 def test_rows_are_measured_in_the_units_of_the_model(rng):
     X = rng.normal(size=(9, 4))
-    plain = ClientModel(np.eye(4), np.eye(4), 0.1, None)
+    plain = GraphModel(np.eye(4), np.eye(4), 0.1, None)
     assert plain.scaled(X) is X
-    scaled = ClientModel(np.eye(4), np.eye(4), 0.1, None, np.array([2.0, 4.0, 1.0, 0.5]))
+    scaled = GraphModel(np.eye(4), np.eye(4), 0.1, None, np.array([2.0, 4.0, 1.0, 0.5]))
     assert_allclose(scaled.scaled(X), X / [2.0, 4.0, 1.0, 0.5])
-    words = ClientModel(np.eye(4), np.eye(4), 0.1, None, np.array([2.0, 4.0]), np.array([0, 3]))
+    words = GraphModel(np.eye(4), np.eye(4), 0.1, None, np.array([2.0, 4.0]), np.array([0, 3]))
     E = X[:, [0, 3]] / [2.0, 4.0]
     assert_allclose(words.scaled(X), E / np.linalg.norm(E, axis=1, keepdims=True))

@@ -185,3 +185,13 @@ def test_findings_without_columns_at_hand(capsys):
     assert exit_code(findings[1:]) == 0
     assert as_document(["b"], findings)["silos"][0]["rows"] is None
     assert as_document(["b"], findings, {"b": Columns(np.zeros((3, 5)))})["silos"][0]["rows"] == 3
+
+
+def test_dates_are_called_dates_and_flags_are_flags(tmp_path):
+    rows = patients(0, 30)
+    days = pl.date_range(pl.date(2021, 1, 3), pl.date(2021, 2, 1), eager=True).cast(pl.String)
+    rows.with_columns(visit=days).write_csv(tmp_path / "north.csv")
+    done = preflight(tmp_path / "north.csv")
+    assert done.exit_code == 3
+    assert "has no numbers in 'visit' (dates, such as 2021-01-03)" in done.output
+    assert "days since an event, or omit them (--drop)" in done.output

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, LocalTransport, Settings, Solver
@@ -23,8 +24,10 @@ from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import FileError
+from fmtc.inference import plotted
+from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import entries
-from fmtc.protocol.graph import METHOD
+from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
 from fmtc.report.summary import _balance, verdict
@@ -60,18 +63,28 @@ def write_silos(folder, m=3, n=60, seed=0):
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """Three silos of three groups and the folders of two runs: with what a page needs, and without."""
+    """Three silos of three groups and the folders of runs: with what a page needs, one of each view, and without."""
     folder = tmp_path_factory.mktemp("home")
     files = write_silos(folder)
     fit = ["fit", *files, "-k", 3, "--id-column", "id", "--label-column", "class", "--max-iter", 12, "-q", "--out"]
     fmtc_ok(*fit, folder / "run", "--report")
+    fmtc_ok(*fit, folder / "graph", "--report", *GRAPH)
     fmtc_ok(*fit, folder / "plain")
     return folder
+
+
+GRAPH = ("--view", "graph", "--scale", "none", "--solver", "lift=false")  # `graph_view` of tests/views.py
 
 
 @pytest.fixture(scope="module")
 def summary(home):
     return summarise(home / "run")
+
+
+@pytest.fixture(scope="module", params=["run", "graph"])
+def either(request, home):
+    """The folder of a run and its summary; in the mixture view, then in the graph view."""
+    return home / request.param, summarise(home / request.param)
 
 
 class Page(HTMLParser):
@@ -97,8 +110,10 @@ class Page(HTMLParser):
 # ----------------------------------------------------------------------------------------------------- summary
 
 
-def test_the_numbers_are_those_of_the_run(home, summary):
-    report = json.loads((home / "run" / "report.json").read_text())
+def test_the_numbers_are_those_of_the_run(either):
+    folder, summary = either
+    report = json.loads((folder / "report.json").read_text())
+    assert summary["view"] == report["view"] == ("mixture" if folder.name == "run" else "graph")
     assert re.findall(r"[\d,]+", summary["words"][0]) == ["3", "180", "4", "3"]
     assert [line["silo"] for line in summary["silos"]] == ["silo0", "silo1", "silo2"]
     for line, kept in zip(summary["silos"], report["silos"], strict=True):
@@ -109,7 +124,8 @@ def test_the_numbers_are_those_of_the_run(home, summary):
         assert (held["rows"], line["held_out"]) == (60, held["score"])
         assert line["held_out_acc"] == held["acc"] > 0.9
         assert (line["residual"], line["silhouette"]) == (more["residual"], more["silhouette"])
-        assert 0 < line["residual"] < 0.4 < line["silhouette"] < 1
+        assert 0.4 < line["silhouette"] < 1
+        assert line["residual"] is None if summary["view"] == "mixture" else 0 < line["residual"] < 0.4
     for cluster in summary["clusters"]:
         sizes = report["silos"][int(cluster["silo"][-1])]["cluster_sizes"]
         assert cluster["rows"] == sizes[cluster["cluster"]]
@@ -119,6 +135,46 @@ def test_the_numbers_are_those_of_the_run(home, summary):
     (classed,) = [sentence for sentence in summary["words"] if "known classes" in sentence]
     acc = 100 * np.mean([line["held_out_acc"] for line in summary["silos"]])
     assert f"{acc:.1f} %" in classed
+
+
+def test_the_page_says_which_view_it_is_and_why(either):
+    folder, summary = either
+    words = " ".join("".join(Page(render(summary)).words).split())
+    report = json.loads((folder / "report.json").read_text())
+    if summary["view"] == "mixture":
+        assert f"The mixture view was chosen: {report['view_reason']}." in words
+    else:
+        assert "The graph view was used." in words
+    assert ("Log-likelihood per row" in words) == (summary["view"] == "mixture")
+    assert ("Primal residual" in words) == (summary["view"] == "graph")
+    data = json.loads(Page(render(summary)).scripts[1])
+    assert data["calibrated"] == (summary["view"] == "mixture")
+    assert [line["likelihood"] for line in data["rounds"]] == [-line["objective"] for line in report["history"]]
+
+
+def test_points_lie_where_clusters_are_told_apart(either, home):
+    """On the principal axes of the projections, or of the rows in coordinates in which clusters are round."""
+    folder, summary = either
+    silos = read_silos(sorted(home.glob("silo*.csv")), id_column="id", label_column="class")
+    model = fmtc.load(folder / "model")
+    E = np.vstack([plotted(silo.X, model._models[silo.name]) for silo in silos])
+    s = np.linalg.svd(E - E.mean(axis=0), compute_uv=False)
+    plane = np.vstack([np.c_[shown["x"], shown["y"]] for shown in summary["points"].values()])
+    assert_allclose(np.linalg.svd(plane, compute_uv=False), s[:2], rtol=1e-9)
+
+
+def test_clusters_of_a_mixture_are_drawn_round(rng):
+    """Plain distances to the centres are those of the model, in units of the clusters' shape; holes lie at the mean."""
+    groups, mix = np.array([[0, 0], [12, 0], [0, 12]]), np.array([[2.0, 0], [1.5, 1.0]])
+    X = groups[rng.integers(3, size=300)] + rng.normal(size=(300, 2)) @ mix.T
+    model = FMTC(3, view="mixture", random_state=0).fit(X)
+    (own,) = model._models.values()
+    root = np.linalg.cholesky(own.covariance)
+    centers = np.linalg.solve(root, own.means.T).T
+    E = plotted(X, own)
+    assert_allclose(np.linalg.norm(E[:, None] - centers, axis=2), model.transform(X), rtol=1e-9)
+    X[0] = np.nan
+    assert_allclose(plotted(X[:1], own)[0], np.linalg.solve(root, own.shares @ own.means))
 
 
 def test_clusters_are_told_by_what_their_rows_are(home, summary):
@@ -186,15 +242,16 @@ def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
     assert summary["absent"]["history"] in render(summary)
 
 
-@pytest.fixture
-def consensus(make_federation, tmp_path):
+@pytest.fixture(params=["graph", "mixture", "auto"])
+def consensus(make_federation, tmp_path, request):
     """The folder that `fmtc coordinate` leaves, of three silos of which one was lost."""
-    settings = Settings(n_clusters=3, max_iter=4)
-    result = run(LocalTransport(make_federation(), settings), settings)
+    settings = Settings(n_clusters=3, max_iter=4, view=request.param, scale="global")
+    method = view_method(settings.view)
+    result = run(LocalTransport(make_federation(), settings, method=method), settings, method=method)
     survey = Received("survey", "means", (6,), 3, 3 * 6 * 8)
     result = replace(result, missing=("c",), received=(survey, *result.received))
-    write_result(Spec("1", settings, tmp_path), result)
-    folder, model = tmp_path / "consensus", FMTC(3, max_iter=4)
+    write_result(Spec("1", settings, tmp_path, method=method), result)
+    folder, model = tmp_path / "consensus", FMTC(3, max_iter=4, view=request.param, scale="global")
     _write_consensus(Words(quiet=True), folder, False, model, False, "study", tmp_path / RESULT, 0.0)
     return folder
 
@@ -206,6 +263,9 @@ def test_the_coordinator_has_a_page_without_rows(consensus):
     assert any(sentence.startswith("c ") for sentence in summary["words"])
     assert re.findall(r"\d+", summary["words"][0]) == ["3", "6", "3"]
     assert summary["sent"][0]["phase"] == "survey"
+    assert len(summary["history"]) == summary["n_iter"]
+    assert [line["round_no"] for line in summary["history"]] == list(range(1, summary["n_iter"] + 1))
+    assert any(f"The {summary['view']} view" in sentence for sentence in summary["run_words"])
     assert summary["absent"]["points"] in render(summary)
     assert str(consensus / "report.html") in fmtc_ok("report", consensus).stderr
 
@@ -216,28 +276,36 @@ def test_the_coordinator_has_a_page_without_rows(consensus):
 def test_sparse_rows_send_no_means(tmp_path, rng):
     for name in "ab":
         sp.save_npz(tmp_path / f"{name}.npz", sp.csr_array(rng.poisson(0.5, size=(40, 6)).astype(float)))
-    fmtc_ok("fit", tmp_path / "a.npz", tmp_path / "b.npz", "-k", 2, "--scale", "global", "--max-iter", 2, "-q", "--out",
-            tmp_path / "run")  # fmt: skip
+    fmtc_ok("fit", tmp_path / "a.npz", tmp_path / "b.npz", "-k", 2, "--view", "graph", "--scale", "global",
+            "--max-iter", 2, "-q", "--out", tmp_path / "run")  # fmt: skip
     summary = summarise(tmp_path / "run")
     assert [line["field"] for line in summary["sent"] if line["phase"] == "moments"] == ["n_samples", "squares"]
     assert {d["what"][:7] for one in summary["clusters"] for d in one["differences"]} == {"column "}
 
 
-@pytest.mark.parametrize("more", [[], ["--solver", "message_dtype=float32"], ["--scale", "global"]], ids=str)
+@pytest.mark.parametrize(
+    "more", [[], GRAPH, [*GRAPH, "--solver", "message_dtype=float32"], [*GRAPH, "--scale", "global"]], ids=str
+)
 def test_bytes_of_the_rounds_are_those_that_were_counted(home, tmp_path, more):
     files = sorted(home.glob("silo*.csv"))
     drop = ["--drop", "id", "--drop", "class"]
     fmtc_ok("fit", *files, *drop, "-k", 3, "--max-iter", 4, "-q", *more, "--out", tmp_path / "run")
     summary = summarise(tmp_path / "run")
-    in_rounds = sum(line["bytes"] for line in summary["sent"] if line["phase"] == "round")
+    first, loop = ("hello", "round") if more else ("coordinates", "em")
+    in_rounds = sum(line["bytes"] for line in summary["sent"] if line["phase"] == loop)
     assert in_rounds == summary["bytes_up"]
-    assert ("moments" in {line["phase"] for line in summary["sent"]}) == ("global" in more)
-    assert {line["times"] for line in summary["sent"] if line["phase"] == "hello"} == {3}
+    assert ("moments" in {line["phase"] for line in summary["sent"]}) == (not more or "global" in more)
+    assert {line["times"] for line in summary["sent"] if line["phase"] == first} == {3}
 
 
-def test_the_page_says_what_each_field_can_tell(summary):
+def test_the_page_says_what_each_field_can_tell(either):
+    _, summary = either
     words = " ".join("".join(Page(render(summary)).words).split())
-    assert {line["phase"] for line in summary["sent"]} == {"hello", "round", "finish", "gather"}
+    phases = {
+        "mixture": {"moments", "coordinates", "seed", "em", "probe"},
+        "graph": {"hello", "round", "finish", "settle"},
+    }
+    assert {line["phase"] for line in summary["sent"]} == phases[summary["view"]]
     for line in summary["sent"]:
         entry = entries(METHOD.phase(line["phase"]).Answer)[line["field"]]
         assert line["shape"] == entry.size
@@ -288,17 +356,19 @@ def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
     assert eval(line.partition(" = ")[2], {"FMTC": FMTC, "Solver": Solver}).get_params() == published.get_params()
 
 
-def test_texts_send_the_counts_of_their_words(tmp_path):
+@pytest.mark.parametrize("view", [(), ("--view", "graph"), ("--view", "mixture")], ids=["auto", "graph", "mixture"])
+def test_texts_send_the_counts_of_their_words(tmp_path, view):
     words = [["red", "green", "blue", "apple", "pear"], ["one", "two", "three", "four", "five"]]
     rng = np.random.default_rng(0)
     for name in ("a", "b"):
         texts = [" ".join(rng.choice(words[i % 2], 4)) for i in range(30)]
         pl.DataFrame({"notes": texts}).write_csv(tmp_path / f"{name}.csv")
     fmtc_ok("fit", tmp_path / "a.csv", tmp_path / "b.csv", "--text-column", "notes", "-k", 2, "--max-iter", 3, "-q",
-            "--out", tmp_path / "run", "--report")  # fmt: skip
+            "--out", tmp_path / "run", "--report", *view)  # fmt: skip
     summary = summarise(tmp_path / "run")
-    assert {"document_counts", "W"} <= {line["field"] for line in summary["sent"]}
-    assert "means" not in {line["field"] for line in summary["sent"]}
+    assert [line["field"] for line in summary["sent"] if line["phase"] == "moments"] == ["n_samples", "document_counts"]
+    loop = "round" if summary["view"] == "graph" else "em"
+    assert loop in {line["phase"] for line in summary["sent"]}
     assert "explanation" not in summary["absent"]
     assert "text_column='notes'" in summary["code"]
     told = [{d["what"] for d in one["differences"]} for one in summary["found"]]
@@ -309,7 +379,7 @@ def test_texts_send_the_counts_of_their_words(tmp_path):
 
 
 def fitted(make_federation):
-    return FMTC(3, max_iter=5, random_state=0).fit(make_federation())
+    return graph_view(3, max_iter=5, random_state=0).fit(make_federation())
 
 
 def test_small_words_and_numbers():
@@ -348,14 +418,15 @@ def of(model, X):
 
 def test_who_stays_alone_gains_nothing(make_federation):
     X = make_federation(m=2, n=(60, 40), distance=1.0)
-    own = {"solver": Solver(shared_centers=False), "max_iter": 3, "random_state": 0}
-    alone, coupled = (of(FMTC(3, beta=beta, **own).fit(X), X)["silos"] for beta in (0.0, 0.6))
+    own = {"final": "kmeans", "max_iter": 3, "random_state": 0}
+    alone, coupled = (of(graph_view(3, beta=beta, **own).fit(X), X)["silos"] for beta in (0.0, 0.6))
     held, other = alone["a"]["held_out"], coupled["a"]["held_out"]
-    assert held["score"] == held["alone"] == other["alone"] != other["score"]
+    assert held["score"] == held["alone"]  # uncoupled silos come to what each comes to in a fit of its own
+    assert other["score"] != other["alone"]
     assert held["error"] == 0 < other["error"]
     assert alone["b"]["held_out"] is None  # 8 rows say nothing
-    shared = of(FMTC(3, beta=0.0, **own | {"solver": Solver(shared_centers=True)}).fit(X), X)["silos"]["a"]["held_out"]
-    assert shared["alone"] == held["alone"] != shared["score"]  # shared centres are company, too
+    mixed = of(graph_view(3, beta=0.0, **own | {"final": "mixture"}).fit(X), X)["silos"]["a"]["held_out"]
+    assert mixed["alone"] != mixed["score"]  # a mixture over the projections of all is company, too
 
 
 def test_one_silo_is_not_compared_and_two_clusters_need_no_map(make_federation):
@@ -402,9 +473,10 @@ def shown(path):
     return " ".join("".join(parsed.words).split()), json.loads(parsed.scripts[1])
 
 
-def test_a_fitted_model_writes_its_page(make_federation, tmp_path):
+@pytest.mark.parametrize("make", [FMTC, graph_view], ids=["mixture", "graph"])
+def test_a_fitted_model_writes_its_page(make_federation, tmp_path, make):
     data = make_federation()
-    model = FMTC(3, max_iter=4, random_state=0).fit(data)
+    model = make(3, max_iter=4, random_state=0).fit(data)
     path = model.report(tmp_path / "pages" / "study.html", data, names={1: "severe"})
     words, kept = shown(path)
     assert words.index("study") < words.index("severe") < words.index("How the run went")
@@ -412,18 +484,19 @@ def test_a_fitted_model_writes_its_page(make_federation, tmp_path):
     told = model.explain(data)
     for one in told.clusters[0].differences:
         assert str(one) in words
-    assert "Share of the embedding that a linear" in words  # these are the rows it was fitted on
+    if model.view_ == "graph":
+        assert "Share of the embedding that a linear" in words  # these are the rows it was fitted on
     assert "What joining changed" not in words
     X, clients = np.vstack(list(data.values())), np.repeat(list(data), 60)
     shuffled = np.random.default_rng(0).permutation(180)
-    again = FMTC(3, max_iter=4, random_state=0).fit(X[shuffled], clients=clients[shuffled])
+    again = make(3, max_iter=4, random_state=0).fit(X[shuffled], clients=clients[shuffled])
     _, other = shown(again.report(tmp_path / "again.html", X[shuffled], clients=clients[shuffled]))
     assert [one["shares"] for one in other["silos"]] == [one["shares"] for one in kept["silos"]]
 
 
 def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federation, tmp_path):
     data = make_federation(m=2)
-    model = FMTC(3, max_iter=2, random_state=0).fit(data)
+    model = graph_view(3, max_iter=2, random_state=0).fit(data)
     other = {name: rows[::-1] for name, rows in data.items()}
     words, _ = shown(model.report(tmp_path / "page.html", other))
     assert "Share of the embedding" not in words
@@ -432,46 +505,27 @@ def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federatio
     assert "what joining changed" in words
 
 
-class Mixture(FMTC):
-    """Stands for a model that does not project: holes in its rows, no residuals in its rounds."""
-
-    projections_ = None
-
-    def transform(self, X, *, clients=None):
-        raise AssertionError("there is nothing to project with")
-
-    def fit(self, X, y=None, **others):
-        super().fit({name: np.nan_to_num(rows) for name, rows in X.items()}, **others)
-        del self.embedding_
-        nan = float("nan")
-        self.history_ = [replace(record, primal_residual=nan, dual_residual=nan) for record in self.history_]
-        return self
-
-    def predict(self, X, *, clients=None):
-        filled = {c: np.nan_to_num(x) for c, x in X.items()} if isinstance(X, dict) else np.nan_to_num(X)
-        return super().predict(filled, clients=clients)
-
-    def predict_proba(self, X, *, clients=None):
-        return super().predict_proba(np.nan_to_num(X), clients=clients)
-
-    def score(self, X, y=None, *, clients=None):
-        return super().score(np.nan_to_num(X), clients=clients)
-
-
-def test_a_model_without_projection_has_a_page(make_federation, tmp_path, monkeypatch):
-    """Points lie on the principal axes of the scaled rows, rounds have an objective only, probabilities are said."""
-    data = make_federation(m=2)
-    for rows in data.values():
-        rows[::7, 2] = np.nan
-    model = Mixture(3, max_iter=3, random_state=0).fit(data)
-    monkeypatch.setattr("fmtc.report.summary.load", lambda folder: model)
-    words, kept = shown(model.report(tmp_path / "page.html", data, gain=True))
+def test_a_mixture_with_holes_and_categories_has_a_page(tmp_path, rng):
+    """Rounds have a likelihood only, probabilities are said, columns are told as levels."""
+    tables = {}
+    for name in ("north", "south"):
+        y = rng.integers(3, size=60)
+        X = 4 * np.eye(3)[y] + rng.normal(size=(60, 3))
+        X[rng.random(X.shape) < 0.1] = np.nan
+        ward = [None if rng.random() < 0.1 else f"w{v}" for v in y]
+        tables[name] = pl.DataFrame(X, schema=list("abc")).fill_nan(None).with_columns(ward=pl.Series(ward))
+    model = FMTC(3, random_state=0).fit(tables)
+    assert model.view_ == "mixture"
+    words, kept = shown(model.report(tmp_path / "page.html", tables, gain=True))
     assert kept["calibrated"]
     assert [one["n"] for one in kept["points"]] == [60, 60]
-    assert "Objective" in words
+    assert "Log-likelihood per row" in words
     assert "Primal residual" not in words
     assert "what joining changed" in words
+    assert re.search(r"ward: w[012] \d+ % against", words)
     assert {line["primal_residual"] for line in kept["rounds"]} == {None}
+    likelihood = [line["likelihood"] for line in kept["rounds"]]
+    assert likelihood[-1] > likelihood[0]
 
 
 # -------------------------------------------------------------------------------------------------------- page

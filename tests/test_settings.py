@@ -75,8 +75,10 @@ def test_fractions_lie_above_zero_and_up_to_one(name):
     ("name", "options"),
     [
         ("coupling", ("tensor", "subspace", "average")),
-        ("scale", ("none", "client", "global", "tfidf")),
+        ("view", ("graph", "mixture", "auto")),
+        ("scale", ("auto", "none", "client", "global", "tfidf")),
         ("labels_from", ("projection", "embedding")),
+        ("final", ("mixture", "kmeans")),
     ],
 )
 def test_choices_are_listed(name, options):
@@ -87,9 +89,9 @@ def test_choices_are_listed(name, options):
             Settings.of(**{name: bad})
 
 
-@pytest.mark.parametrize("name", ["align", "accelerate", "center_features", "shared_centers"])
+@pytest.mark.parametrize("name", ["align", "accelerate", "center_features", "lift"])
 def test_flags(name):
-    words = ("auto",) if name in ("center_features", "shared_centers") else ()
+    words = ("auto",) if name in ("center_features", "lift") else ()
     for good in (True, False, np.bool_(True), *words):
         assert value(name, Settings.of(**{name: good})) == good
     for bad in ("yes", "loop", None, 1.5, 1, *({"auto"} - set(words))):
@@ -98,33 +100,55 @@ def test_flags(name):
 
 
 def test_other_choices():
-    assert Settings(n_neighbors="auto").n_neighbors == "auto"
+    assert Settings.of(n_neighbors="auto").solver.n_neighbors == "auto"
     with pytest.raises(TypeError, match=r"^n_neighbors "):
-        Settings(n_neighbors="all")
+        Settings.of(n_neighbors="all")
     for bad in ("float16", 32):
         with pytest.raises(ValueError, match=r"^message_dtype "):
             Settings.of(message_dtype=bad)
 
 
 @pytest.mark.parametrize(
-    ("setting", "shares"),
+    ("setting", "mixes"),
     [
         ({}, True),
-        ({"shared_centers": True}, True),
-        ({"shared_centers": False}, False),
+        ({"final": "mixture"}, True),
+        ({"final": "kmeans"}, False),
         ({"align": False}, False),
+        ({"final": "mixture", "align": False}, False),
         ({"labels_from": "embedding"}, False),
     ],
     ids=str,
 )
-def test_centres_are_shared_in_a_common_frame_only(setting, shares):
-    assert Solver(**setting).shares_centers is shares
+def test_projections_are_mixed_in_a_common_frame_only(setting, mixes):
+    assert Solver(**setting).mixes is mixes
 
 
-@pytest.mark.parametrize("setting", [{"align": False}, {"labels_from": "embedding"}], ids=str)
-def test_shared_centres_without_a_common_frame_are_refused(setting):
-    with pytest.raises(ValueError, match=r"^shared_centers"):
-        Settings.of(shared_centers=True, **setting)
+@pytest.mark.parametrize(
+    ("kappa", "spread"), [(None, None), (4, 0.25), (np.float32(2), 0.5), (float("inf"), 0.0), (0, 1e12)]
+)
+def test_pooling_strength_from_nothing_to_everything(kappa, spread):
+    assert Settings.of(kappa=kappa).solver.spread == spread
+
+
+def test_pooling_strengths_that_are_none():
+    for bad in (-1e-9, np.nan, -np.inf):
+        with pytest.raises(ValueError, match=r"^kappa "):
+            Settings.of(kappa=bad)
+    for bad in ("0", "auto", True, [1.0]):
+        with pytest.raises(TypeError, match=r"^kappa "):
+            Settings.of(kappa=bad)
+
+
+def test_levels_of_categories():
+    settings = Settings(levels=[0, np.int32(3), 0])
+    assert settings.levels == (0, 3, 0)
+    assert settings.has_categories
+    assert not Settings(levels=(0, 0)).has_categories
+    with pytest.raises(ValueError, match=r"^levels "):
+        Settings(levels=(0, -1))
+    with pytest.raises(ValueError, match="categories"):
+        Settings(levels=(2,), scale="tfidf")
 
 
 def test_words_are_not_centred():

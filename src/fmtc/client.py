@@ -57,6 +57,7 @@ class ClientState:
     axes: Array | None = None  # d x r, of the mixture's coordinates; None: they are the columns
     origin: Array | None = None  # r, common mean of the coordinates, where columns have none
     cells: Cells | None = None  # rows as the mixture reads them
+    starts: Array | None = None  # s, numbers of the starts of the mixture that are still compared
     counts: Array | None = None  # s x k, statistics of the mixture's last E-step, for each of its starts
     sums: Array | None = None  # s x k x r
     tallies: Array | None = None  # s x k x l
@@ -66,6 +67,7 @@ class ClientState:
     agreement: float | None = None  # of the labels with those of the embedding; see `protocol.number`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
     device: str = HOST
+    on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
 
 
 def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) -> ClientState:

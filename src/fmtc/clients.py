@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .errors import DataError, listed, nearest_names
+from .kernels.scaling import far_row
 from .schema import Encoded, Schema
 
 Array = np.ndarray
@@ -69,6 +71,7 @@ class ClientsMixin:
         checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
         if is_mapping(X):
             return self._parts_of_mapping(X, clients, checks, reset)
+        _refuse_tables(X)
         X, clients = self._column_of_clients(X, clients, reset)
         ((_, X),) = self._encoded({"": X}, reset).items()
         X = self._checked(X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
@@ -113,6 +116,11 @@ class ClientsMixin:
             if not reset:
                 self._model_of(name)
             given[name] = _unwrapped(rows)
+            if getattr(given[name], "ndim", 2) == 1:
+                raise DataError(
+                    f"client {name!r} has a single column and no table: a mapping is of clients to tables. If these "
+                    "are the columns of one table, give a data frame, such as pandas.DataFrame(X)"
+                )
         parts: dict[str, tuple[Any, Any]] = {}
         begin = 0
         for name, rows in self._encoded(given, reset).items():
@@ -136,10 +144,19 @@ class ClientsMixin:
                 X = X.drop(clients) if hasattr(X, "get_column") else X.drop(columns=clients)
             return X, column
         if reset and isinstance(clients, str):
-            near = f"; {nearest_names(clients, names)}" if names else ", and X has no names of columns"
+            near = f"; {nearest_names(clients, names)}" if names else ", and X has no names of columns."
             raise DataError(
-                f"clients={clients!r} is not a column of X{near.rstrip('.')}. Give one name per row, or, for a single "
+                f"clients={clients!r} is not a column of X{near} Give one name per row, or, for a single "
                 f"client of this name, fit({{{clients!r}: X}})"
+            )
+        called = getattr(clients, "name", None)
+        is_column = reset and about is X and isinstance(called, str) and called in names and len(clients) == len(X)
+        if is_column and bool((np.asarray(clients) == np.asarray(X[called])).all()):
+            warnings.warn(
+                f"the column {called!r} of X names the clients, and is clustered on like any other: write "
+                f"clients={called!r}, which sets it aside",
+                UserWarning,
+                stacklevel=4,
             )
         return X, clients
 
@@ -156,15 +173,28 @@ class ClientsMixin:
         frames = {name: rows for name, rows in given.items() if _is_frame(rows)}
         if not self.takes_missing or not frames:
             return given
-        from .tables.frames import as_polars, infer, is_plain
+        from .tables.frames import as_polars, in_python, infer, is_plain
 
         if reset:
             if len(frames) < len(given):
+                for name, frame in frames.items():
+                    if not is_plain(frame):
+                        other = next(name for name in given if name not in frames)
+                        raise DataError(
+                            f"client {name!r}: X is a data frame with columns that are no numbers, but that of client "
+                            f"{other!r} is not a data frame: give data frames for all clients"
+                        )
                 return given
             if any(not _n_rows(frame) or not len(frame.columns) for frame in frames.values()):
                 return given  # for the check to refuse
             first = [str(name) for name in next(iter(frames.values())).columns]
             for name, frame in frames.items():
+                twice = [column for column, count in Counter(map(str, frame.columns)).items() if count > 1]
+                if twice:
+                    raise DataError(
+                        f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
+                        "names of columns must be unique"
+                    )
                 if {str(column) for column in frame.columns} != set(first):
                     own = [str(column) for column in frame.columns]
                     lacking = [column for column in first if column not in own]
@@ -181,7 +211,7 @@ class ClientsMixin:
             tables = {name: as_polars(frame) for name, frame in frames.items()}
             schema, problems, identifiers = infer(tables)
             if problems:
-                raise DataError(problems[0].replace("`drop`", "drop").replace("`as_types`", "as"))
+                raise DataError(in_python(problems[0]))
             if identifiers:
                 warnings.warn(
                     f"{listed(identifiers)} seem{'s' if len(identifiers) == 1 else ''} to name rows, and is clustered "
@@ -226,8 +256,6 @@ class ClientsMixin:
         """Warn of values that decide the clusters alone: a huge constant, or a row far from all others."""
         if not reset or not self.takes_missing or any(sp.issparse(Xt) for Xt, _ in parts.values()):
             return parts
-        from .tables.guess import far_row
-
         names = getattr(self, "feature_names_in_", None)
 
         def called(column: int) -> str:
@@ -248,8 +276,8 @@ class ClientsMixin:
         for column in large.tolist():
             if all((Xt[:, column] == firsts[column]).all() for Xt, _ in parts.values()):
                 warnings.warn(
-                    f"{called(column)} is {firsts[column]:.3g} in all rows, so large that the other columns are lost "
-                    "beside it: omit it",
+                    f"{called(column)} is {firsts[column]:.3g} in all rows: it says nothing, and other columns may be "
+                    "lost beside a number so large: omit it",
                     UserWarning,
                     stacklevel=4,
                 )
@@ -352,6 +380,14 @@ def _unwrapped(X: Any) -> Any:
         kind = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
         X = np.ma.filled(X.astype(kind), np.nan)
     return X
+
+
+def _refuse_tables(X: Any) -> None:
+    """Refuse a list of tables, whose clients have no names."""
+    if isinstance(X, list | tuple) and X and all(_is_frame(one) or np.ndim(one) == 2 or sp.issparse(one) for one in X):
+        raise DataError(
+            f"X is a list of {len(X)} tables: give each a name, such as {{'north': tables[0], 'south': tables[1]}}"
+        )
 
 
 def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -29,6 +29,7 @@ from .privacy.ledger import MemoryLedger
 from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
+from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
@@ -66,19 +67,20 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         clients to one common projection, whatever `beta`: a control to compare with.
     scale : {"auto", "none", "client", "global", "tfidf"}, default="auto"
         Give each column mean 0 and standard deviation 1 first: "client" among the rows of each client, "global" among
-        those of all, from sums that the clients send. "auto" is "global" for tables: at most 50 columns, or categories,
-        or a column that varies more than ten times as much as the median one. It is "none" for sparse rows, for rows of
-        unit length and for many columns in one unit, such as pixels. With "global", columns of sparse data are divided
-        by their root mean square and not shifted. "tfidf" is for counts of words: columns get the weight of rare words,
-        found over all clients, and rows unit length. Models take rows as they come all the same.
+        those of all, from sums that the clients send. "auto" is "global" for dense rows and "none" for sparse rows, for
+        rows of unit length, and for counts and ink: more than 50 columns, a fifth of all cells 0, none negative. With
+        "global", columns of sparse data are divided by their root mean square and not shifted. "tfidf" is for counts of
+        words: columns get the weight of rare words, found over all clients, and rows unit length. Models take rows as
+        they come all the same.
     max_iter : int, default=25
         Largest number of rounds of the graph view. The mixture's are smaller: it may take four times as many.
     tol : float, default=1e-3
         The graph view stops when the relative primal and dual residuals are both below, the mixture when the
         log-likelihood of a row changes by less than a thousandth of it, relative to its size; 0 runs all rounds.
     client_weights : mapping of client to float, default=None
-        Graph view: the paper's omega, how much each client's own data count against the consensus. None weighs all
-        alike.
+        How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
+        consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
+        clients of the graph view, and all rows of the mixture, alike.
     solver : Solver, default=None
         Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__kappa=10)`` works.
     random_state : int, RandomState instance or None, default=None
@@ -282,7 +284,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             transport,
             settings,
             method=method,
-            weights=self._weights(),
+            weights=self._weights(silos),
             callbacks=[*callbacks, *([_print_round] if self.verbose else [])],
             checkpoint=checkpoint,
             resume=resume,
@@ -356,8 +358,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.consensus_ = result.server.Z
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
-        rounds = enumerate(result.history[result.before :], start=1)
-        self.history_: list[RoundRecord] = [replace(record, round_no=number) for number, record in rounds]
+        self.history_: list[RoundRecord] = result.rounds
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter
         self.converged_: bool | None = result.converged
@@ -372,7 +373,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         levels = () if schema is None or schema.is_plain else schema.levels
         return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
 
-    def _weights(self) -> dict[str, float] | None:
+    def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
+        """The weights by client id, checked."""
         weights = self.client_weights
         if weights is None:
             return None
@@ -381,7 +383,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                 "client_weights must be None or a mapping of client to number, such as {'north': 2, 'south': 1}, got "
                 f"{weights!r}"
             )
-        return {str(cid): w for cid, w in weights.items()}
+        found = {str(cid): w for cid, w in weights.items()}
+        check_weights(sorted(client_ids), found)
+        return found
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
         """Fit and return the cluster of each row; a mapping of clients gives a mapping of labels.
@@ -416,7 +420,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
         "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are
-        largest where `predict` says. Takes the parameters of `predict`.
+        largest where `predict` says. They compare clusters with each other only: a row far from all of them is nearly
+        1 in the nearest one, and `predict_outliers` finds it. Takes the parameters of `predict`.
 
         Returns
         -------
@@ -641,6 +646,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             converged=self.converged_,
             stopped_because=self.stopped_because_,
             history=[asdict(record) for record in self.history_],
+            schema=getattr(self, "schema_", None),
         )
         return write_model(Path(path), saved, overwrite=overwrite)
 
@@ -650,7 +656,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
-        return self.get_params(deep=False) | {"solver": asdict(self.solver or Solver())}
+        return self.get_params(deep=False) | {"solver": asdict((self.solver or Solver()).portable())}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators, of either view.
@@ -689,6 +695,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _output_is_framed(self) -> bool:
         here = getattr(self, "_sklearn_output_config", {})
         return here.get("transform", get_config()["transform_output"]) != "default"
+
+    @property
+    def _scales(self) -> bool:
+        """Whether the columns were brought to a common spread."""
+        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in self._models.values()]
+        return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
 
     @property
     def _k(self) -> int:
@@ -763,11 +775,14 @@ def federate(
     if model.device != HOST:
         raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
     parts = model._parts(X, clients, reset=True)
-    settings, weights = model.settings(), model._weights()
+    settings, weights = model.settings(), model._weights(parts)
     if min_clients is not None and not 1 <= min_clients <= len(parts):
         raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
     rows = {cid: Xt for cid, (Xt, _) in parts.items()}
-    with local.LocalFederation([ClientSource(cid, "") for cid in rows], rows=rows) as federation:
+    schema = getattr(model, "schema_", None)
+    columns = None if schema is None or schema.is_plain else schema.to_dict()
+    sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
+    with local.LocalFederation(sources, rows=rows) as federation:
         outcome = federation.run(
             settings, weights=weights, min_clients=min_clients, deadline=deadline, wait=wait, listen=listen
         )
@@ -864,6 +879,8 @@ def load(path: str | Path) -> FMTC:
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
+    if saved.schema is not None:
+        model.schema_ = saved.schema
     if saved.text is not None:
         model.text_recipe_ = saved.text
     return model

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg import solve_triangular
 
 from .errors import NotFiniteError
 from .kernels.centers import row_norms
@@ -44,7 +45,7 @@ class GraphModel:
         """New rows as columns of numbers: categories expanded, missing numbers filled."""
         if self.levels is not None:
             X = expanded(X, _levels(self.levels))
-        if self.fill is None or sp.issparse(X) or is_tensor(X) or not np.isnan(X.sum(dtype=np.float64)):
+        if self.fill is None or sp.issparse(X) or is_tensor(X) or np.isfinite(_total(X)):
             return X
         return np.where(np.isnan(X), self.fill.astype(X.dtype), X)
 
@@ -54,7 +55,7 @@ class GraphModel:
         if self.lift is None:
             return X
         assert self.stretch is not None
-        if not is_tensor(X) and not np.isfinite(X.sum(dtype=np.float64)) and not np.isfinite(X).all():
+        if not is_tensor(X) and not np.isfinite(_total(X)) and not np.isfinite(X).all():
             raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
         return self.lift.apply(Scaling(self.stretch, self.fill).apply(X))
 
@@ -183,11 +184,11 @@ class MixtureModel:
 
     def scores(self, X: Any) -> Array:
         """Log of share times density of each cluster, up to what is the same for all clusters; (n, d) -> (n, k)."""
-        return row_scores(_checked_cells(self.frame, X), self.personal, self.covariance)[0]
+        return _scores(self.frame, X, self.personal, self.covariance)[0]
 
     def log_density(self, X: Any) -> Array:
         """Log-density of each row, that of its filled cells; (n, d) -> (n,)."""
-        scores, constant = row_scores(_checked_cells(self.frame, X), self.personal, self.covariance)
+        scores, constant = _scores(self.frame, X, self.personal, self.covariance)
         return posteriors(scores)[1] + constant
 
     @property
@@ -205,17 +206,36 @@ class MixtureModel:
 
     def gaps(self, X: Any) -> Array:
         """Distance of each row to each cluster in units of its shape, from the filled numbers; (n, d) -> (n, k)."""
-        cells = _checked_cells(self.frame, X)
         flat = Personal(self.means, np.ones(self.k), np.ones_like(self.profiles))
-        scores, constant = row_scores(cells, flat, self.covariance, normalized=False)
+        scores, constant = _scores(self.frame, X, flat, self.covariance, normalized=False)
         return np.sqrt(np.maximum(-2 * (scores + constant[:, None]), 0))
+
+    def rounded(self, X: Any) -> Array:
+        """Rows in coordinates in which clusters are round, then their categories as 0 and 1; (n, d) -> (n, r + l).
+
+        A missing number is put at the mean of the clusters, a missing category at no level.
+        """
+        cells = _checked_cells(self.frame, X)
+        Z = np.asarray(cells.Z[:], dtype=np.float64)
+        Z = np.where(np.isnan(Z), self.shares @ self.means, Z)
+        Z = solve_triangular(np.linalg.cholesky(self.covariance), Z.T, lower=True).T
+        codes = [cells.codes[:, [c]] == np.arange(size) for c, size in enumerate(cells.levels)]
+        return np.hstack([Z, *codes])
 
     def distances(self, X: Any) -> tuple[Array, Array]:
         """Squared distance of each row to the nearest cluster, in units of its shape, and the row's filled numbers."""
-        return row_distances(_checked_cells(self.frame, X), self.personal, self.covariance)
+        with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
+            distance, filled = row_distances(_checked_cells(self.frame, X), self.personal, self.covariance)
+            return _finite(distance), filled
 
 
 ClientModel = GraphModel | MixtureModel
+
+
+def _total(X: Array) -> float:
+    """Sum of all entries: not finite if one of them is not, or if it is too large."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return float(X.sum(dtype=np.float64))
 
 
 def _levels(levels: Array | None) -> tuple[int, ...]:
@@ -227,6 +247,23 @@ def _checked_cells(frame: Frame, X: Any) -> Cells:
     if np.isinf(entries).any():
         raise NotFiniteError("the rows hold infinity, or values too large for their number format")
     return frame.cells(X)
+
+
+def _scores(frame: Frame, X: Any, own: Personal, covariance: Array, *, normalized: bool = True) -> tuple[Array, Array]:
+    """Scores of new rows and the constants that belong to them, see `row_scores`; an error if numbers overflow."""
+    with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
+        scores, constant = row_scores(_checked_cells(frame, X), own, covariance, normalized=normalized)
+        return _finite(scores), _finite(constant)
+
+
+def _probabilities(scores: Array, dtype: Any) -> Array:
+    """Softmax of each row in a precision; the cluster with the largest score, which `assign` takes, has the most."""
+    P = posteriors(scores)[0].astype(dtype)
+    label = scores.argmax(axis=1)[:, None]
+    most = np.take_along_axis(P, label, axis=1)
+    tied = most == P
+    np.put_along_axis(tied, label, False, axis=1)
+    return np.where(tied, np.nextafter(most, P.dtype.type(0)), P)
 
 
 def _finite(Y: Array) -> Array:
@@ -277,8 +314,13 @@ def assign(X: Any, model: ClientModel) -> Array:
 def transformed(X: Any, model: ClientModel) -> Array:
     """Normalised projections; of a mixture, distances to the clusters; (n, d) -> (n, k)."""
     if isinstance(model, MixtureModel):
-        return model.gaps(X)
+        return model.gaps(X).astype(X.dtype, copy=False)
     return project(model.design(X), model.W, model.mean, model.keep)
+
+
+def plotted(X: Any, model: ClientModel) -> Array:
+    """Rows in the space that tells clusters apart, for pictures: normalised projections; of a mixture, `rounded`."""
+    return model.rounded(X) if isinstance(model, MixtureModel) else transformed(X, model)
 
 
 def outliers(X: Any, model: MixtureModel, level: float) -> Array:
@@ -306,10 +348,10 @@ def memberships(X: Any, model: ClientModel) -> Array:
     training rows' mean squared distance to their centre over k.
     """
     if isinstance(model, MixtureModel):
-        return posteriors(model.scores(X))[0]
+        return _probabilities(model.scores(X), X.dtype)
     X = model.design(X)
     if model.precision is not None:
-        return _blockwise(X, model.keep, lambda block: posteriors(_cluster_scores(block, model))[0])
+        return _blockwise(X, model.keep, lambda block: _probabilities(_cluster_scores(block, model), model.W.dtype))
     V = model.W @ model.centers.T
     variance = max(model.spread / len(model.centers), 1e-12)
 
@@ -325,4 +367,4 @@ def memberships(X: Any, model: ClientModel) -> Array:
     return _blockwise(X, model.keep, answer)
 
 
-__all__ = ["ClientModel", "Frame", "GraphModel", "MixtureModel", "assign", "memberships", "project"]
+__all__ = ["ClientModel", "Frame", "GraphModel", "MixtureModel", "assign", "memberships", "plotted", "project"]

@@ -45,7 +45,7 @@ class Mixture:
     spread: Array  # s x k
     drift: Array  # s
     size: float = 1.0  # variance of a coordinate
-    keep: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # s, numbers among those of the last round
+    keep: Array = field(default_factory=lambda: np.zeros(1, np.int64))  # s, numbers of the starts
     scores: Array = field(default_factory=lambda: np.zeros(1))  # s, of the last round
     rounds: int = 0
     settled: bool = False  # no further round is needed
@@ -64,6 +64,16 @@ class Mixture:
             self.means[start], self.covariance[start], self.shares[start], self.profiles[start], self.spread[start],
             float(self.drift[start]),
         )  # fmt: skip
+
+    def best(self, n: int) -> Mixture:
+        """The n best starts, in the order of their scores."""
+        if n >= len(self.keep):
+            return self
+        chosen = np.argsort(self.handicap - self.scores, kind="stable")[:n]
+        return replace(self, **{name: getattr(self, name)[chosen] for name in STACKED})
+
+
+STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "keep", "scores", "handicap")
 
 
 def _empty() -> Array:
@@ -104,8 +114,9 @@ class ServerState:
         """Pooling strength of each concept of the mixture; None: there is no mixture."""
         if self.mixture is None or not len(self.mixture.spread):
             return None
-        with np.errstate(divide="ignore"):  # 0: all silos have the same means
-            return np.asarray(1 / self.mixture.spread[0])
+        with np.errstate(divide="ignore"):  # infinity: the same means for all
+            kappa: Array = 1 / self.mixture.best(1).spread[0]
+        return kappa
 
 
 def without_clients(server: ServerState, absent: set[str]) -> ServerState:
@@ -113,7 +124,9 @@ def without_clients(server: ServerState, absent: set[str]) -> ServerState:
     if absent.isdisjoint(server.client_ids):
         return server  # no copies of what is still one stack of zeros
     stay = [t for t, cid in enumerate(server.client_ids) if cid not in absent]
-    kept = replace(server, client_ids=tuple(server.client_ids[t] for t in stay))
+    ids = tuple(server.client_ids[t] for t in stay)
+    weights = None if server.weights is None else {cid: server.weights[cid] for cid in ids}
+    kept = replace(server, client_ids=ids, weights=weights)
     if not len(server.omega):
         return kept
     return replace(kept, **{name: getattr(server, name)[..., stay] for name in ("omega", "W", "Z", "Y", "losses")})
@@ -145,6 +158,14 @@ def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> A
             raise InputError(f"client_weights must be finite numbers above 0, got {dict(weights)}")
     omega = np.array([weights[cid] for cid in ids], dtype=float)
     return omega / omega.sum()
+
+
+def row_weights(server: ServerState) -> dict[str, float] | None:
+    """How much each row of a client counts in what all have in common, 1 on average; None: all rows count alike."""
+    if server.weights is None or len(set(server.weights.values())) == 1:
+        return None
+    omega = client_weights(server.client_ids, server.weights)
+    return dict(zip(server.client_ids, (len(omega) * omega).tolist(), strict=True))
 
 
 def server_step(

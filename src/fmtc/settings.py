@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
@@ -19,6 +20,8 @@ FINALS = ("mixture", "kmeans")
 EM_ROUNDS = 4  # rounds of the mixture for each of `max_iter`: they are smaller
 EM_TOL = 1e-3  # relative change of the log-likelihood of a row that ends the mixture, for each unit of `tol`
 DEFAULT_BETA = 0.15
+LARGEST_SPREAD = 1e12  # 1/kappa for kappa=0
+LARGEST_NUMBER = sys.float_info.max
 MIN_MOVE = 3e-4  # an embedding that moves by a smaller share of its norm takes no further step in the same round
 
 
@@ -147,6 +150,18 @@ class Solver:
         check_choice("final", self.final, FINALS)
 
     @property
+    def spread(self) -> float | None:
+        """1/kappa, how far the means of clients may lie from a concept's common mean; None: to be estimated."""
+        if self.kappa is None:
+            return None
+        kappa = float(self.kappa)
+        return 0.0 if kappa >= LARGEST_NUMBER else 1 / max(kappa, 1 / LARGEST_SPREAD)
+
+    def portable(self) -> Self:
+        """A copy that JSON can hold, which has no infinity: the largest number means the same."""
+        return replace(self, kappa=LARGEST_NUMBER if self.kappa == float("inf") else self.kappa)
+
+    @property
     def mixes(self) -> bool:
         """Whether the graph view ends with a mixture: only projections in a common frame can share one."""
         return self.final == "mixture" and bool(self.align) and self.labels_from == "projection"
@@ -186,7 +201,8 @@ class Settings:
     def __post_init__(self) -> None:
         if not isinstance(self.solver, Solver):
             raise TypeError(f"solver must be None or a fmtc.Solver, got {self.solver!r}")
-        object.__setattr__(self, "solver", replace(self.solver))  # ours: nobody else can change it
+        self.solver.check()
+        object.__setattr__(self, "solver", self.solver.portable())  # ours: nobody else can change it
         for name in ("n_clusters", "max_iter"):
             check_number(name, getattr(self, name), Integral, "a whole number of at least 1", lambda v: v >= 1)
         check_number("alpha", self.alpha, Real, "a finite number above 0", lambda v: v > 0)
@@ -200,7 +216,6 @@ class Settings:
         if any(self.levels) and self.scale == "tfidf":
             raise ValueError('scale="tfidf" takes counts of words, not categories')
         check_choice("scale", self.scale, SCALES)
-        self.solver.check()
         if self.scale == "tfidf" and self.solver.center_features is True:
             raise ValueError(
                 'center_features must be False or "auto" with scale="tfidf": rows of unit length are not centred'

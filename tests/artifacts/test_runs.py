@@ -110,7 +110,7 @@ def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
     assert (W["shape"], W["size"], W["times"], W["bytes"]) == ("d × k", [3, 3], 2 * 4, 2 * 4 * 9 * 8)
     declared = entries(MOMENTS.Answer)["means"]
     assert rows["moments", "means"]["what"] == declared.what
-    assert rows["moments", "means"]["shape"] == "D"
+    assert rows["moments", "means"]["shape"] == "d"
     assert all(row["what"] and row["tells"] for row in report["sent"])
     model.save(tmp_path / "model")
     assert fmtc.load(tmp_path / "model").received_ == []  # a saved model does not say what left

@@ -6,12 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
+from fmtc import FMTC
+from fmtc.baselines import KMeansAlone
 from fmtc.bench import grid, protocol
 from fmtc.bench.grid import Cell, Store, cells, run_cells
 from fmtc.bench.methods import METHODS, TRIALS
-from fmtc.datasets import synthetic
+from fmtc.datasets import FederatedDataset, synthetic
 from fmtc.errors import FileError
+from fmtc.schema import Column, Schema
 
 QUICK = ["kmeans", "random"]
 
@@ -157,6 +161,39 @@ def test_a_row_holds_what_a_reader_needs(store):
     assert row["versions"]["numpy"] == np.__version__
     assert row["setting"] == {}
     assert row["error"] is None
+
+
+def test_a_table_reaches_each_method_as_it_can_take_it(monkeypatch):
+    """FMTC gets missing cells and codes of categories, others means of the training rows and indicators."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(5, 2, 80), np.arange(80) % 3])
+    X[::9] = np.nan
+    schema = Schema((Column("age"), Column("cp", "category", ("a", "b", "c"))))
+    data = FederatedDataset(
+        "made", X, np.arange(80) % 2, np.repeat(["a", "b"], 40), schema.names, ("p", "q"), "standardize", schema=schema
+    )
+    train, test = data.split(seed=0)
+    assert train.n_missing + test.n_missing == 18
+    seen = {}
+    for kind in (FMTC, KMeansAlone):
+
+        def watched(self, X, fit=kind.fit, **how):
+            seen[type(self)] = X
+            return fit(self, X, **how)
+
+        monkeypatch.setattr(kind, "fit", watched)
+    for method in ("fmtc", "kmeans"):
+        row = protocol.evaluate(train, test, method, {}, seed=0)
+        assert {row[part]["mean"]["acc"] > 0.4 for part in ("train", "test", "vote")} == {True}
+    assert seen[FMTC].X is train.X and seen[FMTC].schema is train.schema
+    given, holes = seen[KMeansAlone], np.isnan(train.X)
+    assert given.shape == (64, 4)
+    assert_allclose(given[holes[:, 0], 0], 0, atol=1e-12)  # the mean of standardised training rows
+    assert_array_equal(given[~holes[:, 0], 0], train.X[~holes[:, 0], 0])
+    assert_array_equal(given[holes[:, 1], 1:], 0)
+    assert_array_equal(given[~holes[:, 1], 1:].argmax(axis=1), train.X[~holes[:, 1], 1])
+    raw = replace(data, recipe="none")
+    assert_allclose(protocol.complete(raw, raw)[0, 0], np.nanmean(X[:, 0]))
 
 
 def test_evaluate_scores_the_fit_and_the_map():

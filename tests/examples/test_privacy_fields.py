@@ -33,7 +33,7 @@ def test_the_tables_are_those_of_the_declarations(script):
 def test_every_field_has_a_line(side, section):
     text = re.split(r"^## ", PAGE.partition(section + "\n")[2], flags=re.MULTILINE)[0]
     named = set(re.findall(r"^\| (\w+) \| `(\w+)` \|", text, re.MULTILINE))
-    phases = (*COMMON, *method_of("fmtc").phases)
+    phases = (*COMMON, *method_of("fmtc-auto").phases)
     assert {(phase.name, name) for phase in phases for name in entries(getattr(phase, side))} <= named
 
 

@@ -9,10 +9,13 @@ import subprocess
 import sys
 from functools import partial
 
+import numpy as np
+import polars as pl
 import psutil
 import pytest
+from tests.views import graph_view
 
-from fmtc import FMTC, LocalTransport, run
+from fmtc import LocalTransport, run
 from fmtc.artifacts.files import write_json
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.conductor import Spec, write_result
@@ -23,7 +26,7 @@ from .conftest import none_left, processes_of, silo_rows
 
 
 def assert_same_run(ours, theirs):
-    """Two folders of `fmtc fit` hold the same labels and models, to the last byte."""
+    """Two folders of `fmtc fit` hold the same labels, models, columns and explanation, to the last byte."""
     for kind in ("labels", "model"):
         names = sorted(path.name for path in (theirs / kind).iterdir())
         assert sorted(path.name for path in (ours / kind).iterdir()) == names
@@ -31,21 +34,64 @@ def assert_same_run(ours, theirs):
             if name != "model.json":
                 assert (ours / kind / name).read_bytes() == (theirs / kind / name).read_bytes(), name
     assert history(ours) == history(theirs)
+    for name in ("schema.toml", "explanation.json"):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+    reports = [json.loads((run / "report.json").read_text()) for run in (ours, theirs)]
+    for name in ("view", "view_reason", "n_iter", "stopped_because", "silos", "projection", "notes"):
+        assert reports[0][name] == reports[1][name], name
 
 
 # ---------------------------------------------------------------------------------------------- the short form
 
 
-def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path):
-    files = write_tables(tmp_path, silo_rows())
-    options = (*files, "--id-column", "patient", *SETTINGS, "--scale", "global")
+def add_holes_and_categories(files):
+    """A tenth of the cells goes, and a column of words comes."""
+    rng = np.random.default_rng(5)
+    for file in files:
+        frame = pl.read_csv(file)
+        words = pl.Series("ward", np.where(frame["x0"] > 0, "surgery", "medicine").tolist())
+        frame = frame.with_columns(words)
+        for name in [name for name in frame.columns if name != "patient"]:
+            cells = [None if rng.random() < 0.1 else cell for cell in frame[name]]
+            frame = frame.with_columns(pl.Series(name, cells, dtype=frame.schema[name]))
+        frame.write_csv(file)
+
+
+def wide_rows():
+    """So many columns that the view is found by a comparison, and is the graph view."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(4, 60))
+    return {
+        cid: centers[rng.integers(4, size=n)] + rng.normal(size=(n, 60))
+        for cid, n in zip("abc", (60, 90, 70), strict=True)
+    }
+
+
+LOCAL = {  # rows, flags, and what they come to: view, rounds, a line
+    "auto, mixture": (silo_rows, (), ("mixture", 20, "mixture round 20: log-likelihood")),
+    "auto, graph": (wide_rows, (), ("graph", 5, "graph round 5: residuals")),
+    "graph": (silo_rows, ("--view", "graph", "--scale", "global"), ("graph", 5, "graph round 5: residuals")),
+    "mixture": (silo_rows, ("--view", "mixture", "--scale", "client"), ("mixture", 20, "mixture round 20")),
+}
+
+
+@pytest.mark.parametrize(
+    "case", [name if name == "auto, mixture" else pytest.param(name, marks=pytest.mark.federation) for name in LOCAL]
+)
+def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path, case):
+    """Also with missing cells and categories."""
+    rows, flags, (view, rounds, line) = LOCAL[case]
+    files = write_tables(tmp_path, rows())
+    add_holes_and_categories(files)
+    options = (*files, "--id-column", "patient", *SETTINGS, *flags)
     done = in_process("federate", "local", *options, "--out", tmp_path / "run", "--json")
     assert done.exit_code == 0, done.output
     assert in_process("fit", *options, "--out", tmp_path / "fit").exit_code == 0
     assert_same_run(tmp_path / "run", tmp_path / "fit")
     said = json.loads(done.stdout)
-    assert (said["n_iter"], said["missing"], len(said["silos"])) == (5, [], 3)
-    assert "round 5: residuals" in done.stderr
+    assert (said["view"], said["n_iter"], said["missing"], len(said["silos"])) == (view, rounds, [], 3)
+    assert line in done.stderr
+    assert any(note.startswith("missing cells") for note in said["notes"])
     assert none_left(tmp_path)
 
 
@@ -142,14 +188,14 @@ def test_a_killed_join_takes_its_processes_along(study):
 def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(tmp_path, monkeypatch):
     """The coordinator was killed before it wrote its folder; by now another program has the port."""
     monkeypatch.chdir(tmp_path)
-    model = FMTC(4, max_iter=3, tol=0.0, n_neighbors=15, random_state=3)
+    model = graph_view(4, max_iter=3, tol=0.0, n_neighbors=15, random_state=3)
     folder = tmp_path / ".run.checkpoint"
     folder.mkdir()
     write_json(folder / "order.json", {"run": "r"})
     result = run(LocalTransport(silo_rows(), model.settings()), model.settings())
     write_result(Spec("r", model.settings(), folder), result)
     command = ("coordinate", "--kit", "kits/coordinator", "-k", 4, "--tol", 0, "--n-neighbors", 15, "--random-state", 3,
-               "--out", "run", "--resume")  # fmt: skip
+               "--view", "graph", "--scale", "none", "--solver", "lift=false", "--out", "run", "--resume")  # fmt: skip
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["a","b","c"]\n')

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.base import clone
 from tests.runtime.kits import KitTransport
+from tests.views import graph_view
 
 from fmtc import FMTC, load, run
 from fmtc.artifacts.files import read_json, write_json
@@ -21,6 +23,7 @@ from fmtc.errors import ClientError, OwnError
 from fmtc.privacy.ledger import LEDGER, read_lines, verify
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.end import END
+from fmtc.protocol.method import view_method
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.kits import Kit, provision
@@ -32,7 +35,8 @@ from fmtc.runtime.kitclient import PREFLIGHT, ClientSource, KeptResult
 from .commands import in_process, write_tables
 from .conftest import silo_rows
 
-MODEL = FMTC(4, max_iter=4, tol=0.0, n_neighbors=15, random_state=3)
+MODEL = graph_view(4, max_iter=4, tol=0.0, n_neighbors=15, random_state=3)
+TABLE = FMTC(4, max_iter=4, tol=0.0, random_state=3)  # the view is found on the way: ten columns are a mixture
 
 
 @pytest.fixture
@@ -91,23 +95,27 @@ def say(kit, line):
 def silos(kit, clock, settings=None, run_id="r"):
     """North with its kit, and south beside it, without FLARE."""
     south = kit.path.parent / "south"
-    ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient").write(south)
+    source = ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient", missing="em")
+    source.write(south)
     settings = MODEL.settings() if settings is None else settings
-    return KitTransport({"north": kit.path, "south": south}, settings, run_id, random_state=3, clock=clock)
+    method = view_method(settings.view).name
+    return KitTransport(
+        {"north": kit.path, "south": south}, settings, run_id, method=method, random_state=3, clock=clock
+    )
 
 
-def whole_run(kit, clock, before_the_end=lambda: None, converged=True, run_id="r"):
+def whole_run(kit, clock, before_the_end=lambda: None, converged=True, run_id="r", model=MODEL):
     say(kit, "Successfully registered client: silo-north")
-    transport = silos(kit, clock, run_id=run_id)
-    run(transport, MODEL.settings())
+    transport = silos(kit, clock, model.settings(), run_id=run_id)
+    run(transport, model.settings(), method=view_method(model.view))
     before_the_end()
     transport.tell("north", Message(END.name, END.Ask(converged=converged)))
 
 
-def fitted(home):
+def fitted(home, model=MODEL):
     silos = {name: pl.read_csv(home / f"{name}.csv") for name in ("north", "south")}
     rows = {name: frame.drop("patient").to_numpy() for name, frame in silos.items()}
-    return dict(zip(silos["north"]["patient"], FMTC(**MODEL.get_params()).fit_predict(rows)["north"], strict=True))
+    return dict(zip(silos["north"]["patient"], clone(model).fit_predict(rows)["north"], strict=True))
 
 
 def labels(home):
@@ -128,13 +136,35 @@ def test_a_run_to_its_end(home, during, clock, converged):
     assert re.search("4 clusters.* 4 rounds.*coupling", done.stderr)
     report = read_json(home / "ours/report.json")
     assert report["converged"] is converged
-    met = "the coordinator's rule, tol=0, was met after 4 rounds"
-    assert report["stopped_because"] == (met if converged else "4 rounds done")
+    assert report["stopped_because"] == ("settled after 4 rounds" if converged else "4 rounds done")
     model = load(home / "ours/model")
     assert (model.random_state, model.n_clusters, model.converged_) == (3, 4, converged)
     modes = {path.stat().st_mode & 0o777 for path in (home / "ours", *(home / "ours").rglob("*"))}
     assert modes == {0o700, 0o600}
     assert not (home / "kits/north/in-use.lock").exists()
+
+
+@pytest.mark.parametrize("converged", [True, False])
+def test_a_run_that_ends_in_the_mixture(home, during, clock, converged):
+    """With missing cells. The view is not known before the run, and rounds are those of the mixture."""
+    for name in ("north", "south"):
+        frame = pl.read_csv(home / f"{name}.csv")
+        holes = np.random.default_rng(0).random((frame.height, 2)) < 0.1
+        frame = frame.with_columns(
+            pl.Series(f"x{j}", [None if hole else x for x, hole in zip(frame[f"x{j}"], holes[:, j], strict=True)])
+            for j in range(2)
+        )
+        frame.write_csv(home / f"{name}.csv")
+    during(lambda kit: whole_run(kit, clock, converged=converged, model=TABLE))
+    done = join(home)
+    assert done.exit_code == 0, done.output
+    assert labels(home) == fitted(home, TABLE)
+    assert re.search("4 clusters.* 4 rounds.*the view that suits the rows", done.stderr)
+    assert "missing cells: " in done.stderr
+    report = read_json(home / "ours/report.json")
+    why = "log-likelihood hardly changed after 16 rounds" if converged else "16 rounds done"
+    assert (report["view"], report["n_iter"], report["stopped_because"]) == ("mixture", 16, why)
+    assert load(home / "ours/model").view_ == "mixture"
 
 
 def test_a_file_that_changes_during_the_run(home, during, clock):

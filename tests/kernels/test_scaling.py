@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.preprocessing import StandardScaler
 
 from fmtc.kernels import scaling
-from fmtc.kernels.scaling import Moments, Scaling, moments, pool, standardize
+from fmtc.kernels.scaling import FEW_COLUMNS, Moments, Scaling, in_one_unit, moments, pool, standardize
 
 
 @pytest.fixture(params=[5, 4096], ids=["blocks", "one block"])
@@ -138,3 +138,35 @@ def test_one_part_is_the_whole(rng):
     own = moments(rng.normal(size=(9, 2)))
     assert isinstance(own, Moments)
     assert_array_equal(pool([own]).squares, own.squares)
+
+
+def _wide(rng, n=200, d=80):
+    return rng.poisson(0.5, size=(n, d)).astype(float)
+
+
+def test_counts_rows_of_length_1_and_ink_share_a_unit(rng):
+    counts = _wide(rng)
+    assert in_one_unit(counts)
+    assert in_one_unit(sp.csr_array(counts))
+    unit = rng.normal(size=(50, 4))
+    assert in_one_unit(unit / np.linalg.norm(unit, axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda X: X[:, :FEW_COLUMNS],  # few columns
+        lambda X: X - 0.1,  # negative numbers
+        lambda X: X + 1,  # no zeros
+        lambda X: X * np.r_[1000.0, np.ones(X.shape[1] - 1)],  # one column that varies far more
+    ],
+    ids=["few", "negative", "no zeros", "one column"],
+)
+def test_what_shares_no_unit(rng, change):
+    assert not in_one_unit(change(_wide(rng)))
+
+
+def test_missing_cells_are_no_zeros(rng):
+    X = _wide(rng)
+    X[X == 0] = np.nan
+    assert not in_one_unit(X)

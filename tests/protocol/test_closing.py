@@ -14,6 +14,7 @@ from fmtc.client import open_client
 from fmtc.errors import RefusedError
 from fmtc.inference import assign
 from fmtc.protocol.base import required
+from fmtc.protocol.em import SETTLE
 from fmtc.protocol.finish import FINISH, common_numbers
 from fmtc.protocol.number import NUMBER
 
@@ -124,16 +125,42 @@ def test_parameters_of_a_mixture_are_refused_where_a_run_ends_with_k_means(finis
         game.ask("number", {"a": told})
 
 
-def test_a_round_of_the_mixture_that_does_not_follow_the_last_is_refused(finished):
+def test_a_round_of_the_mixture_is_answered_twice_alike_and_an_earlier_one_is_refused(finished):
     game, _, _ = finished()
-    with pytest.raises(RefusedError):
-        game.ask("settle", {"a": settle_ask(step=1)})  # it has not begun
-    game.ask("settle", {"a": settle_ask(order=np.arange(3))})
-    game.ask("settle", {"a": settle_ask(step=1)})
-    with pytest.raises(RefusedError):
-        game.ask("settle", {"a": settle_ask(step=3)})
-    first, again = (game.ask("settle", {"a": settle_ask(step=2)})["a"] for _ in range(2))
-    assert_array_equal(first.means, again.means)  # asked twice, it gives the same answer
+    for step in (0, 1, 2):
+        first, again = (game.ask("settle", {"a": settle_ask(step=step)})["a"] for _ in range(2))
+        assert_array_equal(first.means, again.means)
+        assert_array_equal(first.score, again.score)
+    with pytest.raises(RefusedError, match="round 1 .* round 2"):
+        game.ask("settle", {"a": settle_ask(step=1)})
+    begun = game.ask("settle", {"a": settle_ask(step=0)})["a"]  # a server that begins once more
+    assert np.abs(begun.means - first.means).max() > 1e-6
+    assert_array_equal(game.ask("settle", {"b": settle_ask(step=0)})["b"].score[:, 2], [70])
+
+
+def test_who_missed_rounds_of_the_mixture_continues_with_what_it_has(finished):
+    """With its last sums, or with its k-means clusters where it has missed all; and keeps a model in the end."""
+    game, _, _ = finished()
+
+    def answered(*steps):
+        client = game.clients["a"]
+        for step in steps:
+            client, answer = SETTLE.reply(client, settle_ask(0.1 * bool(step), step=step), game.settings, 4)
+        return answer.means
+
+    assert_array_equal(answered(0, 4), answered(0, 1))
+    assert_array_equal(answered(3), answered(1))
+    assert np.abs(answered(0, 4) - answered(4)).max() > 1e-6
+    for _ in range(3):  # 'c' is away from all rounds
+        game.reduce("settle", game.ask("settle", {cid: ask for cid, ask in game.asks("settle").items() if cid != "c"}))
+    game.phase("number")
+    assert game.clients["c"].model.shares is not None
+    a, c = (  # rows of each group, as the fixture makes them, in each cluster
+        [np.bincount(client.labels[g::3], minlength=3) for g in range(3)]
+        for client in (game.clients["a"], game.clients["c"])
+    )
+    assert np.min(np.max(c, axis=1)) >= 28
+    assert_array_equal(np.argmax(c, axis=1), np.argmax(a, axis=1))
 
 
 def test_numbering_leaves_out_a_client_that_did_not_finish(finished):

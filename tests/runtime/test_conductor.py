@@ -17,7 +17,8 @@ from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.report import summarise
 from fmtc.runtime.conductor import RESULT, Spec, conduct, read_result
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
-from fmtc.runtime.kitclient import STATES, ClientSource, read_client_result
+from fmtc.runtime.kitclient import SALT, STATES, ClientSource, read_client_result
+from fmtc.schema import Column, Schema
 
 from .kits import KitTransport, make_kits
 
@@ -81,3 +82,22 @@ def test_what_coordinate_writes(home, tmp_path):
     assert report["sent"][0]["phase"] == "survey"
     assert all(row["what"] and row["tells"] for row in report["sent"])
     assert summarise(tmp_path / "out")["n_clusters"] == 3
+
+
+def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, tmp_path):
+    """They have categories, which the coordinator learns from no file of its own."""
+    schema = Schema((*(Column(f"column_{j}") for j in range(4)), Column("sex", "category", ("0", "1"))))
+    for cid, X in data.items():
+        (tmp_path / cid / "local").mkdir(parents=True)
+        (tmp_path / cid / SALT).write_text("salt")
+        frame = pl.DataFrame(np.c_[X[:, :4], np.arange(40) % 2], schema=list(schema.names))
+        frame.write_csv(tmp_path / f"{cid}.csv")
+        ClientSource(cid, str(tmp_path / f"{cid}.csv"), schema=schema.to_dict()).write(tmp_path / cid)
+    (tmp_path / "run").mkdir()
+    events = {}
+    settings = fmtc.FMTC(2, random_state=0).settings()
+    transport = KitTransport({cid: tmp_path / cid for cid in data}, settings, random_state=0)
+    spec = Spec("r", settings, tmp_path / "run", preflight="first")
+    conduct(transport, spec, lambda event, **about: events.update({event: about}))
+    assert "1 column of categories, and the coordinator knows of 0" in events["refused data"]["why"]
+    assert "moments" not in {message.phase for _, message in transport.seen}

@@ -9,8 +9,9 @@ import pytest
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_wine
 
 from fmtc.errors import DataError
+from fmtc.kernels.scaling import far_row
 from fmtc.tables import Silo, remarks
-from fmtc.tables.guess import far_row, judge, sentinel
+from fmtc.tables.guess import judge, sentinel
 
 N = 40
 rng = np.random.default_rng(0)
@@ -79,6 +80,22 @@ def test_a_category_may_be_the_answer_or_the_silo():
     (line,) = found.said()
     assert line.startswith("categories: 'site' (2 levels), 'tumour_class' (2 levels)")
     assert "if 'tumour_class' is the answer, say so (`label_column`); if 'site' names silos" in line
+
+
+def test_numbers_may_be_the_answer_or_the_silo_too():
+    """A target of 0, 1, 2 is clustered on like a measurement: the reader should hear of it."""
+    found = judge({"a": pl.DataFrame({"target": [0, 1, 2] * 5, "site": [1, 2, 3] * 5, "label_time": [0.5, 1, 2] * 5})})
+    assert found.of_kind("number") == ["target", "site", "label_time"]
+    assert found.said() == [
+        "if 'target' is the answer, say so (`label_column`); if 'site' names silos, say so (`client_column`)"
+    ]
+
+
+def test_the_date_that_is_shown_is_the_first():
+    days = pl.date_range(pl.date(2021, 1, 3), pl.date(2021, 6, 3), eager=True).cast(pl.String)
+    for _ in range(5):
+        (problem,) = judge({"a": pl.DataFrame({"visit": days})}).problems
+        assert "dates (such as 2021-01-03)" in problem
 
 
 def test_levels_are_those_of_all_silos_in_one_spelling():

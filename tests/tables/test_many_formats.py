@@ -131,6 +131,24 @@ def test_excel(tmp_path):
     assert_array_equal(silo.X, [[31.5, 0], [np.nan, 1], [np.nan, 0], [4, 1]])
 
 
+def test_whole_numbers_that_name_rows_stay_whole(tmp_path):
+    """An identifier of 24069 is not 24069.0, or the labels cannot be joined to the table."""
+    openpyxl = pytest.importorskip("openpyxl")
+    book, lines = openpyxl.Workbook(), []
+    book.active.append(["patient_id", "age"])
+    for row in range(12):
+        book.active.append([24069 + row, 31.5 + row])
+        lines.append(f'{{"patient_id": {24069 + row}, "age": {31.5 + row}}}')
+    book.save(tmp_path / "a.xlsx")
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    for file in ("a.xlsx", "a.jsonl"):
+        with pytest.warns(UserWarning, match="'patient_id' names the rows"):
+            (silo,) = read_silos([tmp_path / file], judge=True)
+        assert silo.ids[:2] == ["24069", "24070"]
+    (tmp_path / "a.jsonl").write_text(f'{{"id": {10**30}, "age": 1}}\n{{"id": {10**30 + 1}, "age": 2}}\n')
+    assert read_silos([tmp_path / "a.jsonl"], id_column="id")[0].ids == [str(10**30), str(10**30 + 1)]
+
+
 def h5ad(path, X, obsm=None):
     h5py = pytest.importorskip("h5py")
     with h5py.File(path, "w") as file:

@@ -155,7 +155,9 @@ def test_text_everywhere_and_other_types():
     assert "column 6" in explain(found(silos), "a")[0]
     dates = people(0).with_columns(pl.lit(0).cast(pl.Date).alias("weight"))
     assert brief(found(three(a=dates))) == [("a", "text", 1, 2.0)]
-    assert "(values of type Date)" in explain(found(three(a=dates)), "a", {"a": Columns(dates)})[0]
+    assert "(dates, such as 1970-01-01)" in explain(found(three(a=dates)), "a", {"a": Columns(dates)})[0]
+    lists = people(0).with_columns(pl.lit([1.5]).alias("weight"))
+    assert "(values of type List(Float64))" in explain(found(three(a=lists)), "a", {"a": Columns(lists)})[0]
     assert found(three(a=people(0).with_columns(pl.col("sex").cast(pl.Boolean), pl.col("visits").cast(pl.Int8)))) == []
 
 

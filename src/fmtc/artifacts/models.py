@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import FileError
+from ..errors import DataError, FileError
+from ..schema import Schema
 from ..tables import TextRecipe
 from .files import (
     COUNT,
@@ -40,11 +41,21 @@ PORTABLE = (bool, int, float, str, type(None))
 ROUND = {
     "round_no": COUNT, "objective": NUMBER, "lagrangian": NUMBER, "primal_residual": NUMBER, "dual_residual": NUMBER,
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
+    "step?": COUNT,
 }  # fmt: skip
 MODEL = {
     "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None), "solver?": (dict, None)},
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
+    "columns?": (
+        {
+            "columns": [
+                {"name": str, "kind": str, "levels": [str], "unit": str, "lower": (float, None), "upper": (float, None)}
+            ],
+            "id_column?": str,
+        },
+        None,
+    ),
     "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
     "clients": {str: {"file": str, "sha256": str}},
     "n_iter": COUNT,
@@ -67,6 +78,7 @@ class SavedModel:
     converged: bool | None
     stopped_because: str
     history: Sequence[Mapping[str, Any]]  # the fields of each round
+    schema: Schema | None = None  # what the columns hold, where that is known
 
 
 def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
@@ -94,6 +106,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             "params": params,
             "n_features_in": saved.n_features,
             "feature_names_in": saved.feature_names,
+            "columns": None if saved.schema is None else saved.schema.to_dict(),
             "text": None if saved.text is None else asdict(saved.text),
             "clients": clients,
             "n_iter": saved.n_iter,
@@ -119,6 +132,7 @@ def read_model(path: str | Path) -> SavedModel:
         raise FileError(f"{file} is damaged: it names no client")
     if names is not None and len(names) != d:
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
+    schema = _read_schema(file, about.get("columns"), d)
     return SavedModel(
         params=current_settings(about["params"], about["schema"], about.get("beta")),
         clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
@@ -129,7 +143,20 @@ def read_model(path: str | Path) -> SavedModel:
         converged=about["converged"],
         stopped_because=about["stopped_because"],
         history=about["history"],
+        schema=schema,
     )
+
+
+def _read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:
+    if document is None:
+        return None
+    try:
+        schema = Schema.from_dict(document)
+    except DataError as error:
+        raise FileError(f"{file} is damaged: {error}") from None
+    if len(schema.columns) != d:
+        raise FileError(f"{file} is damaged: it describes {len(schema.columns)} columns of {d}")
+    return schema
 
 
 # ------------------------------------------------------------------------------------------- files of older versions

@@ -58,6 +58,7 @@ ANY_REPORT = {
     "n_iter": COUNT,
     "view?": str,
     "view_reason?": str,
+    "scaled?": bool,
     "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
@@ -98,7 +99,7 @@ _CLUSTERS = [
     },
 ]  # fmt: skip
 EXPLAINED = {"clusters": _CLUSTERS, "silos": {str: _CLUSTERS}, "likeness": {str: [NUMBER]}, "notes": [str]}
-CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str]}
+CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str], "n_features?": COUNT}
 
 EXTRAS = {
     "plot": "matplotlib",
@@ -122,7 +123,7 @@ class SiloResult:
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
     shown: Array  # positions of the rows that are shown
-    view: Array  # `transform` of the rows that are shown; the scaled rows where the model has no projection
+    view: Array  # `fmtc.inference.plotted` of the rows that are shown
 
 
 def results(
@@ -146,14 +147,13 @@ def results(
     list of SiloResult
         In the order of `silos`.
     """
+    from ..inference import plotted
     from ..metrics import clustering_scores
 
     found = []
     if labels is None:
         labels = np.split(model.labels_, np.cumsum([silo.X.shape[0] for silo in silos])[:-1])
     rng = np.random.default_rng(model.random_state)
-    projects = getattr(model, "projections_", None) is not None
-    units = None if projects else units_of(model, [silo.X for silo in silos])
     for silo, mine in zip(silos, labels, strict=True):
         line: dict[str, Any] = {
             "silo": silo.name,
@@ -168,38 +168,9 @@ def results(
                 truth = [silo.labels[row] for row in known]
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
-        view = model.transform(silo.X[rows], clients=silo.name) if units is None else units(silo.X[rows])
+        view = plotted(silo.X[rows], model._models[silo.name])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
-
-
-def units_of(model: FMTC, parts: Sequence[Any]) -> Callable[[Any], Array]:
-    """What scales rows for a picture: numbers to mean 0 and deviation 1 over all silos, a category to its levels.
-
-    A missing number is put at the mean, a missing category at no level.
-    """
-    import scipy.sparse as sp
-
-    schema = getattr(model, "schema_", None)
-    levels = np.array(schema.levels if schema is not None else np.zeros(parts[0].shape[1]), dtype=int)
-
-    def dense(X: Any) -> Array:
-        return np.asarray(X.todense() if sp.issparse(X) else X, dtype=np.float64)
-
-    sample = np.vstack([dense(X[:PROJECTED_ROWS]) for X in parts])[:, levels == 0]
-    there = np.isfinite(sample)
-    known = np.maximum(there.sum(axis=0), 1)
-    mean = np.where(there, sample, 0).sum(axis=0) / known
-    spread = np.sqrt(np.where(there, (sample - mean) ** 2, 0).sum(axis=0) / known)
-    spread[spread == 0] = 1
-
-    def scale(X: Any) -> Array:
-        rows = dense(X)
-        numbers = (rows[:, levels == 0] - mean) / spread
-        codes = [rows[:, [j]] == np.arange(levels[j]) for j in np.flatnonzero(levels)]
-        return np.nan_to_num(np.hstack([numbers, *codes]))
-
-    return scale
 
 
 def scores(results: Sequence[SiloResult]) -> dict[str, Any]:
@@ -256,6 +227,7 @@ def report(
         "n_iter": model.n_iter_,
         "view": model.view_,
         "view_reason": model.view_reason_,
+        "scaled": model._scales,
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
@@ -378,7 +350,13 @@ def projection(results: Sequence[SiloResult]) -> dict[str, Any]:
 
 
 def label_table(
-    silos: Sequence[Silo], labels: Sequence[Array], P: Sequence[Array], *, clients: bool = False, proba: bool = False
+    silos: Sequence[Silo],
+    labels: Sequence[Array],
+    P: Sequence[Array],
+    *,
+    clients: bool = False,
+    proba: bool = False,
+    outliers: Sequence[Array] | None = None,
 ) -> pl.DataFrame:
     """One line per row, in the order of the file: identifier or row number, cluster, its probability."""
     import polars as pl
@@ -391,18 +369,22 @@ def label_table(
     else:
         ids = [name for silo in silos for name in silo.ids or ()]
         name = silos[0].id_name or "id"
-        taken = name in ("client", "cluster", "probability") or name.startswith("probability_")
+        taken = name in ("client", "cluster", "probability", "outlier") or name.startswith("probability_")
         columns["id" if taken else name] = [ids[i] for i in order]
     if clients:
         names = [silo.name for silo in silos for _ in silo.rows]
         columns["client"] = [names[i] for i in order]
     columns |= {"cluster": cluster, "probability": probability[np.arange(len(cluster)), cluster]}
+    if outliers is not None:
+        columns["outlier"] = np.concatenate(outliers)[order]
     if proba:
         columns |= {f"probability_{j}": probability[:, j] for j in range(probability.shape[1])}
     return pl.DataFrame(columns)
 
 
-def with_labels(table: pl.DataFrame, rows: Array, labels: Array, probability: Array) -> pl.DataFrame:
+def with_labels(
+    table: pl.DataFrame, rows: Array, labels: Array, probability: Array, outliers: Array | None = None
+) -> pl.DataFrame:
     """A table with two more columns, `cluster` and `probability`; null in rows that have none.
 
     Parameters
@@ -412,14 +394,20 @@ def with_labels(table: pl.DataFrame, rows: Array, labels: Array, probability: Ar
         Rows that have a cluster.
     labels, probability : ndarray of shape (m,)
         Cluster of each, and its probability.
+    outliers : ndarray of bool of shape (m,), optional
+        Whether each is far from all clusters: a column `outlier`.
     """
     import polars as pl
 
-    cluster: list[int | None] = [None] * table.height
-    sure: list[float | None] = [None] * table.height
-    for row, label, p in zip(rows.tolist(), labels.tolist(), probability.tolist(), strict=True):
-        cluster[row], sure[row] = label, p
-    found = {"cluster": pl.Series(cluster, dtype=pl.Int64), "probability": pl.Series(sure, dtype=pl.Float64)}
+    given = {"cluster": (labels, pl.Int64), "probability": (probability, pl.Float64)}
+    if outliers is not None:
+        given["outlier"] = (outliers, pl.Boolean)
+    found = {}
+    for name, (values, kind) in given.items():
+        cells: list[Any] = [None] * table.height
+        for row, value in zip(rows.tolist(), values.tolist(), strict=True):
+            cells[row] = value
+        found[name] = pl.Series(cells, dtype=kind)
     return table.with_columns(
         values.alias(f"fmtc_{name}" if name in table.columns else name) for name, values in found.items()
     )

@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
-import scipy.sparse as sp
 
 _SPARSE = ("data", "indices", "indptr")
 
@@ -37,7 +36,7 @@ def flatten(state: Any, above: str = "") -> tuple[dict[str, np.ndarray], dict[st
         name, value = f"{above}{f.name}", getattr(state, f.name)
         if isinstance(value, np.ndarray):
             arrays[name] = value
-        elif sp.issparse(value):
+        elif hasattr(value, "tocsr"):  # sparse; SciPy itself is slow to import, and few states need it
             csr = value.tocsr()
             arrays |= {f"{name}#{part}": getattr(csr, part) for part in _SPARSE}
             rest[f.name] = {"#": list(csr.shape)}
@@ -69,8 +68,10 @@ def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, A
             continue
         value = rest[f.name]
         if isinstance(value, Mapping) and "#" in value:
+            from scipy.sparse import csr_array
+
             parts = tuple(arrays[f"{name}#{part}"] for part in _SPARSE)
-            value = sp.csr_array(parts, shape=tuple(value["#"]))
+            value = csr_array(parts, shape=tuple(value["#"]))
         elif isinstance(value, Mapping) and "" in value:
             inner = next(t for t in (hints[f.name], *get_args(hints[f.name])) if is_dataclass(t))
             value = unflatten(inner, arrays, value, f"{name}/")

@@ -1,6 +1,7 @@
 """One comparison, the same for everyone: fit on four fifths of each client, score there and on the rest.
 
-Every fitted quantity (words, idf, units, graph, centres) comes from the training rows. New rows take the method's own
+Every fitted quantity (words, idf, units, graph, centres) comes from the training rows. FMTC takes missing cells and
+categories as they are; methods that do not, get means and indicators in their place. New rows take the method's own
 map, else Nyström's formula; the vote of the five nearest training rows is scored as well, to tell good clusters from a
 good map. ``default`` is one setting for all data sets; ``oracle`` is the best of as many trials for everyone, picked by
 labels, and says so.
@@ -22,7 +23,9 @@ from ..client import stream
 from ..datasets import SOURCES, FederatedDataset, load, locate, synthetic
 from ..datasets.simulated import KINDS
 from ..errors import InputError, nearest_names
+from ..kernels.encoding import expanded
 from ..metrics import clustering_accuracy, match_classes, score_clients
+from ..schema import Encoded
 from .methods import method_of, settings_of
 
 Array = np.ndarray
@@ -148,20 +151,22 @@ def evaluate(
         and of FMTC ``history``: round, objective, primal and dual residual of each round.
     """
     values = {name: value for name, value in setting.items() if name != "trial"}
+    plain = complete(train, train), complete(train, test)
     model = method_of(method).build(train.n_clusters, random_state=seed + 1000 * setting.get("trial", 0), **values)
+    rows = (as_they_come(train), as_they_come(test)) if getattr(model, "takes_missing", False) else plain
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         started = time.perf_counter()
-        model.fit(train.X, clients=train.clients)
+        model.fit(rows[0], clients=train.clients)
         fitted = time.perf_counter()
-        predicted = model.predict(test.X, clients=test.clients)
+        predicted = model.predict(rows[1], clients=test.clients)
         done = time.perf_counter()
     found = model.labels_
     voted = np.empty_like(predicted)
     frozen = []
     for cid in train.client_ids:
         mine, new = train.clients == cid, test.clients == cid
-        voted[new] = vote(train.X[mine], found[mine], test.X[new])
+        voted[new] = vote(plain[0][mine], found[mine], plain[1][new])
         matching = match_classes(train.y[mine], found[mine])
         frozen.append(clustering_accuracy(test.y[new], predicted[new], matching=matching))
     history = getattr(model, "history_", [])
@@ -182,6 +187,29 @@ def evaluate(
         ],
         "notes": sorted({str(warning.message) for warning in caught}),
     }
+
+
+def as_they_come(data: FederatedDataset) -> Any:
+    """Rows as FMTC takes them: missing cells are NaN, and the schema says which columns are categories."""
+    return data.X if data.schema is None else Encoded(data.X, data.schema)
+
+
+def complete(train: FederatedDataset, data: FederatedDataset) -> Any:
+    """Rows for a method that knows neither missing cells nor categories.
+
+    A missing number takes the mean of the training rows; a category becomes an indicator of each level, all of them 0
+    where it is missing.
+    """
+    if not isinstance(data.X, np.ndarray):
+        return data.X
+    levels = () if data.schema is None else data.schema.levels
+    X, known = expanded(data.X, levels), expanded(train.X, levels)
+    holes = np.isnan(X)
+    if not holes.any():
+        return X
+    there = ~np.isnan(known)
+    mean = np.where(there, known, 0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    return np.where(holes, mean, X)
 
 
 def _scores(data: FederatedDataset, labels: Array) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import webbrowser
@@ -100,9 +101,11 @@ def demo(
         words.say("")
         show_indented(words.console, Text(f"$ {shlex.join(['fmtc', 'fit', *files, *options])}", "bold"))
         words.say("")
-        here = [str(folder / word) if word in ("run", *files, *known[1:]) else word for word in (*files, *options)]
-        with words.console.status("fitting: all hospitals together, each alone, and again without every fifth patient"):
-            _run(ctx, fit, [*here, "--random-state", str(random_state), "--quiet"])
+        waiting = words.console.status(
+            "fitting: all hospitals together, each alone, and again without every fifth patient"
+        )
+        with waiting, contextlib.chdir(folder):  # so that the page tells how to do it again from there
+            _run(ctx, fit, [*files, *options, "--random-state", str(random_state), "--quiet"])
         kept = read_explanation(folder / "run")
         assert kept is not None
         explanation = Explanation.from_dict(kept)

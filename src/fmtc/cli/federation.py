@@ -42,7 +42,7 @@ from .options import (
 from .preflight import show_findings
 from .program import Option, main_group
 from .settings import build_model, model_options
-from .words import Words, new_table, note_constants, plural, print_json, show, show_run, size_of
+from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_run, size_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -130,11 +130,11 @@ class View:
             record = RoundRecord.from_dict(event["record"])
             self.records.append(record)
             self.seconds.append(record.seconds)
-            self.status = f"round {record.round_no}"
+            self.status = record.title
             if not self.live:
                 away = f", without {', '.join(record.missing)}" if record.missing else ""
                 self.words.say(
-                    f"round {record.round_no}: {record.standing}, {decimal(record.bytes_up)} up, "
+                    f"{record.title}: {record.standing}, {decimal(record.bytes_up)} up, "
                     f"{decimal(record.bytes_down)} down, {record.seconds:.1f} s{away}"
                 )
 
@@ -148,14 +148,17 @@ class View:
             if record.missing:
                 answered += f" (without {', '.join(record.missing)})"
             table.add_row(
-                str(record.round_no), record.standing, answered,
+                record.title.replace(" round", ""), record.standing, answered,
                 decimal(record.bytes_up), decimal(record.bytes_down), f"{record.seconds:.2f}",
             )  # fmt: skip
         left = ""
         if self.records:
-            rounds = self.max_iter - self.records[-1].round_no
+            last = self.records[-1]
+            rounds = most_rounds(last, self.max_iter) - last.step
             usual = float(np.median(self.seconds[-10:]))
-            left = f", at most {timedelta(seconds=round(rounds * usual))} left" if rounds * usual >= 1 else ""
+            of = "mixture" if last.in_mixture else "graph"  # where the view is chosen, the other may follow
+            if rounds * usual >= 1:
+                left = f", at most {timedelta(seconds=round(rounds * usual))} left for the {of} rounds"
         return Stack(Spinner("dots", Text(self.status + left)), *([table] if self.records else []))
 
 
@@ -230,15 +233,15 @@ def federate_local(
     _check_count("--min-clients", min_clients, len(files))
     out = free_path(out, force, runs.is_run)
     with words.warnings_as_notes():
-        silos = read_silos(
-            files, label_column=label_column, id_column=id_column, drop=drop, judge=True, **given,
-            **({} if recipe is None else asdict(recipe)),
-        )  # fmt: skip
+        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
+        reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
+        silos = read_silos(files, **reading)
         if recipe is None:
-            note_constants(words, silos)
+            note_table(words, silos, scaled=model.scale != "none")
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
+        weights = model._weights(silo.name for silo in silos)
         places = {stem_of(path): path.resolve() for path in files}
         salt = None if recipe is None else recipe.salt
         sources = [
@@ -254,7 +257,7 @@ def federate_local(
             LocalFederation(sources) as fed,
         ):
             outcome = fed.run(
-                model.settings(), weights=model._weights(), min_clients=min_clients, deadline=deadline, listen=view
+                model.settings(), weights=weights, min_clients=min_clients, deadline=deadline, listen=view
             )
         lost = outcome.result.missing
         for cid in lost:
@@ -266,7 +269,9 @@ def federate_local(
         model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
-    report = runs.report(model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes)
+    report = runs.report(
+        model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+    )
     report |= {"missing": lost}
     runs.write_run(out, force, model, results, report)
     show_run(words, report, out)
@@ -456,6 +461,7 @@ def coordinate(
     kit.check()
     plan = kit.plan
     _check_count("--min-clients", min_clients, len(plan.silos))
+    weights = model._weights(plan.silos)
     out = free_path(out, force, _is_consensus)
     folder = out.parent.resolve() / f".{out.name}.checkpoint"
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -464,7 +470,7 @@ def coordinate(
     with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
         run_id = _run_to_resume(folder, resume, force)
         order = Order(
-            model.settings(), folder, run_id or secrets.token_hex(8), min_clients, model._weights(), deadline, wait,
+            model.settings(), folder, run_id or secrets.token_hex(8), min_clients, weights, deadline, wait,
             preflight="no" if no_preflight else "first", random_state=model.random_state,
         )  # fmt: skip
         ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
@@ -495,7 +501,7 @@ def coordinate(
     )
     words.say(f"wrote {out}: consensus.safetensors, history.json, report.json; labels and models are with the silos")
     if as_json:
-        print_json({"out": str(out), **report, "history": about["history"]})
+        print_json({"out": str(out), **report, "history": read_json(out / "history.json")})
 
 
 ORDER = "order.json"  # in the coordinator's folder of a run: its name
@@ -541,11 +547,13 @@ def _write_consensus(
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
         "sent": view_method(model.view).sent(result.received),
+        **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
+        **({"n_features": about["n_features"]} if about.get("n_features") else {}),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
         shutil.copyfile(file, part / "consensus.safetensors")
-        write_json(part / "history.json", about["history"])
+        write_json(part / "history.json", [asdict(record) for record in result.rounds])
         write_json(part / "report.json", report)
     return report
 
@@ -757,7 +765,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
     if source.text_column is None:
-        note_constants(words, [silo])
+        note_table(words, [silo], scaled=True)
     return size_of([silo]).partition(", ")[2]
 
 
@@ -766,19 +774,23 @@ def _write_silo(
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
     from ..estimator import read_settings
+    from ..inference import MixtureModel
+    from ..protocol.em import EM
+    from ..protocol.round import ROUND
     from ..runtime.driver import Received, Result
 
     kept: KeptResult = event["result"]
     silo = replace(source.rows(kit), name=source.client_id)
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
-    rounds = plural(kept.round_no, "round")
-    met = f"the coordinator's rule, tol={model.tol:g}, was met after {rounds}"
-    why = met if event["converged"] else f"{rounds} done"
-    own = totals(line for line in read_lines(kit / LEDGER) if line["run"] == kept.run)
-    received = tuple(Received(total.phase, total.field, total.shape, total.times, total.bytes) for total in own)
+    lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
+    loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
+    n_iter = len({line["round"] for line in lines if line["phase"] == loop.name})  # those that this silo was there for
+    rounds = plural(n_iter, "round")
+    why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
+    received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = Result(None, (), event["converged"], why, received=received)
-    adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), kept.round_no)
+    adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)
     results = runs.results(model, [silo])
     report = runs.report(
         model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes

@@ -36,7 +36,7 @@ from .words import (
     Words,
     new_console,
     new_table,
-    note_constants,
+    note_table,
     plural,
     print_json,
     show,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables import Silo, TextRecipe
+    from ..tables import TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -150,7 +150,7 @@ def fit(
         with words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
-                _look(words, silos, model)
+                note_table(words, silos, scaled=model.scale != "none")
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
@@ -197,17 +197,6 @@ def _word_lookup(
     return lookup
 
 
-def _look(words: Words, silos: Sequence[Silo], model: FMTC) -> None:
-    """Notes about missing cells, constant columns, and values that look wrong."""
-    from ..tables import missing_line, remarks
-
-    if line := missing_line(silos):
-        words.note(line)
-    note_constants(words, silos)
-    for remark in remarks(silos, scaled=model.scale != "none"):
-        words.note(remark)
-
-
 def _check_tables(files: Sequence[Path]) -> None:
     from ..tables.formats import suffix_of
 
@@ -252,7 +241,7 @@ def _check_resume(words: Words, checkpoint: Path, resume: bool, force: bool) -> 
     epilog="""\b
 Examples:
   fmtc predict run new.csv --client north --out labels.csv
-  fmtc predict run new.csv --client north --id patient --proba
+  fmtc predict run new.csv --client north --id patient --proba --outliers
   fmtc predict run new.csv --client north --append --out new-with-clusters.csv
   fmtc predict run all.parquet --client-column site --json""",
 )
@@ -261,6 +250,7 @@ Examples:
 @click.option("--client", metavar="SILO", cls=Option, help="The silo whose model is used; needed where there are many.")
 @click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
 @click.option("--proba", is_flag=True, cls=Option, help="Add the probability of every cluster.")
+@click.option("--outliers", is_flag=True, cls=Option, help="Add a column: whether a row is far from all clusters.")
 @click.option("--append", is_flag=True, cls=Option, help="Write the whole table, with cluster and probability.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of FILE is a row.")
@@ -273,6 +263,7 @@ def predict(
     client: str | None,
     out: Path | None,
     proba: bool,
+    outliers: bool,
     append: bool,
     force: bool,
     no_header: bool,
@@ -303,6 +294,8 @@ def predict(
     if out is not None:
         out = free_path(out, force)
     model = load(runs.model_folder(run))
+    if outliers and model.view_ != "mixture":
+        raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
     if client is None and client_column is None and len(model.client_ids_) > 1:
         from ..tables.formats import stem_of
 
@@ -333,18 +326,29 @@ def predict(
             words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
         if known is not None:
             del model.feature_names_in_  # names have been compared
-        labels, P = [], []
+        labels, P, far = [], [], []
         for silo in silos:
             labels.append(model.predict(silo.X, clients=name or silo.name))
             P.append(model.predict_proba(silo.X, clients=name or silo.name))
+            if model.view_ == "mixture":
+                far.append(model.predict_outliers(silo.X, clients=name or silo.name))
+    if n_far := sum(int(rows.sum()) for rows in far):
+        words.note(
+            f"{n_far:,} of {plural(sum(map(len, far)), 'row')} {'is' if n_far == 1 else 'are'} far from all clusters; "
+            "a probability there says which cluster is nearest, not that a row belongs to it"
+            + ("" if outliers else " (--outliers marks such rows)")
+        )
     if append:
         from ..tables.formats import read_file
 
         sure = np.concatenate([p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)])
         rows = np.concatenate([silo.rows for silo in silos])
-        table = runs.with_labels(read_file(file, header=header), rows, np.concatenate(labels), sure)
+        marks = np.concatenate(far) if outliers else None
+        table = runs.with_labels(read_file(file, header=header), rows, np.concatenate(labels), sure, marks)
     else:
-        table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba)
+        marked = far if outliers else None
+        table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba, outliers=marked)
+    table = runs.with_names(table, run)
     _give(words, table, out, as_json)
 
 
@@ -455,9 +459,10 @@ Examples:
 def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
-    RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight
-    (W times its centre), per unit of the feature after --scale: what decides where a new row goes. Weights of columns
-    that hang together may have either sign; what the rows of a cluster have in common is said by `fmtc explain`.
+    RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight, per
+    unit of the feature after --scale: in the mixture view how far the cluster's centre lies from the mean of all; in
+    the graph view W times its centre, which decides where a new row goes, and may have either sign for columns that
+    hang together. What the rows of a cluster have in common is said by `fmtc explain`.
     """
     if wire == (run is not None):
         raise click.UsageError("give either the folder of a run or a model, or --wire")
@@ -468,6 +473,8 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
 
     folder = runs.model_folder(run)
     model = load(folder)
+    if (schema := runs.schema_of(model, run)) is not None:
+        model.schema_ = schema
     recipe = getattr(model, "text_recipe_", None)
     history = model.history_  # empty where a model was kept without its rounds
     about: dict[str, Any] = {
@@ -563,7 +570,7 @@ def _show_model(about: Mapping[str, Any]) -> None:
     facts = {
         "model": f"{about['model']} ({decimal(about['bytes'])})",
         "holds": f"{plural(len(clients), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
-        "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'not converged'}",
+        "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'all that were allowed'}",
         "stopped": about["stopped_because"],
         "view": about["view"],
     }
@@ -587,6 +594,9 @@ def _show_model(about: Mapping[str, Any]) -> None:
             table.add_row(*first, str(j), Text(shown))
         table.add_section()
     console.print(table)
+    if not any(marks for client in clients.values() for marks in client["top_features"]):
+        lifted = "The graph view has replaced the columns by others (lift), so none has a weight of its own."
+        show(console, Text(f"{lifted} `fmtc explain` says what the clusters are."))
 
 
 # --------------------------------------------------------------------------------------------------------- export

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..artifacts.files import write_file
 from .options import data_options, free_path, read_names, read_types, reading_of, table_options
 from .program import Option, main_group
-from .words import Words, plural, print_json, show, show_indented
+from .words import Words, in_flags, plural, print_json, show, show_indented
 
 if TYPE_CHECKING:
     from ..tables import Columns, Finding
@@ -218,7 +218,7 @@ def show_findings(
         show(words.console, Text.assemble((silo, "bold"), size, ": ", *states))
         for mark, style, sentences in (("error: ", "red", errors), ("note: ", "yellow", notes)):
             for sentence in sentences:
-                show_indented(words.console, Text.assemble((mark, style), sentence))
+                show_indented(words.console, Text.assemble((mark, style), in_flags(sentence)))
     show(words.console, Text())
     show(words.console, _summary(silos, findings))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +19,6 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..schema import FILE as SCHEMA_FILE
-from ..settings import EM_ROUNDS
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -105,6 +102,7 @@ class Words:
             warnings.simplefilter("always")
             for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)
+            warnings.filterwarnings("ignore", "row .* far from all others")  # `note_table` has said it, as in the file
             warnings.showwarning = lambda message, *_, **__: self.note(" ".join(str(message).split()))
             yield
 
@@ -114,7 +112,6 @@ class Rounds:
 
     def __init__(self, words: Words, max_iter: int, tol: float, before: str):
         self.words, self.max_iter, self.tol = words, max_iter, tol
-        self.mixture, self.before = False, 0  # the view that rounds are of, and the rounds before its first
         console = words.console
         self.live = console.is_terminal and not console.is_dumb_terminal
         self.progress = Progress(
@@ -134,21 +131,24 @@ class Rounds:
 
     def __call__(self, record: RoundRecord) -> None:
         """Show one round."""
-        mixture = math.isnan(record.primal_residual)
-        if mixture != self.mixture:  # another view: its rounds are counted from 1
-            self.mixture, self.before = mixture, record.round_no - 1
-        most = EM_ROUNDS * self.max_iter if mixture else self.max_iter
-        done = record.round_no - self.before
+        most = most_rounds(record, self.max_iter)
         if not self.live:
-            self.words.say(f"{'mixture' if mixture else 'graph'} round {done}: {record.standing}")
-        last = done >= most or max(record.primal_residual, record.dual_residual) < self.tol
+            self.words.say(f"{record.title}: {record.standing}")
+        last = record.step >= most or max(record.primal_residual, record.dual_residual) < self.tol
         self.progress.update(
             self.task,
             total=most,
-            completed=done,
-            description="finding clusters" if last else f"{'mixture' if mixture else 'graph'} round {done}/{most}",
-            residuals=record.standing + ("" if mixture else f" (tol {self.tol:g})"),
+            completed=record.step,
+            description="finding clusters" if last else f"{record.title}/{most}",
+            residuals=record.standing + ("" if record.in_mixture else f" (tol {self.tol:g})"),
         )
+
+
+def most_rounds(record: RoundRecord, max_iter: int) -> int:
+    """Largest number of rounds of the loop that a round is of."""
+    from ..settings import EM_ROUNDS
+
+    return EM_ROUNDS * max_iter if record.in_mixture else max_iter
 
 
 def print_json(document: Any) -> None:
@@ -177,10 +177,15 @@ def size_of(silos: Sequence[Silo]) -> str:
     return f"{plural(len(silos), 'silo')}, {plural(rows, 'row')}, {plural(silos[0].X.shape[1], 'feature')}"
 
 
-def note_constants(words: Words, silos: Sequence[Silo]) -> None:
-    """A note on columns that say nothing in a silo."""
-    from ..tables import constant_columns
+def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
+    """Notes about missing cells, constant columns, and values that look wrong.
 
+    `scaled`: whether the run gives all columns the same weight.
+    """
+    from ..tables import constant_columns, missing_line, remarks
+
+    if line := missing_line(silos):
+        words.note(line)
     constant = constant_columns(silos)
     if constant:
         shown = [
@@ -189,24 +194,30 @@ def note_constants(words: Words, silos: Sequence[Silo]) -> None:
         ]
         more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
         words.note(
-            f"{plural(len(constant), 'column')} with one value in all rows of a silo, which cannot help there: "
+            f"{plural(len(constant), 'column')} with one value or none in all rows of a silo, which cannot help there: "
             f"{', '.join(shown)}{more}"
         )
+    for remark in remarks(silos, scaled=scaled):
+        words.note(remark)
 
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
     from ..artifacts.runs import OUTBOX, TABLES
+    from ..schema import FILE as SCHEMA_FILE
 
     words.say(_run_table(report))
     words.say("")
     show_names(words, out)
     if report.get("view"):
         why = f": {report['view_reason']}" if report.get("view_reason") else ""
-        words.say(f"{report['view']} view{why}")
+        units = "scaled to the same spread" if report.get("scaled") else "in their own units"
+        words.say(f"{report['view']} view{why}; columns {units} (--scale {report['settings']['scale']})")
+    ended = "converged" if report["converged"] else "ended"
+    usual = ", as the graph view usually does" if ended == "ended" and report.get("view") == "graph" else ""
     words.say(
-        f"{'converged' if report['converged'] else 'stopped'}: {report['stopped_because']}, {report['seconds']:.1f} s",
-        "green" if report["converged"] else "yellow",
+        f"{ended}{usual}: {report['stopped_because']}, {report['seconds']:.1f} s",
+        "green" if report["converged"] else "",
     )
     more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
     files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)

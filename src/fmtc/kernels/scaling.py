@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
@@ -39,8 +40,11 @@ class Scaling:
     shift: Array | None = None  # d; None: zeros stay zeros
     keep: Array | None = None  # d, numbers of the columns to keep, in order; None: all
 
-    def apply(self, X: Any) -> Any:
-        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse."""
+    def apply(self, X: Any, *, fill: bool = True) -> Any:
+        """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse.
+
+        With `fill`, a missing number counts as the common mean, 0; without, it stays missing.
+        """
         if sp.issparse(X):
             if self.shift is not None:
                 raise ValueError("sparse rows cannot be shifted: they would no longer be sparse")
@@ -53,7 +57,7 @@ class Scaling:
         for begin in range(0, len(X), BLOCK):  # in double precision: single may lose deviations from an offset
             block = kept_columns(X[begin : begin + BLOCK], self.keep)
             block = (block if self.shift is None else block - self.shift) / self.stretch
-            if np.isnan(block.sum()):  # a missing number counts as the common mean
+            if fill and np.isnan(block.sum()):
                 np.nan_to_num(block, copy=False, nan=0.0, posinf=np.inf, neginf=-np.inf)
             S[begin : begin + BLOCK] = block if self.keep is None else block / _lengths(block**2)[:, None]
         return S
@@ -139,8 +143,10 @@ def pool(parts: Iterable[Moments]) -> Moments:
     return reduce(_merged, parts)
 
 
-ONE_UNIT = 10.0  # columns whose standard deviations lie within this factor of the median share a unit
-FEW_COLUMNS = 50  # a table with no more columns is always scaled: they are measures of different things
+FEW_COLUMNS = 50  # a table with no more columns holds measures of different things, unless its rows have length 1
+MANY_ZEROS = 0.2  # share of zeros from which rows without a negative number are taken for counts, or for ink
+ONE_UNIT = 10.0  # of such columns, the largest standard deviation is at most so many times the median
+SAMPLE = 500  # rows that are looked at
 
 
 def spreads(rows: Moments) -> Array:
@@ -148,25 +154,52 @@ def spreads(rows: Moments) -> Array:
     return np.sqrt(rows.squares / np.maximum(rows.n if rows.counts is None else rows.counts, 1))
 
 
-def needs_scaling(rows: Moments, levels: tuple[int, ...] = ()) -> bool:
-    """Whether columns look like different quantities: few of them, categories, or one that varies far more than most.
+def in_one_unit(X: Any) -> bool:
+    """Whether columns share a unit that means something: rows of length 1, counts, or ink on a blank page.
 
-    Sparse rows, which are counts or weights of words, are left as they are, and so are many columns in one unit, such
-    as pixels.
+    Counts and ink are many columns without a negative number, in which many cells are 0 and no column varies far more
+    than most. To give a column that is seldom filled the weight of the others would make noise of it.
     """
-    if rows.means is None:
-        return False
-    varied = spreads(rows)
-    varied = varied[varied > 0]
-    if any(levels) or len(rows.squares) <= FEW_COLUMNS:
+    some = X[:SAMPLE].toarray() if sp.issparse(X) else X[:SAMPLE]
+    if np.allclose(np.square(some, dtype=np.float64).sum(axis=1), 1, atol=1e-6):
         return True
-    return len(varied) > 0 and bool(varied.max() > ONE_UNIT * float(np.median(varied)))
+    if X.shape[1] <= FEW_COLUMNS or (some < 0).any() or float((some == 0).mean()) < MANY_ZEROS:
+        return False
+    varied = spreads(moments(some))
+    varied = varied[varied > 0]
+    return len(varied) == 0 or bool(varied.max() <= ONE_UNIT * float(np.median(varied)))
 
 
-def has_unit_rows(X: Any) -> bool:
-    """Whether all of the first rows have length 1."""
-    some = X[:100].toarray() if sp.issparse(X) else X[:100]
-    return bool(np.allclose(np.square(some, dtype=np.float64).sum(axis=1), 1, atol=1e-6))
+FAR = 1e5  # ranges of all other values of a column, at which a row decides the clusters alone
+
+
+def far_row(X: Array) -> tuple[int, int] | None:
+    """Row and column of a value so far from all others that it alone decides the clusters; X is n x d.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.kernels.scaling import far_row
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> X[7, 1] = 1e15
+    >>> far_row(X)
+    (7, 1)
+    """
+    if len(X) < 10:
+        return None
+    some = X[:: max(1, len(X) // SAMPLE)].astype(np.float64)
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # columns without a value
+        middle, typical = np.nanmedian(some, axis=0), np.nanpercentile(some, (5, 95), axis=0)
+        away = np.fmax(np.fmax.reduce(X, axis=0) - middle, middle - np.fmin.reduce(X, axis=0))
+        for column in np.flatnonzero(away > FAR * (typical[1] - typical[0])).tolist():
+            rows = X[:, column].astype(np.float64)
+            worst = int(np.nanargmax(np.abs(rows - middle[column])))
+            rest = np.delete(rows, worst)
+            rest = rest[np.isfinite(rest)]
+            if len(rest) >= 9 and 0 < np.ptp(rest) < abs(rows[worst] - middle[column]) / FAR:
+                return worst, column
+    return None
 
 
 def standardize(rows: Moments, levels: tuple[int, ...] = ()) -> Scaling:

@@ -40,6 +40,11 @@ class Pool:
     shrinkage: float = 0.01
 
 
+def weighted(sums: Sums, weight: float) -> Sums:
+    """A silo's sums as if each of its rows was there `weight` times, its own parameters as they are."""
+    return sums if weight == 1 else Sums(**{f.name: weight * getattr(sums, f.name) for f in fields(Sums)})
+
+
 def added(parts: Iterable[Sums]) -> Sums:
     """Sums over silos, in the order given."""
     return reduce(lambda a, b: Sums(**{f.name: getattr(a, f.name) + getattr(b, f.name) for f in fields(Sums)}), parts)

@@ -82,7 +82,9 @@ def flat_coordinates(fourths: Array, n: int, mean: Array, total: Array, r: int, 
         Rows, coordinates of numbers, and how many to name.
     """
     variance = np.diag(total)[:r] + mean[:r] ** 2
-    kurtosis = np.where(variance > 0, fourths[:r] / n / np.maximum(variance, 1e-300) ** 2, np.inf)
+    live = variance**2 > 0  # else a constant, of which rounding has left next to nothing
+    kurtosis = np.full(r, np.inf)
+    kurtosis[live] = fourths[:r][live] / n / variance[live] ** 2
     flat = np.flatnonzero((kurtosis > FLAT[0]) & (kurtosis < FLAT[1]))
     return flat[np.argsort(kurtosis[flat], kind="stable")][:most]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..artifacts.runs import units_of
 from ..clients import is_mapping
 from ..concepts import Explanation
 from ..errors import DataError
+from ..inference import plotted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,8 +32,8 @@ POINTS = 5000  # rows of a silo that are drawn at most
 def embedding(model: FMTC, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Figure:
     """Rows of each silo in a plane that all silos have in common, with the number of their cluster.
 
-    The plane is that of the two principal directions of the projected rows; of the scaled rows where the model does
-    not project. A silo has at most 5,000 points.
+    The plane is that of the two principal directions of the projected rows; in the mixture view, of the rows in
+    coordinates in which clusters are round. A silo has at most 5,000 points.
 
     Parameters
     ----------
@@ -61,12 +61,7 @@ def embedding(model: FMTC, X: Any, *, clients: Any = None, names: Mapping[int, s
     rows, labels = _rows_and_labels(model, X, clients)
     rng = np.random.default_rng(0)
     chosen = {name: np.sort(rng.permutation(len(y))[:POINTS]) for name, y in labels.items()}
-    if getattr(model, "projections_", None) is None:
-        scale = units_of(model, list(rows.values()))
-        view = {name: scale(rows[name][chosen[name]]) for name in rows}
-    else:
-        plain = _nameless(model)
-        view = {name: np.asarray(plain.transform(rows[name][chosen[name]], clients=name)) for name in rows}
+    view = {name: plotted(rows[name][chosen[name]], model._models[name]) for name in rows}
     E = np.vstack(list(view.values())).astype(np.float64)
     mean = E.mean(axis=0)
     _, _, axes = np.linalg.svd(E - mean, full_matrices=False)
@@ -266,15 +261,6 @@ def _rows_and_labels(model: FMTC, X: Any, clients: Any) -> tuple[dict[str, Any],
     flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
     rows, places = model._divided(X, clients)
     return rows, {name: flat[places[name]] for name in rows}
-
-
-def _nameless(model: FMTC) -> FMTC:
-    """The same model for rows whose column names have been compared."""
-    from copy import copy
-
-    plain = copy(model)
-    plain.__dict__.pop("feature_names_in_", None)
-    return plain.set_output(transform="default")
 
 
 def _explanation(what: FMTC | Explanation, X: Any, clients: Any, names: Mapping[int, str] | None) -> Explanation:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..client import ClientState
 from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
-from ..mixture.steps import Statistics
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
 from .em import Ask as Parameters
-from .em import asked, common_of, is_order, pool_of
+from .em import asked, common_of, is_order, pool_of, statistics_of
 
 
 class Conclude(Phase):
@@ -40,21 +41,44 @@ class Conclude(Phase):
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
-        (mixture,) = required(server, "mixture")
+        mixture = required(server, "mixture")[0].best(1)
         order = np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
         last = asked(mixture)
         return dict.fromkeys(server.client_ids, self.Ask(**{**vars(last), "order": order}))
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """The client's own parameters, and its labels by the very code of predict."""
-        counts, sums, tallies, shifts, cells = required(client, "counts", "sums", "tallies", "shifts", "cells")
-        start = int(ask.keep[0])
-        common = common_of(ask, 0)
-        own = Statistics(counts[start], sums[start], tallies[start], shifts[start])
+        (cells,) = required(client, "cells")
+        (own, *_), common = statistics_of(client, ask.keep), common_of(ask, 0)
         mine, order = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never), ask.order
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
-        return replace(client, model=model, labels=assign(client.X, model)), Nothing()
+        labels = assign(client.X, model)
+        if not client.on_trial and len(np.unique(labels)) < client.k:
+            _warn_of_equal_rows(client)
+        return replace(client, model=model, labels=labels), Nothing()
+
+
+def _warn_of_equal_rows(client: ClientState) -> None:
+    """A warning where a client has fewer distinct rows than clusters; that it lacks a concept needs no warning."""
+    X, found = client.X, set()
+    for row in range(X.shape[0]):
+        if sp.issparse(X):
+            part = slice(X.indptr[row], X.indptr[row + 1])
+            found.add((X.indices[part].tobytes(), X.data[part].tobytes()))
+        else:
+            found.add(X[row].tobytes())  # missing cells are equal to each other
+        if len(found) >= client.k:
+            return
+    n = len(found)
+    from sklearn.exceptions import ConvergenceWarning
+
+    warnings.warn(
+        f"client {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. Ask for "
+        "fewer clusters, or look for duplicate rows.",
+        ConvergenceWarning,
+        stacklevel=3,
+    )
 
 
 CONCLUDE = Conclude()

@@ -12,9 +12,9 @@ from ..client import ClientState, Clusters
 from ..errors import RefusedError
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
-from ..mixture.pooling import Pool, added, pooled
+from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, Statistics, Sums
-from ..server import Mixture, RoundReport, ServerState
+from ..server import Mixture, RoundReport, ServerState, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
 from .base import REPEATS, RESTARTS, Array, Phase, above, array, number, required
 from .coordinates import sampled
@@ -45,7 +45,7 @@ def _are_shares(P: Any, sizes: Mapping[str, int]) -> str | None:
 class Ask:
     """Common parameters of each start."""
 
-    keep: Array = array("s", "which starts of the last round go on", "Which starts suit all silos.", kind="int")
+    keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
     means: Array = array(
         "s k r", "common means of the concepts",
         "Where the clusters of all silos lie; with two silos, roughly the other's.",
@@ -145,14 +145,18 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    mixture: Mixture, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...]
+    server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...]
 ) -> tuple[Mixture, float]:
     """Common parameters after a round, and the score of the best start, per row."""
-    said = [answers[cid] for cid in sorted(answers)]
-    n_starts, k, r = said[0].means.shape
+    (mixture,) = required(server, "mixture")
+    weights = row_weights(server) or {}
+    said = {cid: answers[cid] for cid in sorted(answers)}
+    n_starts, k, r = next(iter(said.values())).means.shape
     found, scores = [], []
     for s in range(n_starts):
-        sums = added(_unpacked(answer, s, k, r, levels) for answer in said)
+        sums = added(
+            weighted(_unpacked(answer, s, k, r, levels), weights.get(cid, 1.0)) for cid, answer in said.items()
+        )
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, len(said)))
         scores.append(float(sums.score[1] / sums.score[2]))
     mixture = replace(
@@ -160,7 +164,7 @@ def next_round(
         means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
         shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
         spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
-        scores=np.array(scores), keep=np.arange(n_starts), rounds=mixture.rounds + 1,
+        scores=np.array(scores), rounds=mixture.rounds + 1,
     )  # fmt: skip
     return mixture, max(scores)
 
@@ -178,15 +182,14 @@ def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -
     )  # fmt: skip
 
 
-def best(mixture: Mixture, n: int) -> Mixture:
-    """The n best starts, in the order of their scores."""
-    if n >= len(mixture.keep):
-        return mixture
-    keep = np.argsort(mixture.handicap - mixture.scores, kind="stable")[:n]
-    return replace(mixture, **{name: getattr(mixture, name)[keep] for name in STACKED}, keep=keep)
-
-
-STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "scores", "handicap")
+def statistics_of(client: ClientState, keep: Array) -> list[Statistics]:
+    """What the client kept of its last E-step, for the starts with these numbers."""
+    starts, counts, sums, tallies, shifts = required(client, "starts", "counts", "sums", "tallies", "shifts")
+    place = {int(number): s for s, number in enumerate(starts)}
+    gone = [int(number) for number in keep if int(number) not in place]
+    if gone:
+        raise RefusedError(f"start {gone[0]} of the mixture is not one of those that went on")
+    return [Statistics(counts[s], sums[s], tallies[s], shifts[s]) for s in (place[int(number)] for number in keep)]
 
 
 def category_levels(mixture: Mixture, settings: Settings) -> tuple[int, ...]:
@@ -196,10 +199,7 @@ def category_levels(mixture: Mixture, settings: Settings) -> tuple[int, ...]:
 
 def pool_of(settings: Settings) -> Pool:
     """How the mixture over columns is pooled."""
-    kappa = settings.solver.kappa
-    if kappa is None:
-        return Pool()
-    return Pool(spread=1 / max(kappa, 1e-12) if kappa else 1e12)
+    return Pool(spread=settings.solver.spread)
 
 
 # ------------------------------------------------------------------------------------------------- mixture of columns
@@ -230,15 +230,15 @@ class _EM(Phase):
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
         """The client's own parameters, E-step, sums."""
-        cells, counts, sums, tallies, shifts = required(client, "cells", "counts", "sums", "tallies", "shifts")
-        before = [Statistics(counts[s], sums[s], tallies[s], shifts[s]) for s in ask.keep]
+        (cells,) = required(client, "cells")
+        before = statistics_of(client, ask.keep)
         rows = cells if len(before) == 1 else sampled(client, settings)
         after, answer = one_round(rows, ask, before, pool_of(settings))
         client = replace(
             client,
             counts=np.array([own.counts for own in after]), sums=np.array([own.sums for own in after]),
             tallies=np.array([own.levels for own in after]), shifts=np.array([own.shift for own in after]),
-            round_no=round_no,
+            starts=np.array(ask.keep), round_no=round_no,
         )  # fmt: skip
         return client, answer
 
@@ -248,8 +248,8 @@ class _EM(Phase):
         """Add up, pool, and let the best starts go on."""
         (mixture,) = required(server, "mixture")
         levels = category_levels(mixture, settings)
-        mixture, score = next_round(mixture, answers, pool_of(settings), levels)
-        mixture = best(mixture, COMPARED.get(mixture.rounds, len(mixture.keep)))
+        mixture, score = next_round(server, answers, pool_of(settings), levels)
+        mixture = mixture.best(COMPARED.get(mixture.rounds, len(mixture.keep)))
         return replace(server, mixture=mixture), RoundReport(objective=-score)
 
 
@@ -285,13 +285,12 @@ class Settle(Phase):
 
     @dataclass(frozen=True, kw_only=True)
     class Ask(Ask):
-        """Common parameters; in the first round, which clusters are the same."""
+        """Common parameters, and which clusters are the same."""
 
         step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
-        order: Array | None = array(
+        order: Array = array(
             "k", "the client's cluster that takes each common number",
-            "How its order of cluster sizes compares with that of the others.", kind="int", when="in the first round",
-            check=is_order,
+            "How its order of cluster sizes compares with that of the others.", kind="int", check=is_order,
         )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:
@@ -307,21 +306,20 @@ class Settle(Phase):
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same parameters for everyone."""
         (mixture,) = required(server, "mixture")
-        last, first = vars(asked(mixture)), mixture.rounds == 0
-        return {
-            cid: self.Ask(**last, step=mixture.rounds, order=order if first else None)
-            for cid, order in server.orders.items()
-        }
+        last = vars(asked(mixture))
+        return {cid: self.Ask(**last, step=mixture.rounds, order=order) for cid, order in server.orders.items()}
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
-        """E-step over the normalised projections; asked twice for the same round, it gives the same answer."""
+        """E-step over the normalised projections; asked twice for the same round, it gives the same answer.
+
+        Who missed rounds continues with its own last sums; who missed all, with its k-means clusters.
+        """
         (own,) = required(client, "own")
-        if ask.order is not None:
-            before = _first_statistics(own, ask.order)
-        elif ask.step in (own.step, own.step + 1) and ask.step:
-            (before,) = required(own, "before" if ask.step == own.step else "statistics")
-        else:
+        if 0 < ask.step < own.step:
             raise RefusedError(f"round {ask.step} of the mixture cannot follow round {own.step}")
+        before = own.before if ask.step == own.step else own.statistics
+        if before is None or not ask.step:
+            before = first_statistics(own, ask.order)
         cells = Cells(double(own.E), np.zeros((own.E.shape[0], 0), np.int64)) if own.cells is None else own.cells
         after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n))
         own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
@@ -331,12 +329,12 @@ class Settle(Phase):
         """Add up and pool."""
         (mixture,) = required(server, "mixture")
         before = mixture.scores[0] if mixture.rounds else -np.inf
-        mixture, score = next_round(mixture, answers, settle_pool(settings), ())
+        mixture, score = next_round(server, answers, settle_pool(settings), ())
         done = abs(score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
         return replace(server, mixture=replace(mixture, settled=bool(done)))
 
 
-def _first_statistics(own: Clusters, order: Array) -> Statistics:
+def first_statistics(own: Clusters, order: Array) -> Statistics:
     """Sums of the projections in each of the client's k-means clusters, in the common order."""
     labels, k = np.argsort(order)[to_numpy(own.labels)], len(order)
     E = to_numpy(double(own.E))
@@ -353,9 +351,7 @@ EVEN = 0.5  # rows in equal shares that a silo's own shares get, for each of its
 
 def settle_pool(settings: Settings, n_rows: int = 1) -> Pool:
     """Shares drawn to equal ones; silos do not shift as a whole: projections are in a common frame already."""
-    kappa = settings.solver.kappa
-    spread = None if kappa is None else 1 / max(kappa, 1e-12)
-    return Pool(spread=spread, drift=0.0, concentration=EVEN * n_rows, even=True)
+    return Pool(spread=settings.solver.spread, drift=0.0, concentration=EVEN * n_rows, even=True)
 
 
 SETTLE = Settle()

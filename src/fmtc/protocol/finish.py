@@ -80,7 +80,7 @@ class Finish(Phase):
         model = replace(model, centers=centers)
         labels = (E @ found.T).argmax(axis=1) if from_embedding else assign(input_rows(client), model)
         sizes = to_numpy(namespace(labels).bincount(labels, minlength=k))
-        if (sizes == 0).any():
+        if (sizes == 0).any() and not client.on_trial:
             from sklearn.exceptions import ConvergenceWarning
 
             warnings.warn(
@@ -111,8 +111,8 @@ FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of 
 def _begin(matched: list[Array], settings: Settings) -> Mixture:
     """Common parameters before the first E-step: the mean of the clients' centres, and a round covariance."""
     k = settings.n_clusters
-    kappa = settings.solver.kappa
-    spread = np.full((1, k), FIRST_SPREAD if kappa is None else 1 / max(kappa, 1e-12))
+    given = settings.solver.spread
+    spread = np.full((1, k), FIRST_SPREAD if given is None else given)
     covariance = np.eye(k)[None] * FIRST_VARIANCE / k
     return Mixture(
         np.mean(np.array(matched, dtype=np.float64), axis=0, keepdims=True), covariance, np.full((1, k), 1 / k),

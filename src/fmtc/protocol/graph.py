@@ -18,7 +18,7 @@ from typing import Any
 from ..client import ClientState, open_client, width
 from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
-from ..server import ServerState, without_clients
+from ..server import ServerState, client_weights, without_clients
 from ..settings import Settings, Solver
 from .base import Phase, required
 from .em import SETTLE
@@ -64,7 +64,10 @@ class GraphView(Method):
         self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
     ) -> ServerState:
         """The server before the first message."""
-        return ServerState(tuple(sorted(client_ids)), weights, view=self.view)
+        ids = tuple(sorted(client_ids))
+        if weights is not None:
+            client_weights(ids, weights)  # refuses those that no run can use, before anybody is asked
+        return ServerState(ids, weights, view=self.view)
 
     def without(self, server: ServerState, absent: set[str]) -> ServerState:
         """The server without some clients, before the first round is done."""
@@ -93,8 +96,8 @@ class GraphView(Method):
         return None
 
     def common(self, server: ServerState) -> dict[str, Any]:
-        """The consensus Z, d x k x m."""
-        return {"consensus": server.Z}
+        """The consensus Z, d x k x m, and the pooling strength of each concept where a mixture forms the clusters."""
+        return {"consensus": server.Z} | ({} if server.kappa is None else {"kappa": server.kappa})
 
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""

@@ -29,7 +29,7 @@ class Hello(Phase):
         n_samples: int = number("number of rows", "Exactly that.", kind="count")
         n_features: int = number("number of columns", "Exactly that.", kind="count")
         sum_of_squares: float = number(
-            "sum of squared entries of the rows, after centring where rows are centred",
+            "sum of squared entries of the rows, after centring where rows are centred; 0 where all rows are equal",
             "The total variance; for rows of 0 and 1 without centring, the number of ones. Two runs that differ by one "
             "row give that row's share by subtraction.", check=above(-1e-300),
         )  # fmt: skip
@@ -45,7 +45,8 @@ class Hello(Phase):
         client = with_rows(client, settings)
         (rows,) = required(client, "rows")
         n, d = rows.shape
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=rows.sum_of_squares())
+        is_flat = client.lift is not None and bool((rows.X[:1] == rows.X).all())  # lifted rows are not centred
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=0.0 if is_flat else rows.sum_of_squares())
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
@@ -57,7 +58,9 @@ class Hello(Phase):
                 f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
                 "Leave that client out, or check how its rows were read."
             )
-        omega = client_weights(ids, server.weights)
+        absent = set(server.client_ids) - set(ids)
+        weights = None if server.weights is None else {c: w for c, w in server.weights.items() if c not in absent}
+        omega = client_weights(ids, weights)
         rows = sum(answers[cid].n_samples for cid in ids)
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in ids)))
         beta: float | None

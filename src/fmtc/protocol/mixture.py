@@ -38,7 +38,7 @@ class MixtureView(GraphView):
     loop: Phase = EM
     closing = (CONCLUDE,)
     model_type: Any = MixtureModel
-    saved = ("counts", "sums", "tallies", "shifts")
+    saved = ("starts", "counts", "sums", "tallies", "shifts")
     changeable = ("max_iter", "tol")
     view: str | None = "mixture"
 
@@ -52,8 +52,8 @@ class MixtureView(GraphView):
 
     def common(self, server: ServerState) -> dict[str, Any]:
         """Common parameters of the concepts."""
-        mixture, kappa = required(server, "mixture", "kappa")
-        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": kappa}
+        mixture = required(server, "mixture")[0].best(1)
+        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": server.kappa}
 
     def result(self, client: ClientState) -> ClientResult:
         """Model and labels of a client after the run."""

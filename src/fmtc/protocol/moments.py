@@ -45,9 +45,10 @@ class Moments(Phase):
             "d", "number of filled cells of each column", "Which columns the silo does not measure, and how often.",
             kind="int", when="where cells are missing",
         )  # fmt: skip
-        unit_length: bool | None = number(
-            "whether all rows have length 1", "Exactly that.", kind="flag", when='scale="auto"'
-        )
+        in_one_unit: bool | None = number(
+            "whether rows have length 1, or hold many zeros and no negative number, as counts do", "Exactly that.",
+            kind="flag", when='scale="auto"',
+        )  # fmt: skip
         document_counts: Array | None = array(
             "d", "in how many rows each column is filled",
             "For texts, how many documents hold each (hashed) word; see [Words](#words).", kind="real",
@@ -72,9 +73,9 @@ class Moments(Phase):
         if not needs_moments(settings):
             raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
         own = scaling.moments(expanded(client.X, settings.levels))
-        unit = scaling.has_unit_rows(client.X) if settings.scale == "auto" else None
+        in_one_unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
         return client, self.Answer(
-            n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, unit_length=unit
+            n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, in_one_unit=in_one_unit
         )
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
@@ -96,8 +97,8 @@ class Moments(Phase):
             return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
         parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
         pooled = scaling.pool(parts)
-        unit = bool(said) and all(answer.unit_length for answer in said.values())
-        units = _units(pooled, unit, settings)
+        in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
+        units = _units(pooled, in_one_unit, settings)
         lifted = units is not None and _lifts(pooled, units, settings)
         wide = pooled.means is None or width > scaling.FEW_COLUMNS
         return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
@@ -108,10 +109,11 @@ def needs_moments(settings: Settings) -> bool:
     return settings.scale in POOLED_SCALES or settings.view != "graph"
 
 
-def _units(pooled: scaling.Moments, unit: bool, settings: Settings) -> scaling.Scaling | None:
+def _units(pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> scaling.Scaling | None:
     """What all clients do to their columns; None: nothing."""
+    dense = pooled.means is not None  # sparse rows are counts or weights of words
     wanted = settings.scale == "global" or (
-        settings.scale == "auto" and not unit and scaling.needs_scaling(pooled, settings.levels)
+        settings.scale == "auto" and dense and (settings.has_categories or not in_one_unit)
     )
     if wanted:
         return scaling.standardize(pooled, settings.levels)
@@ -120,11 +122,16 @@ def _units(pooled: scaling.Moments, unit: bool, settings: Settings) -> scaling.S
     return scaling.Scaling(np.ones_like(pooled.means), pooled.means)  # a mixture's coordinates begin at the mean
 
 
+def columns_of(server: ServerState, settings: Settings) -> int:
+    """Columns of the table, a category as one."""
+    return len(settings.levels) if settings.has_categories else server.n_features
+
+
 def _decided(server: ServerState, settings: Settings) -> ServerState:
     """The view, where the number of columns and rows decides it."""
     if server.view is not None:
         return server
-    d, rows = server.n_features, server.n_samples / (settings.n_clusters * len(server.client_ids))
+    d, rows = columns_of(server, settings), server.n_samples / (settings.n_clusters * len(server.client_ids))
     if server.wide and rows < FEWEST_ROWS:
         why = f"{d} columns, and a mixture needs more than {rows:.0f} rows of a silo for each cluster"
         return replace(server, view="graph", why=why)

@@ -21,7 +21,7 @@ from ..mixture.steps import Common
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
-from .em import is_order, settle_pool
+from .em import first_statistics, is_order, settle_pool
 
 
 class Number(Phase):
@@ -74,7 +74,7 @@ class Number(Phase):
         model = replace(model, spread=dot(gap, gap) / len(E))
         labels = to_numpy(labels)
         agreement, misses = None, False
-        if settings.solver.labels_from == "projection" and client.k > 1:
+        if settings.solver.labels_from == "projection" and client.k > 1 and client.graph is not None:
             agreement, misses = _followed(client, labels, settings)
         return replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses), Nothing()
 
@@ -84,6 +84,10 @@ RESTARTS = 3  # of k-means on them
 NEARLY_APART = 0.1  # mean of Tr(FᵀLF)/k above which a graph is not looked at for clear parts
 APART = 0.01  # the same of the graph's own eigenvectors: k parts that hardly touch
 MISSED = 0.55  # adjusted Rand index below which labels do not follow such parts
+OWN_CUT = (
+    0.003  # of labels: those that cut fewer links follow parts too, if other ones, as with more parts than clusters
+)
+OWN_CUT_ROWS = 20_000  # above, any line crosses relatively fewer links
 SMALLEST_PART = 0.15  # relative to parts of equal size: a few outliers are no part
 
 
@@ -103,6 +107,8 @@ def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[f
     agreement = float(adjusted_rand_score(labels[some], _sphere_labels(F[some], k, seed)))
     if _cut(graph, F) > NEARLY_APART:
         return agreement, False
+    if _cut(graph, _indicator(graph, labels, k)) < OWN_CUT * min(1.0, OWN_CUT_ROWS / n):
+        return agreement, False
     U = spectral_start(graph, k, stream(settings.seed, client.client_id, "start"))
     if _cut(graph, U) > APART:
         return agreement, False
@@ -117,6 +123,13 @@ def _cut(graph: Graph, F: Array) -> float:
     return dot(V, affine(graph.laplacian, V)) / F.shape[1]
 
 
+def _indicator(graph: Graph, labels: Array, k: int) -> Array:
+    """Clusters as an orthonormal embedding, in which `_cut` is the normalised cut over k; (n,) -> (n, k)."""
+    degree = to_numpy(graph.to_client_order(double(graph.degree[:, None])))
+    H = np.sqrt(degree) * (labels[:, None] == np.arange(k))
+    return asarray_like(H / row_norms(H.T).T, graph.degree)
+
+
 def _sphere_labels(F: Array, k: int, seed: int) -> Array:
     """Clusters of the rows of F, all scaled to length 1; (n, k) -> (n,)."""
     E = F / row_norms(F)
@@ -126,7 +139,7 @@ def _sphere_labels(F: Array, k: int, seed: int) -> Array:
 
 def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
     """The model with the client's own parameters of the mixture."""
-    (statistics,) = required(own, "statistics")
+    statistics = first_statistics(own, ask.order) if own.statistics is None else own.statistics
     k = len(model.centers)
     common = Common(ask.means[0], ask.covariance[0], ask.shares[0], np.zeros((k, 0)), ask.spread[0], 0.0)
     mine = personal(common, statistics, (), settle_pool(settings, len(own.E)).concentration)

@@ -60,7 +60,7 @@ class Prepare(Phase):
         (rows,) = required(client, "rows")
         graph = client.graph or build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
         sizes = graph.component_sizes
-        if len(sizes) > 1 and client.graph is None:
+        if len(sizes) > 1 and client.graph is None and not client.on_trial:
             warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)
         # Working on X/sqrt(n) is the same as scaling F by sqrt(n): a client's size no longer decides
         # (docs/paper.md#scales).

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, stream
+from ..errors import DataError
 from ..inference import assign
 from ..kernels.lift import cut_share, shows_shapes
 from ..linalg.arrays import HOST, to_numpy
@@ -18,6 +19,7 @@ from .base import Array, Phase, number
 from .conclude import CONCLUDE
 from .finish import FINISH
 from .hello import HELLO
+from .moments import columns_of
 from .prepare import PREPARE
 from .round import ROUND
 
@@ -60,7 +62,7 @@ class Probe(Phase):
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Cluster some rows in both ways."""
-        judged, _ = CONCLUDE.reply(client, ask, settings, round_no)
+        judged, _ = CONCLUDE.reply(replace(client, on_trial=True), ask, settings, round_no)
         assert judged.model is not None
         n, many = client.X.shape[0], client.axes is not None
         limit = MANY_ROWS if many else SHAPE_ROWS
@@ -69,19 +71,24 @@ class Probe(Phase):
             rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(n, limit, replace=False))
         X = client.X[rows]
         mixed = assign(X, judged.model)
-        graphed, points = _alone(replace(client, X=X, cells=None), settings)
         k = client.k
         sizes = np.bincount(mixed, minlength=k) / len(mixed)
         sizes = sizes[sizes > 0]
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
-        shapes = not many and shows_shapes(points, graphed, mixed)
-        gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
+        shapes, gain = False, 0.0
+        try:
+            graphed, points = _alone(replace(client, X=X, cells=None), settings)
+        except DataError:  # rows that are all equal: they speak for neither view
+            pass
+        else:
+            shapes = not many and shows_shapes(points, graphed, mixed)
+            gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""
         said = [answers[cid] for cid in sorted(answers)]
-        view, why = _verdict(server, said)
+        view, why = _verdict(server, said, columns_of(server, settings))
         return replace(server, view=view, why=why)
 
 
@@ -89,17 +96,18 @@ def _is_open(server: ServerState) -> bool:
     return server.lifted or server.wide
 
 
-def _verdict(server: ServerState, said: list[Any]) -> tuple[str, str]:
-    d, m = server.n_features, len(said)
+def _verdict(server: ServerState, said: list[Any], d: int) -> tuple[str, str]:
+    m = len(said)
     if not server.wide:
         seen = sum(answer.shapes for answer in said)
         if 2 * seen >= m:
             return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
         return "mixture", f"{d} columns, and no shapes that a mixture cannot follow"
     gain, entropy = (float(np.mean([getattr(answer, name) for answer in said])) for name in ("gain", "entropy"))
-    better = (
-        f"{abs(100 * gain):.0f} % {'more' if gain > 0 else 'fewer'} neighbours share a cluster than in the graph view"
-    )
+    better = "as many neighbours share a cluster as in the graph view"
+    if abs(gain) >= 0.005:
+        more = "more" if gain > 0 else "fewer"
+        better = f"{abs(100 * gain):.0f} % {more} neighbours share a cluster than in the graph view"
     if gain >= MIN_GAIN and entropy >= MIN_ENTROPY:
         return "mixture", f"{d} columns, but in the mixture {better}"
     if gain >= MIN_GAIN:
@@ -117,7 +125,8 @@ def _closed(X: Any, labels: Array) -> float:
 def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None, round_no=0, device=HOST)
+    nothing = dict.fromkeys(("rows", "graph", "factors", "F", "W"))
+    client = replace(client, **nothing, round_no=0, device=HOST, on_trial=True)
     steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
     for phase, rounds in steps:
         for round_no in range(1, rounds + 1):

@@ -31,7 +31,7 @@ class Seed(Phase):
         """Centres of all starts."""
 
         centers: Array = array("s k p", "centres of each start", "Where the rows of all silos lie densely.")
-        weights: Array = array("s p", "coordinates that each start looks at", "Nothing.", check=above(-1e-300))
+        weights: Array = array("s p", "coordinates that each start looks at", "Which columns are flat, over all silos.", check=above(-1e-300))
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:
@@ -71,6 +71,7 @@ class Seed(Phase):
             client,
             counts=np.array([part.counts for part in own]), sums=np.array([part.sums for part in own]),
             tallies=np.array([part.levels for part in own]), shifts=np.array([part.shift for part in own]),
+            starts=np.arange(len(own)),
         )  # fmt: skip
         return client, self.Answer(counts=counts, sums=sums)
 
@@ -99,7 +100,7 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         part = np.maximum(profile[begin : begin + size], 1e-4)
         profile[begin : begin + size] = part / part.sum()
         begin += size
-    kappa, weights = settings.solver.kappa, mixture.weights
+    given, weights = settings.solver.spread, mixture.weights
     assert weights is not None
     handicap = np.where(weights.sum(axis=1) < weights.shape[1], HANDICAP, 0.0)
     found = [
@@ -107,8 +108,8 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         for s in range(len(counts))
     ]
     spread = np.array([part.spread for part in found])
-    if kappa is not None:
-        spread = np.full_like(spread, 1 / max(kappa, 1e-12))
+    if given is not None:
+        spread = np.full_like(spread, given)
     return replace(
         mixture,
         means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),

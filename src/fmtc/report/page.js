@@ -235,9 +235,10 @@
   }
   function explain() {
     const about = $("#about-view");
+    const rows = data.view === "mixture" ? "rows of all silos together, in coordinates in which clusters are round" : "projected rows of all silos together";
     if (about) about.textContent = view === "map"
-      ? "The map (t-SNE of the projected rows of all silos together) keeps neighbours together; distances between groups and their sizes mean little."
-      : "The principal plane of the projected rows of all silos together: a true view, but only two of its directions.";
+      ? `The map (t-SNE of the ${rows}) keeps neighbours together; distances between groups and their sizes mean little.`
+      : `The principal plane of the ${rows}: a true view, but only two of its directions.`;
   }
   explain();
 

@@ -162,6 +162,7 @@ def _data(summary: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "rounds": [
             {name: line[name] for name in ("round_no", "objective", "primal_residual", "dual_residual", "seconds")}
+            | {"likelihood": None if line["objective"] is None else -line["objective"]}
             for line in summary["history"]
         ],
         "tol": summary["tol"],
@@ -175,6 +176,7 @@ def _data(summary: Mapping[str, Any]) -> dict[str, Any]:
              "differences": [f"{d['what']} {d['amounts']}" for d in c["differences"][:3]]}
             for c in summary["clusters"]
         ],
+        "view": summary["view"],
         "calibrated": summary["calibrated"],
         "title": summary["title"],
         "points": [

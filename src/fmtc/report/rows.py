@@ -12,7 +12,7 @@ from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
 from sklearn.neighbors import NearestNeighbors
 
-from ..artifacts.runs import SiloResult, units_of
+from ..artifacts.runs import SiloResult
 from ..estimator import FMTC
 from ..kernels.graph import knn_affinity
 from ..linalg.threads import one_thread
@@ -155,16 +155,11 @@ def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
     return fits
 
 
-def _projects(model: FMTC) -> bool:
-    return getattr(model, "projections_", None) is not None
-
-
 def _graph(model: FMTC, name: str, rows: Mapping[str, Any]) -> Any:
     """Neighbours among all rows of a silo, in the units that the model looks at."""
     solver = Solver() if model.solver is None else model.solver
-    X = model._models[name].scaled(rows[name]) if _projects(model) else units_of(model, [*rows.values()])(rows[name])
-    neighbors = getattr(model, "n_neighbors", getattr(solver, "n_neighbors", "auto"))
-    return knn_affinity(X, neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
+    X = model._models[name].scaled(rows[name])
+    return knn_affinity(X, solver.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight)
 
 
 def stays(affinity: Any, labels: Array, kept: Array, k: int) -> float:

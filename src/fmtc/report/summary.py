@@ -100,6 +100,11 @@ class _Run:
         return self.report.get("details", {})
 
     @property
+    def view(self) -> str:
+        """The view that the run took; a run of an older version knew one only."""
+        return str(self.report.get("view") or ("graph" if self.model is None else self.model.view_))
+
+    @property
     def names(self) -> list[str]:
         """Silos, those that were lost included."""
         if self.model is None:
@@ -111,12 +116,15 @@ def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
     if report["kind"] == "fmtc consensus report":
         file = folder / "consensus.safetensors"
         arrays, _ = read_tensors(file)
-        Z = arrays.get("consensus")
-        if Z is None or Z.ndim != 3:
+        Z, means = arrays.get("consensus"), arrays.get("means")
+        if Z is not None and Z.ndim == 3:
+            d, k, _ = Z.shape
+        elif means is not None and means.ndim == 2:
+            k, d = means.shape
+        else:
             raise FileError(f"{file} is damaged: it holds no consensus")
         history = read_json(folder / "history.json")
         check_form(folder / "history.json", history, [ROUND])
-        d, k, _ = Z.shape
         return _Run(folder, report, None, history, None, d, k)
     model = load(folder / "model")
     kept = read_explanation(folder)
@@ -164,6 +172,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "n_rows": sum(line["rows"] or 0 for line in silos),
         "seconds": report["seconds"],
         "n_iter": report["n_iter"],
+        "view": run.view,
         "converged": report["converged"],
         "stopped_because": report["stopped_because"],
         "tol": report["settings"]["tol"],
@@ -171,7 +180,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "found": found,
         "clusters": clusters,
         "explained": run.explanation is not None,
-        "calibrated": run.model is not None and getattr(run.model, "projections_", None) is None,
+        "calibrated": run.view == "mixture",
         "history": run.history,
         "points": _points(run),
         "sent": report.get("sent", []),
@@ -456,13 +465,15 @@ def _share_words(summary: Mapping[str, Any]) -> list[str]:
 def _run_words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     """How the run went, in a few sentences."""
     report, m = run.report, len(summary["silos"])
+    why = report.get("view_reason")
+    viewed = f"The {run.view} view was {f'chosen: {why}' if why else 'used'}."
     rounds, time = f"after {_count(report['n_iter'], 'round')}", f"({report['seconds']:.1f} s)"
     if report["converged"]:
-        said = [f"The run converged {rounds} {time}."]
+        said = [viewed, f"The run converged {rounds} {time}."]
     elif run.history:
-        said = [f"The run stopped {rounds} {time}, before it converged: {report['stopped_because']}."]
+        said = [viewed, f"The run stopped {rounds} {time}, before it converged: {report['stopped_because']}."]
     else:
-        said = [f"The run ended {rounds} {time}."]
+        said = [viewed, f"The run ended {rounds} {time}."]
     if summary["sent"]:
         size = decimal(sum(line["bytes"] for line in summary["sent"]))
         said.append(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
-from ..errors import AbortedError, FileError, InputError, OwnError
+from ..errors import AbortedError, DataError, FileError, InputError, OwnError
 from ..protocol.base import Message
 from ..protocol.end import END
 from ..protocol.graph import METHOD
@@ -105,6 +105,7 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     """Compare the clients' columns and tell each what is odd about its own; whether the run ends with that."""
     from ..tables import compare
     from ..tables.findings import ERROR
+    from ..tables.kinds import CATEGORY
     from ..tables.survey import as_numbers
 
     replies = transport.exchange({cid: Message(SURVEY.name, SURVEY.Ask()) for cid in transport.client_ids})
@@ -123,7 +124,15 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     if differ or spec.preflight == "only":
         listen("differ" if differ else "agree")
         listen("ended")
-    return differ or spec.preflight == "only"
+        return True
+    there = max(int((answer.kinds == CATEGORY).sum()) for answer in replies.answers.values())
+    known = sum(levels > 0 for levels in getattr(spec.settings, "levels", ()))
+    if there != known:
+        raise DataError(
+            f"the clients have {there} column{'s' if there != 1 else ''} of categories, and the coordinator knows of "
+            f"{known}: give it the schema that they have (`schema`)"
+        )
+    return False
 
 
 # -------------------------------------------------------------------------------------- what the coordinator keeps
@@ -145,6 +154,8 @@ def write_result(spec: Spec, result: Result) -> None:
         "n_iter": len(result.history) - result.before,
         "before": result.before,
         "why": getattr(result.server, "why", ""),
+        "view": getattr(result.server, "view", None),
+        "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
     }

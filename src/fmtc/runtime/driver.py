@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -65,7 +65,8 @@ class RoundRecord:
     --------
     >>> import numpy as np
     >>> from fmtc import FMTC
-    >>> record = FMTC(2, max_iter=3, random_state=0).fit(np.random.default_rng(0).normal(size=(40, 3))).history_[-1]
+    >>> X = np.random.default_rng(0).normal(size=(40, 3))
+    >>> record = FMTC(2, view="graph", scale="none", max_iter=3, random_state=0).fit(X).history_[-1]
     >>> record.round_no, record.bytes_up  # one 3 x 2 matrix and two numbers
     (3, 64)
     """
@@ -81,13 +82,24 @@ class RoundRecord:
     seconds: float
     missing: tuple[str, ...] = ()
     refused: int = 0
+    step: int = 0  # which round of its loop, where the run has several; 0: not known
+
+    @property
+    def in_mixture(self) -> bool:
+        """Whether it is a round of a mixture, which has a likelihood and no residuals."""
+        return not np.isfinite(self.primal_residual)
+
+    @property
+    def title(self) -> str:
+        """Such as: mixture round 3."""
+        return f"{'mixture' if self.in_mixture else 'graph'} round {self.step or self.round_no}"
 
     @property
     def standing(self) -> str:
         """Where the iteration stands, in words: residuals, or the log-likelihood of a mixture."""
-        if np.isfinite(self.primal_residual):
-            return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"
-        return f"log-likelihood per row {-self.objective:.6g}"
+        if self.in_mixture:
+            return f"log-likelihood per row {-self.objective:.6g}"
+        return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"
 
     @classmethod
     def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
@@ -130,6 +142,11 @@ class Result:
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
     before: int = 0  # rounds of earlier loops, where the method has several
+
+    @property
+    def rounds(self) -> list[RoundRecord]:
+        """The rounds of the last loop, counted from 1."""
+        return [replace(record, round_no=number) for number, record in enumerate(self.history[self.before :], start=1)]
 
 
 Callback = Callable[[RoundRecord], None]
@@ -240,12 +257,22 @@ class _Run:
         while turn < phase.times(self.server, self.settings):  # each time: answers may end it
             replies = self._ask(phase, turn)
             answered = tuple(replies.answers)
-            if not self.history and phase in self.method.opening:
+            if not again and self._opens(phase):
                 self.server = self.method.without(self.server, set(replies.failures))
             if not again:
                 self.server = phase.reduce(self.server, replies.answers, self.settings)
             turn += 1
         return answered
+
+    def _opens(self, phase: Phase) -> bool:
+        """Whether a client that fails in a phase is left out: it cannot take part in the loop that comes next."""
+        method = self.method
+        if not self.history:
+            return phase in method.opening
+        between = method.precedes_a_loop(phase) and method.phases.index(phase) > method.phases.index(
+            method.phase(self.loop)
+        )
+        return between and not phase.pure
 
     def _loop(self, phase: Phase) -> None:
         """Rounds of one loop until it stops."""
@@ -261,7 +288,7 @@ class _Run:
         """One turn of a loop."""
         started = time.perf_counter()
         replies = self._ask(phase)
-        if not self.history:
+        if len(self.history) == self.begun:
             self.server = self.method.without(self.server, set(replies.failures))
         number, present = self.round_no + 1, tuple(replies.answers)
         with one_thread("blas"):
@@ -275,12 +302,10 @@ class _Run:
             seconds=time.perf_counter() - started,
             missing=tuple(sorted(replies.failures)),
             refused=replies.refused,
+            step=len(self.history) - self.begun + 1,
         )
         self.history = (*self.history, record)
-        logger.info(
-            "round %d: objective %.6g, residuals %.2e %.2e", record.round_no, record.objective,
-            record.primal_residual, record.dual_residual,
-        )  # fmt: skip
+        logger.info("round %d: objective %.6g, %s", record.round_no, record.objective, record.standing)
         if self.folder is not None:
             self._save(self.folder)
         for callback in self.callbacks:

@@ -325,14 +325,12 @@ class _Table:
     def hear(self, findings: np.ndarray, settings: Any) -> None:
         """Keep what the others have to say about the columns, in words with their own names."""
         from ..tables import explain
-        from ..tables.doubts import codes_in
         from ..tables.findings import ERROR, NOTE
         from ..tables.survey import from_verdict
 
         cid = self.client.source.client_id
         found = from_verdict(findings, cid)
         words = {severity: explain(found, cid, {cid: self.columns}, severity) for severity in (ERROR, NOTE)}
-        words[NOTE] += [sentence] if (sentence := codes_in(self.columns)) else []
         write_json(self.client.folder / PREFLIGHT, words)
 
 

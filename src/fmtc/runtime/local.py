@@ -132,7 +132,8 @@ class LocalTransport:
         """What each client needs to continue from its last round, in one file per client."""
         names = file_names(self.nodes)
         for cid, client in self.clients.items():
-            if any(getattr(client, name) is not None for name in self.method.saved):  # has a model: not left out
+            saved = [getattr(client, name) for name in self.method.saved]
+            if not saved or any(value is not None for value in saved):  # not left out
                 write_state(folder / f"{names[cid]}.safetensors", client, self.method, client.round_no)
         write_lines(folder / LEDGER, (line for ledger in self.ledgers.values() for line in ledger.lines()))
 

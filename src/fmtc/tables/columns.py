@@ -219,13 +219,13 @@ class Opened:
         said = {name: "number" for name in columns if name not in (as_types or {})} if columns else {}
         judged = judge_columns(
             tables,
-            names=[name for name in everywhere if name in wanted and name not in self.others],
+            names=[name for name in everywhere if name not in self.others],
             as_types=as_types,
-            index=[] if said else index,
+            index=index,
             id_column=id_column,
             place=lambda silo, row: self.parts[silo].place(row),
         )
-        return judged.keeping(said)
+        return judged.only(wanted).keeping(said)
 
 
 def open_files(

@@ -11,9 +11,10 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..errors import joined
+from ..kernels.scaling import far_row
 from .columns import Columns
 from .findings import explain
-from .guess import dominant, far_row, sentinel
+from .guess import dominant, sentinel
 from .preflight import compare
 from .survey import survey
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import joined
 from .columns import Columns, column_kind, example_of
+from .guess import date_in
 from .kinds import LIMIT
 
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
@@ -143,6 +144,8 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
         samples = [here[f.column] + _sample(columns.get(f.silo), f.column) for f in group]
         why = "but others have numbers there" if number else "but only numbers can be clustered"
         way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
+        if all("(dates, " in sample for sample in samples):
+            way = "write what matters about them as a number, such as days since an event, or omit them (`drop`)"
         return f"has no numbers in {joined(samples)}, {why}: {way}"
     if code == "empty":
         return f"has no value at all in {listed}" + (": omit the column everywhere" if first.severity == ERROR else "")
@@ -217,6 +220,8 @@ def _sample(columns: Columns | None, place: int) -> str:
     if columns is None or columns.names is None:
         return ""
     column = columns.content.to_series(place)
+    if (date := date_in(column)) is not None:
+        return f" (dates, such as {date})"
     return f" (such as {example_of(column)!r})" if column_kind(column) == "text" else f" ({column_kind(column)})"
 
 

@@ -215,6 +215,11 @@ def _read_sheet(path: Path, header: bool | None) -> pl.DataFrame:
 def _typed(name: str, cells: list[Any]) -> pl.Series:
     """Cells of mixed types as one column: numbers, truths, times or lists if all are, otherwise text."""
     kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds == {int}:
+        try:
+            return pl.Series(name, cells, dtype=pl.Int64)
+        except (OverflowError, TypeError, pl.exceptions.PolarsError):  # digits without end: names of rows
+            return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)
     if len(kinds) <= 1 or kinds == {int, float}:
         if kinds <= {int, float} and kinds:
             return pl.Series(name, [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ..schema import CATEGORY, NUMBER, Column, Schema
+from ..errors import DataError
+from ..schema import CATEGORY, NUMBER, Column, Schema, level_words
 from .guess import CONSTANT, IDENTIFIER, judge, levels_in
 
 
@@ -32,10 +35,13 @@ def as_polars(X: Any) -> pl.DataFrame:
     Examples
     --------
     >>> import pandas as pd
+    >>> import polars as pl
     >>> from fmtc.tables.frames import as_polars
     >>> frame = pd.DataFrame({"sex": pd.Categorical(["f", None]), "age": [31, None]})
     >>> as_polars(frame).to_dict(as_series=False)
     {'sex': ['f', None], 'age': [31.0, None]}
+    >>> as_polars(frame).schema["sex"] == pl.Categorical  # as pandas was told
+    True
     """
     if isinstance(X, pl.LazyFrame):
         return X.collect()
@@ -55,12 +61,21 @@ def _series(cells: Any) -> pl.Series:
     gone = cells.isna().to_numpy()
     values = [None if missing else value for value, missing in zip(cells.astype(object), gone, strict=True)]
     kinds = {type(value) for value in values if value is not None}
+    if str(cells.dtype) == "category":
+        words = pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+        return level_words(words).cast(pl.Categorical)
     if kinds <= {bool, np.bool_}:
         return pl.Series([None if value is None else bool(value) for value in values], dtype=pl.Boolean)
-    if kinds and all(issubclass(one, int | float | np.number) for one in kinds):
+    if kinds and all(issubclass(one, int | float | np.number | Decimal) for one in kinds):
         return pl.Series([None if value is None else float(value) for value in values], dtype=pl.Float64)
     if any(hasattr(one, "isoformat") for one in kinds):
         return pl.Series(values, strict=False)
+    strange = [one.__name__ for one in kinds if not issubclass(one, str | bytes | int | float | np.generic | Decimal)]
+    if strange:
+        raise DataError(
+            f"column {str(cells.name)!r} holds values of type {min(strange)}, neither numbers nor words: omit it "
+            f"(X.drop(columns={str(cells.name)!r}))"
+        )
     return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
 
 
@@ -94,7 +109,13 @@ def infer(frames: dict[str, pl.DataFrame]) -> tuple[Schema, list[str], list[str]
     """
     names = next(iter(frames.values())).columns
     cells = {name: [frame.get_column(name) for frame in frames.values() if name in frame.columns] for name in names}
-    judged = judge(frames, names=names, place=lambda silo, row: f"row {row}" + (f" of {silo!r}" if silo else ""))
+    declared = [name for name in names if all(column.dtype in (pl.Categorical, pl.Enum) for column in cells[name])]
+    judged = judge(
+        frames,
+        names=names,
+        as_types=dict.fromkeys(declared, CATEGORY),
+        place=lambda silo, row: f"row {row}" + (f" of {silo!r}" if silo else ""),
+    )
     columns, problems, identifiers = [], judged.problems, []
     for name, verdict in judged.verdicts.items():
         words = any(column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean) for column in cells[name])
@@ -114,8 +135,29 @@ def infer(frames: dict[str, pl.DataFrame]) -> tuple[Schema, list[str], list[str]
     return Schema(tuple(columns)), problems, identifiers
 
 
+def in_python(problem: str) -> str:
+    """A sentence about a column of a data frame, with what would help in Python.
+
+    Examples
+    --------
+    >>> from fmtc.tables.frames import in_python
+    >>> in_python("column 'bp' holds dates: omit it (`drop` bp)")
+    "column 'bp' holds dates: omit it (X.drop(columns='bp'))"
+    """
+    found = re.match(r"column ('.*?'|\".*?\") ", problem)
+    name = found[1] if found else "..."
+    for pattern, code in (
+        (r"\(`drop`[^)]*\)", f"(X.drop(columns={name}))"),
+        (r"\(`as_types` number:[^)]*\)", f"(pandas.to_numeric(X[{name}], errors='coerce'))"),
+        (r"\(`as_types` category:[^)]*\)", f"(X[{name}].astype('category'))"),
+        (r"\(`text_column`\)", "(fmtc.tables.hashed_counts)"),
+    ):
+        problem = re.sub(pattern, lambda _, code=code: code, problem)
+    return problem
+
+
 def _numeric(columns: list[pl.Series]) -> bool:
     return all(column.dtype.is_numeric() for column in columns)
 
 
-__all__ = ["as_polars", "infer", "is_frame", "is_plain"]
+__all__ = ["as_polars", "in_python", "infer", "is_frame", "is_plain"]

@@ -36,6 +36,7 @@ class Verdict:
     kind: str
     levels: tuple[str, ...] = ()
     problem: str = ""
+    is_code: bool = False  # whether numbers are few whole ones, which may stand for something else
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,11 @@ class Judged:
         )
         return Schema(columns, self.id_column or "")
 
+    def only(self, names: Collection[str]) -> Judged:
+        """The same for these columns and the one that names the rows."""
+        kept = {name: verdict for name, verdict in self.verdicts.items() if name in names or name == self.id_column}
+        return Judged(kept, self.id_column)
+
     def keeping(self, names: Collection[str]) -> Judged:
         """The same, with identifiers and constants among these columns taken for numbers: somebody asked for them."""
         verdicts = {
@@ -94,14 +100,15 @@ class Judged:
         if constant:
             parts.append(f"{listed(constant)} dropped: one value in all rows")
         lines = ["; ".join(parts)] if parts else []
-        if categories:
-            shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
-            answers = [name for name in categories if _tokens(name) & _ANSWERS]
-            silos = [name for name in categories if _tokens(name) & _SILOS]
-            doubt = f"; if {listed(answers)} is the answer, say so (`label_column`)" if answers else ""
-            doubt += f"; if {listed(silos)} names silos, say so (`client_column`)" if silos else ""
-            lines.append(f"categories: {joined(shown)}{doubt}")
-        return lines
+        shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
+        parts = [f"categories: {joined(shown)}"] if categories else []
+        codes = [name for name, verdict in self.verdicts.items() if verdict.kind == CATEGORY or verdict.is_code]
+        answers = [name for name in codes if _tokens(name) & _ANSWERS]
+        silos = [name for name in codes if _tokens(name) & _SILOS]
+        for names, role, flag in ((answers, "is the answer", "label_column"), (silos, "names silos", "client_column")):
+            if names:
+                parts.append(f"if {listed(names)} {role}, say so (`{flag}`)")
+        return lines + (["; ".join(parts)] if parts else [])
 
 
 def judge(
@@ -192,6 +199,14 @@ def parsed(cells: pl.Series) -> pl.Series | None:
     return numbers.fill_nan(None) if bool(strange.is_in(MISSING_WORDS).all()) else None
 
 
+def date_in(cells: pl.Series) -> str | None:
+    """A date of a column that holds dates; None if it does not."""
+    if cells.dtype in _TEMPORAL:
+        known = cells.drop_nulls()
+        return str(known[0]) if len(known) else None
+    return _as_date(level_words(cells).drop_nulls().unique(maintain_order=True).head(2000)) if is_text(cells) else None
+
+
 def is_text(cells: pl.Series) -> bool:
     """Whether a column holds words."""
     return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
@@ -208,6 +223,10 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
     filled = {silo: column for silo, column in cells.items() if column.null_count() < len(column)}
     kinds = {str(column.dtype): column.dtype for column in filled.values()}
     for kind in kinds.values():
+        if kind == pl.Duration:
+            way = f'table["{name}"] = table["{name}"].dt.total_seconds()'
+            problem = f"column {name!r} holds durations: omit it (`drop` {name}), or write them as numbers:\n  {way}"
+            return Verdict(DATE, problem=problem)
         if kind in _TEMPORAL:
             return _date(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
         if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
@@ -241,7 +260,7 @@ def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False)
     if _ID_WORDS & tokens and (sum(distinct) > 20 or 2 * sum(distinct) > n):
         return Verdict(IDENTIFIER)
     if not unique or n < 10:
-        return Verdict(NUMBER)
+        return Verdict(NUMBER, is_code=len(np.unique(together)) <= MOST_LEVELS)
     if padded or name == "" or tokens & _ROW_WORDS:
         return Verdict(IDENTIFIER)
     # different in all rows beyond chance: evenly spread over their range, some would have met
@@ -255,7 +274,7 @@ def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False)
 def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
     words = {silo: level_words(column) for silo, column in cells.items()}
     n = sum(len(column) - column.null_count() for column in words.values())
-    distinct = pl.concat([column.drop_nulls() for column in words.values()]).unique()
+    distinct = pl.concat([column.drop_nulls() for column in words.values()]).unique(maintain_order=True)
     unique = n == sum(column.drop_nulls().n_unique() for column in words.values())
     if len(distinct) <= 1:
         return Verdict(CONSTANT)
@@ -371,36 +390,6 @@ def sentinel(values: Array) -> tuple[float, int, float] | None:
     return None
 
 
-def far_row(X: Array) -> tuple[int, int] | None:
-    """Row and column of a value so far from all others that it alone decides the clusters; X is n x d.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.tables.guess import far_row
-    >>> X = np.random.default_rng(0).normal(size=(40, 3))
-    >>> X[7, 1] = 1e15
-    >>> far_row(X)
-    (7, 1)
-    """
-    n = len(X)
-    if n < 10 or X.size > 5 * 10**7:
-        return None
-    with np.errstate(all="ignore"):
-        for column in range(X.shape[1]):
-            values = X[:, column].astype(np.float64)
-            known = np.flatnonzero(np.isfinite(values))
-            if len(known) < 10:
-                continue
-            rows = values[known]
-            middle = np.median(rows[:: max(1, len(rows) // 1001)])
-            worst = int(np.argmax(np.abs(rows - middle)))
-            rest = np.delete(rows, worst)
-            if abs(rows[worst] - middle) > 1e5 * max(np.ptp(rest), 1e-300) and np.ptp(rest) > 0:
-                return int(known[worst]), column
-    return None
-
-
 def dominant(variances: Array) -> tuple[int, float] | None:
     """The column with more than nine tenths of the variance of all, and its share; (d,) -> place, share."""
     total = float(variances.sum())
@@ -411,4 +400,4 @@ def dominant(variances: Array) -> tuple[int, float] | None:
     return (place, share) if share > 0.9 else None
 
 
-__all__ = ["Judged", "Verdict", "dominant", "far_row", "judge", "sentinel"]
+__all__ = ["Judged", "Verdict", "dominant", "judge", "sentinel"]

@@ -94,7 +94,8 @@ def read_silos(
     missing : {"refuse", "em", "drop"}
         What becomes of missing cells: an error; NaN, for a method that takes it; or their rows are omitted.
     schema : Schema or path of a schema.toml, optional
-        What the columns are; other columns are ignored.
+        What the columns are; other columns are ignored. A matrix, whose columns have no names, holds a category as the
+        codes of its levels, 0, 1, ...
     judge : bool
         Without a schema: find out what the columns are. Identifiers are set aside, constant columns dropped, words with
         few levels become categories, and a warning says so. Otherwise only numbers are accepted.
@@ -140,6 +141,7 @@ def read_silos(
     elif not opened.parts:
         silos = [Silo(name, X, None, np.arange(X.shape[0])) for name, X in opened.contents.items()]
         _check_widths(silos)
+        silos = silos if schema is None else _coded(silos, schema)
     elif text_column is not None:
         return [
             Silo(
@@ -260,6 +262,28 @@ def _typed_silos(
         for names in ignored:
             warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=3)
     return silos
+
+
+def _coded(silos: list[Silo], schema: Schema | str | Path) -> list[Silo]:
+    """Matrices by a schema that has categories: their codes, and what the columns are."""
+    schema = schema if isinstance(schema, Schema) else Schema.read(schema)
+    if schema.is_plain:
+        return silos
+    for silo in silos:
+        d = silo.X.shape[1]
+        if sp.issparse(silo.X) or d != len(schema.columns):
+            kind = "is sparse" if sp.issparse(silo.X) else f"has {d} columns"
+            raise DataError(
+                f"client {silo.name!r} {kind}; the schema describes a dense matrix of {len(schema.columns)} columns"
+            )
+        for j, size in enumerate(schema.levels):
+            codes = silo.X[:, j][~np.isnan(silo.X[:, j])]
+            if size and not np.isin(codes, np.arange(size)).all():
+                raise DataError(
+                    f"client {silo.name!r}: column {j} is category {schema.names[j]!r} in the schema, so a matrix "
+                    f"holds the codes 0 to {size - 1} of its levels there"
+                )
+    return [replace(silo, schema=schema) for silo in silos]
 
 
 def _same_names(opened: Opened) -> None:
@@ -447,12 +471,14 @@ def _check_infinite(silos: Sequence[Silo], opened: Opened) -> None:
 def _without_missing(silos: list[Silo], missing: str, opened: Opened) -> list[Silo]:
     """The clients without rows that have missing cells, or as they are, or an error."""
     found = _found(silos, np.isnan)
-    if not found or (missing == EM and not any(sp.issparse(silo.X) for silo in silos)):
+    sparse = any(sp.issparse(silo.X) for silo in silos)
+    if not found or (missing == EM and not sparse):
         return silos
     if missing != DROP:
+        others = "" if sparse else "leave them to the method (`missing` em), "
         raise DataError(
-            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. FMTC needs a number in every cell: "
-            "fill them or remove those rows, or omit the columns (`drop`)."
+            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. Fill them, omit the columns "
+            f"(`drop`), {others}or omit those rows (`missing` drop)."
         )
     kept, gone = [], []
     for silo in silos:
