@@ -321,7 +321,7 @@ def demo_part(data: str) -> str:
             raise SystemExit(done.output)
         shutil.copyfile(out / "demo.png", PICTURES[data])
         printed = done.output.replace(str(out), "fmtc-demo")
-    text = "\n".join(textwrap.fill(line.rstrip(), 110, subsequent_indent="    ") for line in printed.splitlines())
+    text = "\n".join(textwrap.fill(line.rstrip(), 82, subsequent_indent="    ") for line in printed.splitlines())
     return (
         "![What sets the clusters apart, each hospital's share of them, and held-out patients alone and together]"
         f"(../_static/{PICTURES[data].name})\n\n```text\n{text.strip()}\n```"

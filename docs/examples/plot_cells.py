@@ -110,7 +110,7 @@ plt.show()
 # The largest differences between the cells of a cluster and the other cells of the same laboratory.
 
 for cluster in told.clusters:
-    marks = ", ".join(f"{d.column} {d.inside:.1f} against {d.outside:.1f}" for d in cluster.differences[:3])
+    marks = ", ".join(f"{d.column} {d.inside:.1f} against {d.outside:.1f}" for d in cluster.differences[:2])
     print(f"cluster {cluster.cluster} ({cluster.share:.0%}): {marks}")
 
 # %%

@@ -70,8 +70,8 @@ plt.show()
 # %%
 # Each hospital's share
 # ---------------------
-# A cluster number means the same in all hospitals, so shares can be compared. The university hospital, to which
-# difficult cases are sent, has the largest share of cluster 1.
+# A cluster number means the same in all hospitals, so shares can be compared. The university hospital, to which we
+# dealt half of its patients from the malignant ones, has the largest share of cluster 1.
 
 fmtc.plot.shares(told)
 plt.show()
