@@ -34,7 +34,7 @@ test: $(VENV)/dev.stamp ## all tests but those below
 # OpenBLAS and NumPy can be told to compute as older processors do; NumPy knows what it can leave out.
 DISPATCHED = $(shell $(BIN)/python -c \
 	"from numpy._core._multiarray_umath import __cpu_dispatch__ as found; print(*found)")
-KERNELS = tests/linalg tests/kernels tests/conformance/test_couplings.py
+KERNELS = tests/linalg tests/kernels tests/mixture tests/conformance/test_couplings.py
 METHODS = tests/baselines tests/test_estimator.py
 NUMERICAL = $(BIN)/python -m pytest -k 'not test_scikit_learn' -q --numprocesses=auto --dist=worksteal $(ARGS)
 
@@ -67,6 +67,9 @@ docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/h
 
 bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; many hours)
 	$(BIN)/fmtc bench paper --out results --splits 5
+	$(BIN)/python benchmarks/views.py
+	$(BIN)/python benchmarks/signals.py
+	$(BIN)/python benchmarks/mixture.py
 	$(BIN)/python benchmarks/choices.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/speed.py
