@@ -69,6 +69,7 @@ def read_delimited(path: Path, suffix: str, header: bool | None, most: int) -> p
         frame = pl.read_csv(
             content if isinstance(content, Path) else BytesIO(content),
             separator=layout.separator, infer_schema=False, has_header=layout.named, skip_lines=layout.n_comments,
+            glob=False,
         )  # fmt: skip
     except pl.exceptions.PolarsError:
         if (bad := _ragged(content, layout)) is not None:
