@@ -338,17 +338,6 @@ def test_a_setting_of_the_solver_with_a_flag_of_its_own(home, tmp_path):
     assert fmtc.load(tmp_path / "r" / "model").solver == Solver(n_neighbors=7, lift=False)
 
 
-def test_weights_that_have_no_effect_are_noted(home, tmp_path):
-    """They are the graph view's; a mixture counts rows."""
-    weights = [f for name in ("north=2", "south=1", "west=0.5") for f in ("--client-weight", name)]
-    said = {}
-    for view in ("mixture", "graph"):
-        fit = ("fit", *csvs(home), *ROLES, *FIT, "--view", view, *weights, "--out", tmp_path / view, "--json")
-        said[view] = [note for note in json.loads(fmtc_ok(*fit).stdout)["notes"] if "weights" in note]
-    assert [len(said[view]) for view in ("mixture", "graph")] == [1, 0]
-    assert "mixture view" in said["mixture"][0]
-
-
 def test_settings_of_the_solver_have_the_types_of_python():
     assert solver_settings(f"{name}={value}" for name, value in SOLVER.items()) == SOLVER
     assert solver_settings(["ridge = 1e-2", "align=TRUE", "n-init=3", "rho=none"]) == {
@@ -527,7 +516,8 @@ def test_warnings_become_notes_on_stderr_and_in_the_json(tmp_path):
         X = rng.normal(size=(60, 2)) + np.repeat([[0], [1000]], 30, axis=0) * (name == "a")
         columns = {"x": X[:, 0], "y": X[:, 1], "u": np.ones(60), "v": np.zeros(60) if name == "a" else X[:, 0]}
         pl.DataFrame({c: columns[c] for c in order}).write_csv(tmp_path / f"{name}.csv")
-    done = fmtc_ok("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2, "--out", tmp_path / "run", "--json")
+    fit = ("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2, *GRAPH)
+    done = fmtc_ok(*fit, "--out", tmp_path / "run", "--json")
     notes = json.loads(done.stdout)["notes"]
     units = [note for note in notes if re.match("[ab] has values", note)]
     assert len(units) == 2

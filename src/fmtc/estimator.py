@@ -375,7 +375,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
 
     def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
-        """The weights by client id, checked."""
+        """The weights by client id, checked before anything is read or started."""
         weights = self.client_weights
         if weights is None:
             return None

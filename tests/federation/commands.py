@@ -34,6 +34,26 @@ def write_tables(folder, rows, texts=False):
     return [str(folder / f"{name}.csv") for name in NAMES]
 
 
+def add_holes(file, rng=None):
+    """A tenth of the cells of a table goes."""
+    rng = np.random.default_rng(5) if rng is None else rng
+    frame = pl.read_csv(file)
+    for name in [name for name in frame.columns if name != "patient"]:
+        cells = [None if rng.random() < 0.1 else cell for cell in frame[name]]
+        frame = frame.with_columns(pl.Series(name, cells, dtype=frame.schema[name]))
+    frame.write_csv(file)
+
+
+def add_holes_and_categories(files):
+    """A column of words comes, and a tenth of the cells goes."""
+    rng = np.random.default_rng(5)
+    for file in files:
+        frame = pl.read_csv(file)
+        words = np.where(frame["x0"] > 0, "surgery", "medicine").tolist()
+        frame.with_columns(pl.Series("ward", words)).write_csv(file)
+        add_holes(file, rng)
+
+
 def in_process(*words):
     plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "COLUMNS": "200"}
     return CliRunner().invoke(main_group, [str(word) for word in words], prog_name="fmtc", env=plain)

@@ -165,7 +165,7 @@ class Worker:
 
     def _fault(self, task):
         meta = adapter.from_shareable(task.data).meta
-        if meta["phase"] != "round":
+        if meta["phase"] not in ("round", "em"):
             return "", 0.0
         if meta["round_no"] in self.silo.faults:
             return self.silo.faults.pop(meta["round_no"])

@@ -10,7 +10,6 @@ import sys
 from functools import partial
 
 import numpy as np
-import polars as pl
 import psutil
 import pytest
 from tests.views import graph_view
@@ -21,7 +20,16 @@ from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.conductor import Spec, write_result
 from fmtc.runtime.flare import serve, supervise
 
-from .commands import SETTINGS, finish, history, in_process, start, wait_until, write_tables
+from .commands import (
+    SETTINGS,
+    add_holes_and_categories,
+    finish,
+    history,
+    in_process,
+    start,
+    wait_until,
+    write_tables,
+)
 from .conftest import none_left, processes_of, silo_rows
 
 
@@ -42,19 +50,6 @@ def assert_same_run(ours, theirs):
 
 
 # ---------------------------------------------------------------------------------------------- the short form
-
-
-def add_holes_and_categories(files):
-    """A tenth of the cells goes, and a column of words comes."""
-    rng = np.random.default_rng(5)
-    for file in files:
-        frame = pl.read_csv(file)
-        words = pl.Series("ward", np.where(frame["x0"] > 0, "surgery", "medicine").tolist())
-        frame = frame.with_columns(words)
-        for name in [name for name in frame.columns if name != "patient"]:
-            cells = [None if rng.random() < 0.1 else cell for cell in frame[name]]
-            frame = frame.with_columns(pl.Series(name, cells, dtype=frame.schema[name]))
-        frame.write_csv(file)
 
 
 def wide_rows():

@@ -25,9 +25,12 @@ a job that ends between result and last message     `test_a_job_that_is_lost_bet
 a run that is over while silos are away             `test_silos_that_left_after_the_end_are_not_waited_for_for_long`
 jobs that complete no round                         `test_jobs_that_complete_no_round`
 a silo's process, a job's process, the server lost  `test_killed_processes`; test_kills.py (real)
+the same in the middle of a mixture                 `test_killed_processes_in_the_middle_of_a_mixture`,
+                                                    `test_a_mixture_below_the_quorum_is_resumed`
+a silo that misses rounds of a mixture              `test_a_silo_that_misses_rounds_of_a_mixture`
 a server that is busy, does not answer, or is gone  `test_a_server_that_runs_and_does_not_answer_is_started_again`;
                                                     tests/runtime/test_coordinator.py; test_kills.py (real)
-a killed coordinator, during and after a run        test_mistakes.py (real)
+a killed coordinator, during and after a run        test_mistakes.py (real, of a mixture)
 two parties under one name                          test_mistakes.py (real), test_join.py
 columns that differ                                 `test_texts_and_a_preflight_over_the_federation`
 an interrupt, a killed join, a parent that is gone  test_commands.py (real)
@@ -54,8 +57,8 @@ from fmtc.runtime.flare.membership import Membership
 from fmtc.runtime.kitclient import TROUBLE, ClientSource, read_lines
 
 from .commands import NAMES, in_process, write_tables
-from .conftest import OF_RUN, Trouble, Troubles, assert_same, expected, silo_rows
-from .simulation import Silo, SimulatedCoordinator, World
+from .conftest import IN_MIXTURE, OF_RUN, Trouble, Troubles, assert_same, expected, rows_with_holes, silo_rows
+from .simulation import Silo, SimulatedCoordinator, Simulation, World
 
 
 def rounds_without(outcome, cid):
@@ -173,6 +176,51 @@ def test_killed_processes(simulation, data):
     assert troubles.events.count("submitted") == 1 + len(VICTIMS)
     assert {"lost", "job gone", "server lost"} <= set(troubles.events)
     assert_same(outcome, *expected(data, settings))
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Silos with missing cells, which end in the mixture."""
+    sources = []
+    for cid, X in rows_with_holes().items():
+        np.save(tmp_path / f"{cid}.npy", X)
+        sources.append(ClientSource(cid, str(tmp_path / f"{cid}.npy"), missing="em"))
+    with Simulation(sources, tmp_path) as fed:
+        yield fed
+
+
+@pytest.mark.parametrize("rounds", [(2, 6, 10, 14), (9, 11, 19, 21)], ids=str)
+def test_killed_processes_in_the_middle_of_a_mixture(mixed, rounds):
+    """Also in the rounds in which starts are compared (10 and 20), before and after."""
+    kill = {name: lambda name=name: VICTIMS[name](mixed) for name in VICTIMS}
+    troubles = Troubles({at: (name, kill[name]) for at, name in zip(rounds, VICTIMS, strict=True)})
+    outcome = mixed.run(IN_MIXTURE, listen=troubles)
+    assert list(troubles.done) == list(VICTIMS)
+    assert troubles.events.count("submitted") == 1 + len(VICTIMS)
+    transport, result = expected(rows_with_holes(), IN_MIXTURE)
+    assert (result.server.view, len(result.history)) == ("mixture", 24)
+    assert_same(outcome, transport, result)
+
+
+def test_a_mixture_below_the_quorum_is_resumed(mixed):
+    mixed.tends = False
+    trouble = Trouble(mixed.processes["b"].kill, round_no=10)
+    with pytest.raises(ClientError, match=r"2 of 3 .* 3 needed"):
+        mixed.run(IN_MIXTURE, listen=trouble, wait=30.0)
+    assert trouble.kinds.count("round") == 10
+    mixed.tends = True
+    trouble = Trouble(None)
+    assert_same(mixed.resume(trouble), *expected(rows_with_holes(), IN_MIXTURE))
+    assert trouble.kinds.count("round") == 24 - 10
+
+
+@pytest.mark.parametrize("away", [{3}, {10, 11}, {11}, {20, 21}], ids=str)
+def test_a_silo_that_misses_rounds_of_a_mixture(mixed, away):
+    """Its rows do not count in those rounds; when it is back, it goes on with the starts that are left."""
+    mixed.processes["b"].faults = dict.fromkeys(away, ("garbage", 0.0))
+    outcome = mixed.run(IN_MIXTURE, min_clients=2)
+    assert rounds_without(outcome, "b") == away
+    assert_same(outcome, *expected(rows_with_holes(), IN_MIXTURE, away=away))
 
 
 def test_a_server_that_runs_and_does_not_answer_is_started_again(simulation, undisturbed):

@@ -7,12 +7,15 @@ import stat
 from dataclasses import replace
 
 import numpy as np
+import polars as pl
 import psutil
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_array_equal
+from tests.views import graph_view
 
 from fmtc import FMTC, federate
+from fmtc.artifacts.states import flatten
 from fmtc.errors import InputError
 from fmtc.runtime.flare import local
 from fmtc.runtime.flare.local import write_rows
@@ -32,7 +35,7 @@ def rows_of(kind):
 def test_a_federation_of_processes_comes_to_what_fit_does(kind, coupling):
     rows = rows_of(kind)
     weights = {"a": 1.0, "b": 2.0, "c": 1.0}
-    model = FMTC(
+    model = graph_view(
         4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, client_weights=weights, scale="global", random_state=7
     )
     events = []
@@ -49,6 +52,34 @@ def test_a_federation_of_processes_comes_to_what_fit_does(kind, coupling):
         assert_array_equal(there.predict(rows[cid], clients=cid), here.predict(rows[cid], clients=cid))
     numbers = [[replace(record, seconds=0.0) for record in model.history_] for model in (there, here)]
     assert numbers[0] == numbers[1]
+
+
+@pytest.mark.federation
+@pytest.mark.parametrize("client_weights", [None, {"a": 1.0, "b": 2.0, "c": 1.0}], ids=["alike", "weighted"])
+def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(client_weights):
+    """A data frame with missing cells and categories, which ends in the mixture."""
+    rng, tables = np.random.default_rng(2), {}
+    for cid, X in silo_rows().items():
+        X[rng.random(X.shape) < 0.15] = np.nan
+        ward = [None if np.isnan(x) else "surgery" if x > 0 else "medicine" for x in X[:, 0]]
+        frame = pl.DataFrame({f"x{j}": X[:, j] for j in range(X.shape[1])}).fill_nan(None)
+        tables[cid] = frame.with_columns(ward=pl.Series(ward))
+    model = FMTC(4, max_iter=3, tol=0, random_state=7, client_weights=client_weights)
+    there = federate(tables, model)
+    here = model.fit(tables)
+    assert (there.view_, there.view_reason_) == (here.view_, here.view_reason_)
+    assert here.view_ == "mixture"
+    for name in ("labels_", "kappa_", "n_features_in_", "client_ids_", "n_iter_"):
+        assert_array_equal(getattr(there, name), getattr(here, name))
+    for cid, table in tables.items():
+        (ours, rest), (theirs, others) = flatten(there._models[cid]), flatten(here._models[cid])
+        assert rest == others
+        assert set(ours) == set(theirs)
+        for name, array in theirs.items():
+            assert_array_equal(ours[name], array)
+        assert_array_equal(there.predict_proba(table, clients=cid), here.predict_proba(table, clients=cid))
+    assert [r.objective for r in there.history_] == [r.objective for r in here.history_]
+    assert there.schema_ == here.schema_
 
 
 @pytest.mark.parametrize("kind", ["dense float64", "dense float32", "sparse float64", "sparse float32"])
@@ -76,3 +107,5 @@ def test_what_federate_refuses_before_it_starts_a_process(monkeypatch):
         federate(rows, FMTC(0))
     with pytest.raises(TypeError):
         federate(rows, FMTC(4, client_weights=3))
+    with pytest.raises(InputError, match="'d'"):
+        federate(rows, FMTC(4, client_weights={"a": 1, "b": 1, "c": 1, "d": 1}))

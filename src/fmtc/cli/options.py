@@ -115,8 +115,8 @@ text_option = click.option(
 def _wanted(ctx: click.Context, param: click.Parameter, k: int | None) -> int:
     if k is None:
         raise click.UsageError(
-            "-k (--n-clusters) says how many clusters you want, such as -k 4. No score tells that for you: try a few, and "
-            "compare what `fmtc explain` says of each (docs/how-to/choose-settings.md)"
+            "-k (--n-clusters) says how many clusters you want, such as -k 4. No score tells that for you: try a few "
+            "and compare what `fmtc explain` says of each (docs/how-to/choose-settings.md)"
         )
     return k
 

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,16 @@ class Outbox:
         if self.payloads is None:
             return None
         asked = self.question(message, context)
+        message = self._first_asked(phase, message, asked)
         return self.payloads.read(message, asked, phase) if (*message.key, asked) in self._given else None
+
+    def _first_asked(self, phase: Phase, message: Message, asked: str) -> Message:
+        """The question where it came first: one that comes again when a run resumes does not depend on the round."""
+        if not (phase.rebuilds and phase.releases) or (*message.key, asked) in self._given:
+            return message
+        same = (message.phase, message.turn, asked)
+        rounds = [number for name, number, turn, question in self._given if (name, turn, question) == same]
+        return replace(message, round_no=min(rounds)) if rounds else message
 
     def question(self, message: Message, context: str) -> str:
         """Digest of a question and of what else its answer depends on; empty where no answer is kept for it."""
@@ -124,6 +134,7 @@ class Outbox:
             The answer, or the one that was given to the same question before.
         """
         asked = self.question(message, context)
+        message = self._first_asked(phase, message, asked)
         before = self.earlier(phase, message, context)
         if before is not None:
             answer = before

@@ -31,7 +31,8 @@ def _patch(kitclient):
     answer = kitclient.KitClient.answer
 
     def faulty(self, message):
-        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0))) if message.phase == "round" else ("", 0)
+        in_loop = message.phase in ("round", "em")
+        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0))) if in_loop else ("", 0)
         if kind == "slow":
             time.sleep(seconds)
         while kind == "hold" and not (self.kit / "go").exists():
