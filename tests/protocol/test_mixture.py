@@ -440,7 +440,7 @@ MANY = ServerState(("a", "b"), n_features=80, wide=True)
         (MANY, (said(gain=0.2, entropy=MIN_ENTROPY - 0.01),) * 2, "graph", "one giant cluster"),
         (MANY, (said(gain=-0.3), said(gain=0.1)), "graph", "10 % fewer"),
         (MANY, (said(gain=0.04), said(gain=0.04)), "graph", "4 % more"),
-        (MANY, (said(shapes=True),) * 2, "graph", "0 % fewer"),
+        (MANY, (said(shapes=True),) * 2, "graph", "as many neighbours"),
     ],
 )
 def test_who_decides_the_view(server, answers, view, why):
