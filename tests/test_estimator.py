@@ -34,6 +34,7 @@ from tests.views import graph_view
 
 from fmtc import FMTC, Solver, clustering_accuracy, load
 from fmtc.artifacts.files import jsonable
+from fmtc.demo import digits_silos
 from fmtc.kernels.graph import knn_affinity
 from fmtc.protocol.method import view_method
 from fmtc.settings import split_solver
@@ -971,3 +972,14 @@ def test_more_parts_than_clusters_are_nothing_to_warn_of(k):
         model = graph_view(k, random_state=0).fit(X)
     assert model.agreement_["all"] > 0.9
     assert not hasattr(short(k, labels_from="embedding").fit(X), "agreement_")
+
+
+def test_the_graph_view_is_the_same_whoever_chose_it():
+    digits = digits_silos()
+    rows, clients = digits.X[digits.train], digits.clients[digits.train]
+    chosen = FMTC(10, random_state=0, max_iter=5).fit(rows, clients=clients)
+    given = FMTC(10, view="graph", random_state=0, max_iter=5).fit(rows, clients=clients)
+    assert chosen.view_ == "graph"
+    assert_array_equal(chosen.labels_, given.labels_)
+    for client in given.client_ids_:
+        assert_array_equal(chosen.projections_[client], given.projections_[client])

@@ -463,7 +463,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         On a neighbour graph of the given rows of each client, scaled as `scale` says: the share of a cluster's edge
         weight that stays inside it, averaged over clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty
-        cluster counts as 0.
+        cluster counts as 0. It falls with the number of clusters, so it does not compare different ones.
 
         Parameters
         ----------

@@ -4,6 +4,7 @@ import gzip
 import sys
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
@@ -227,3 +228,12 @@ def test_names_of_files_are_no_patterns(tmp_path, end):
     (silo,) = read_silos([path], judge=True)
     assert silo.name == "table[1]*?"
     assert_array_equal(silo.X, FRAME.to_numpy())
+
+
+def test_a_frame_of_pandas_with_its_index_and_numbered_columns(tmp_path):
+    """The first name is empty, the others count columns: a header, and row numbers that are no feature."""
+    path = tmp_path / "a.csv"
+    pd.DataFrame(np.random.default_rng(0).normal(size=(12, 3))).to_csv(path)
+    with pytest.warns(UserWarning, match="the column without a name set aside, as numbers of rows"):
+        (silo,) = read_silos([path], judge=True)
+    assert (silo.feature_names, silo.X.shape) == (("0", "1", "2"), (12, 3))

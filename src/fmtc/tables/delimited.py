@@ -186,7 +186,8 @@ def _is_row(cells: tuple[str, ...]) -> bool:
         return False
     steps = [after - before for before, after in pairwise(numbers)]
     even = all(abs(step - steps[0]) <= 1e-6 * abs(steps[0]) for step in steps)
-    if len(numbers) == len(cells) and steps and even and steps[0] > 0:
+    names = cells[1:] if not cells[0] else cells  # before the index of rows, pandas writes no name
+    if len(numbers) == len(names) and steps and even and steps[0] > 0:
         return False
     return not (len(cells) == 1 and numbers[0] in (0, 1))
 
