@@ -109,9 +109,8 @@ def with_rows(client: ClientState, settings: Settings) -> ClientState:
     if client.rows is not None:
         return client
     scaling = client.scaling
-    if (
-        scaling is not None and scaling.is_shift and client.lift is None
-    ):  # for a mixture only: the graph's rows are those of view="graph"
+    # for a mixture only: the graph's rows are those of view="graph"
+    if settings.scale in ("auto", "none") and scaling is not None and scaling.is_shift and client.lift is None:
         scaling = None
     return replace(client, scaling=scaling, rows=rows_of(client.X, scaling, settings, client.device, client.lift))
 
