@@ -782,14 +782,19 @@ def test_the_chosen_view_and_the_reason_are_told():
 
 def test_missing_cells_are_no_shapes():
     """The graph view fills them with means, and rows that share them fall into parts; the choice must not follow."""
+    rng = np.random.default_rng(2)
     X, y = blobs(8 * np.eye(3, 4), 1500, 0)
-    X[np.random.default_rng(2).random(X.shape) < 0.2] = np.nan
+    X[rng.random(X.shape) < 0.2] = np.nan
     model = FMTC(3, random_state=0).fit(X)
     assert model.view_ == "mixture"
     assert adjusted_rand_score(y, model.labels_) > 0.8
     assert adjusted_rand_score(y, FMTC(3, view="graph", random_state=0).fit(X).labels_) < 0.7
-    X[np.isnan(X).sum(axis=1) == 0, 3] = np.nan  # no row is complete
-    assert FMTC(3, random_state=0).fit(X).view_ == "mixture"
+    parts = {cid: blobs(8 * np.eye(3, 4, -1), 1500, seed)[0] for seed, cid in enumerate("ab")}
+    parts = {cid: np.where(rng.random(X.shape) < 0.2, np.nan, X) for cid, X in parts.items()}
+    assert FMTC(3, random_state=0).fit(parts).view_ == "mixture"
+    for X in parts.values():
+        X[np.isnan(X).sum(axis=1) == 0, 0] = np.nan  # no row is complete
+    assert FMTC(3, random_state=0).fit(parts).view_ == "mixture"
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -808,6 +813,9 @@ def test_outliers_are_rows_far_from_all_clusters(missing):
     for level in (0.1, 0.01):
         share = model.predict_outliers(new, clients="a", level=level).mean()
         assert level / 2 < share < 2 * level
+        if missing:
+            half = np.isnan(new).sum(axis=1) == 2
+            assert level / 3 < model.predict_outliers(new[half], clients="a", level=level).mean() < 3 * level
     there = ~np.isnan(far).all(axis=1)
     assert model.predict_outliers(far, clients="a").tolist() == there.tolist()
     by_silo = model.predict_outliers({"b": far + 2.0, "a": new[:9]})

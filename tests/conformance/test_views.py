@@ -90,7 +90,7 @@ def test_cores_do_not_matter(case):
 def in_kits(case, folder):
     settings, data = CASES[case]
     levels = settings.levels
-    source = {}
+    source = {"missing": "em"}
     if any(levels):
         from fmtc.schema import Column, Schema
 
@@ -103,7 +103,7 @@ def in_kits(case, folder):
     return settings, kits
 
 
-@pytest.mark.parametrize("case", [name for name, (settings, _) in CASES.items() if not settings.levels])
+@each_case
 @pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
 def test_kits_come_to_the_same_result(case, twice, tmp_path):
     """With `twice`, the server asks every question of a loop again, as if it had not got the answers."""

@@ -243,6 +243,11 @@ class Job:
         try:
             self.world.sleep(STARTING)
             sites, arguments = self.begin
+            while not all(self.world.silos[site].alive for site in sites):  # FLARE does not start it without them
+                self.world.sleep(STARTING)
+                if self.abort.triggered:
+                    self.status = "FINISHED:ABORTED"
+                    return
             self.status = "RUNNING"
             for site in sites:
                 if self.world.silos[site].alive:

@@ -23,6 +23,8 @@ a silo that joins late                              `test_a_silo_that_is_late_to
 an error of a silo's own                            `test_an_error_of_a_silo_stops_the_run_at_once`
 a job that ends between result and last message     `test_a_job_that_is_lost_between_the_result_and_the_last_message`
 a run that is over while silos are away             `test_silos_that_left_after_the_end_are_not_waited_for_for_long`
+a silo that leaves before its job begins            `test_silos_that_leave_before_a_job_begins`,
+                                                    `test_silos_that_leave_while_they_are_told_that_the_run_is_over`
 jobs that complete no round                         `test_jobs_that_complete_no_round`
 a silo's process, a job's process, the server lost  `test_killed_processes`; test_kills.py (real)
 the same in the middle of a mixture                 `test_killed_processes_in_the_middle_of_a_mixture`,
@@ -241,6 +243,35 @@ def test_a_job_that_is_lost_between_the_result_and_the_last_message(simulation, 
     assert trouble.kinds.count("over") == 1
     for kit in simulation.kits.values():
         assert (kit.path / "fmtc" / simulation.order.run_id / "ended.json").exists()
+
+
+def test_silos_that_leave_before_a_job_begins(simulation, undisturbed):
+    """A job that FLARE cannot start is given up; the next one begins when the silo is back."""
+    trouble = Trouble(simulation.processes["b"].kill, "submitted")
+    simulation.clock.after(40.0, lambda: setattr(simulation, "tends", True))
+    simulation.tends = False
+    assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
+    assert trouble.kinds.count("submitted") == 2
+    assert trouble.kinds.count("started") == 1
+
+
+def test_silos_that_leave_while_they_are_told_that_the_run_is_over(simulation, undisturbed):
+    """They were there for a moment, and the job that was to tell them cannot begin."""
+    simulation.coordinator.leaves_before_the_end = True
+    simulation.tends = False
+    jobs = []
+
+    def leave(event):
+        jobs.append(event["event"] == "submitted")
+        if event["event"] == "submitted" and sum(jobs) == 2:
+            for silo in simulation.processes.values():
+                silo.kill()
+
+    began = simulation.clock.time()
+    outcome = simulation.run(OF_RUN, listen=leave, wait=3600.0)
+    assert sum(jobs) == 2
+    assert simulation.clock.time() - began < 120
+    assert_same(outcome, *undisturbed)
 
 
 def test_silos_that_left_after_the_end_are_not_waited_for_for_long(simulation, undisturbed):

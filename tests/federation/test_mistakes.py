@@ -98,7 +98,8 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
     coordinator.kill()
     _, _, said = finish(coordinator)
     assert noted("'north'", said)  # the second party
-    code, _, said = finish(start(*study.coordinator, "--resume"), 180)  # silos may leave just then
+    study.started.append(start(*study.coordinator, "--resume"))
+    code, _, said = finish(study.started[-1], 180)  # silos may leave just then
     assert code == 0, said
     assert not checkpoint.exists() and not checkpoint.with_suffix(".lock").exists()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [

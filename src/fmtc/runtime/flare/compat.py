@@ -104,6 +104,7 @@ ANSWERED = frozenset({
 })  # fmt: skip
 
 REGISTERED = "Successfully registered client"  # in the log of a silo's process: the coordinator has accepted it
+JOB_WAITS = "SUBMITTED"  # the status of a job whose processes have not been started
 JOB_OVER = ("FINISHED", "FAILED")  # the status of a job that runs no more begins with one of these
 
 # other keys of configuration files, and of the command line of a silo's process
@@ -218,7 +219,7 @@ check()
 __all__ = [
     "ALLOW_LOG_STREAMING", "ANSWERED", "AUTHORIZATION", "BUILDERS", "CLASS_ALLOW_LIST", "CLASS_LIST_ENFORCEMENT_MODE",
     "CLIENT_MODULE", "COMM_CONFIG", "CONNECTION_SECURITY", "DENIED", "DXO", "HEARTBEAT_INTERVAL", "HEARTBEAT_TIMEOUT",
-    "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "MAX_CLIENTS", "REGISTERED", "RESOURCES", "RIGHTS", "SERIES",
+    "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "JOB_WAITS", "MAX_CLIENTS", "REGISTERED", "RESOURCES", "RIGHTS", "SERIES",
     "SERVER_MODULE", "STORE", "TASK_REQUEST_INTERVAL", "VERIFIED", "ClientRequestProcessors", "ConnManager",
     "Controller", "DataKind", "EventType", "Executor", "HandshakeKeys", "Provisioner", "ReturnCode", "SfmConnection",
     "Task", "Types", "UnknownFlareError", "check", "from_shareable", "missing", "new_secure_session",

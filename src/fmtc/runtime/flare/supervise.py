@@ -173,7 +173,7 @@ class Coordinator:
 class Ending(NamedTuple):
     """How a job ended."""
 
-    kind: str  # "done", "lost", …: see `ENDS`; "gone" without a word, "back" because a silo came back
+    kind: str  # see `ENDS`; "gone" without a word, "back": a silo came back, "left": one left before the job began
     rounds: int  # completed
     why: str
 
@@ -305,6 +305,9 @@ def _attend(
                 for event in follow.events():  # what the job still reported
                     listen(event)
                 return Ending("back", max(rounds, 1), "a silo is back")
+            if status == compat.JOB_WAITS and present - here:  # it would wait for them, far longer than we do
+                coordinator.abort(job)
+                return Ending("left", rounds, "a silo left before the job began")
         for event in follow.events():
             listen(event)
             rounds += event["event"] == "round"
