@@ -220,9 +220,8 @@ __all__ = [
     "ALLOW_LOG_STREAMING", "ANSWERED", "AUTHORIZATION", "BUILDERS", "CLASS_ALLOW_LIST", "CLASS_LIST_ENFORCEMENT_MODE",
     "CLIENT_MODULE", "COMM_CONFIG", "CONNECTION_SECURITY", "DENIED", "DXO", "HEARTBEAT_INTERVAL", "HEARTBEAT_TIMEOUT",
     "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "JOB_WAITS", "MAX_CLIENTS", "REGISTERED", "RESOURCES",
-    "RIGHTS", "SERIES",
-    "SERVER_MODULE", "STORE", "TASK_REQUEST_INTERVAL", "VERIFIED", "ClientRequestProcessors", "ConnManager",
-    "Controller", "DataKind", "EventType", "Executor", "HandshakeKeys", "Provisioner", "ReturnCode", "SfmConnection",
-    "Task", "Types", "UnknownFlareError", "check", "from_shareable", "missing", "new_secure_session",
+    "RIGHTS", "SERIES", "SERVER_MODULE", "STORE", "TASK_REQUEST_INTERVAL", "VERIFIED", "ClientRequestProcessors",
+    "ConnManager", "Controller", "DataKind", "EventType", "Executor", "HandshakeKeys", "Provisioner", "ReturnCode",
+    "SfmConnection", "Task", "Types", "UnknownFlareError", "check", "from_shareable", "missing", "new_secure_session",
     "prepare_builders", "prepare_project", "psutil", "x509",
 ]  # fmt: skip
