@@ -876,7 +876,7 @@ def load(path: str | Path) -> FMTC:
     Parameters
     ----------
     path : path
-        Folder of the model.
+        Folder of the model, or of a run of `fmtc fit`, which has it in ``model/``.
 
     Returns
     -------
@@ -898,8 +898,11 @@ def load(path: str | Path) -> FMTC:
     >>> model.predict(X).shape
     (60,)
     """
+    path = Path(path)
+    if not (path / MODEL_FILE).exists() and (path / "model" / MODEL_FILE).exists():
+        path /= "model"
     saved = read_model(path)
-    model = read_settings(Path(path) / MODEL_FILE, saved.params)
+    model = read_settings(path / MODEL_FILE, saved.params)
     history = tuple(RoundRecord.from_dict(line) for line in saved.history)
     result = Result(None, history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
