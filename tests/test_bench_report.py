@@ -248,7 +248,7 @@ def test_ties_share_the_best_rank(tmp_path):
     alone = summarise_results(keep(tmp_path / "one", [row("digits", "fmtc")]))
     assert alone["findings"] == []
     assert [re.findall(r"\d+", sentence) for sentence in alone["words"]] == [["1", "1", "1", "1"]]
-    assert "Save all cells" in render_results(alone)
+    assert "Save all fits" in render_results(alone)
 
 
 # ------------------------------------------------------------------------------------------ ablations and failures

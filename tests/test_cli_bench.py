@@ -31,7 +31,7 @@ def test_a_table_of_what_was_run_and_a_second_call_from_the_store(out):
     assert first.exit_code == 0, first.output
     assert "k-means alone" in first.stderr
     assert "ACC %, one setting for all data" in first.stderr
-    assert "4 cells, 0 of them stored before" in first.stderr
+    assert "4 fits, 0 of them stored before" in first.stderr
     assert "ok," in first.stderr  # a line for each cell
     lines = {line.split("  ")[0].strip(): line for line in first.stderr.splitlines()}
     assert "°" in lines["one cluster"]
@@ -57,12 +57,12 @@ def test_json_has_rows_and_summary(out):
 def test_an_oracle_says_that_it_is_one(out):
     done = bench(*RUN, "--method", "kmeans", "--trials", 2, "--out", out)
     assert "ORACLE: setting picked by labels" in done.stderr
-    assert "6 cells" in done.stderr
+    assert "6 fits" in done.stderr
 
 
 def test_only_some_cells(out):
     done = bench(*RUN, *TWO, "--only", "one-", "--out", out)
-    assert "2 cells" in done.stderr
+    assert "2 fits" in done.stderr
     assert "k-means alone" not in done.stderr
     refused = bench(*RUN, *TWO, "--only", "nothing like it", "--out", out)
     assert refused.exit_code == 2

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.metrics import adjusted_rand_score
 
+import fmtc
 from fmtc import FMTC
 from fmtc.cli import main_group
 from fmtc.schema import Schema
@@ -326,3 +327,18 @@ def test_preflight_reads_categories_and_finds_other_levels(home):
     assert done.stderr.endswith("2 silos agree: nothing stops a run\n") or "read the notes" in done.stderr
     pl.read_csv("south.csv").with_columns(pl.lit("2021-01-05").alias("seen")).write_csv("south.csv")
     assert "error: has no numbers in 'seen'" in run("preflight", "north.csv", "south.csv", code=3).stderr
+
+
+def test_the_number_of_clusters_is_asked_for_with_a_way_to_find_it(home):
+    done = run("fit", "north.csv", "--out", "run", code=2)
+    assert "such as -k 4" in done.stderr and "fmtc explain" in done.stderr
+    (home / "fit.toml").write_text('[fit]\nn_clusters = 2\nout = "run"\nmax_iter = 2\n')
+    run("fit", "north.csv", "--config", "fit.toml")
+
+
+def test_python_loads_the_folder_of_a_run(home):
+    run(*FIT, "--out", "run")
+    table = pl.read_csv("north.csv").drop("patient_id", "ward")
+    labels = pl.read_csv("run/labels/north.csv")["cluster"].to_list()
+    for folder in ("run", "run/model"):
+        assert fmtc.load(folder).predict(table, clients="north").tolist() == labels

@@ -1,5 +1,8 @@
 """Rows as people hand them over in Python: data frames with words and gaps, names of clients, masks, lazy frames."""
 
+import copy
+import gc
+import pickle
 import re
 import warnings
 from types import SimpleNamespace
@@ -14,7 +17,7 @@ from numpy.testing import assert_array_equal
 from fmtc import FMTC
 from fmtc.baselines import FedKMeans
 from fmtc.clients import refuse_names
-from fmtc.errors import DataError
+from fmtc.errors import DataError, InputError
 from fmtc.schema import Column, Encoded, Schema
 
 NAN = float("nan")
@@ -281,3 +284,35 @@ def test_the_column_of_clients_left_among_the_features_is_warned_about():
         warnings.simplefilter("error")
         Tabular().fit(frame[["age"]], clients=frame["site"])
         Tabular().fit(frame, clients=pd.Series(["a", "b"] * 6, name="site"))
+
+
+# --------------------------------------------------------------------------------------------- rows of fit, again
+
+
+@pytest.mark.parametrize("kind", ["array", "frame", "mapping"])
+def test_a_model_explains_the_rows_of_fit_while_somebody_keeps_them(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.r_[rng.normal(0, 1, (30, 3)), rng.normal(9, 1, (30, 3))]
+    site = ["n", "s"] * 30
+    if kind == "frame":
+        X = pd.DataFrame(X, columns=["a", "b", "c"])
+    if kind == "mapping":
+        X, site = {"n": X[::2].copy(), "s": X[1::2].copy()}, None
+    model = FMTC(2, random_state=0).fit(X, clients=site)
+    assert model.explain().to_dict() == model.explain(X, clients=site).to_dict()
+    assert model.report(tmp_path / "page.html").stat().st_size > 10_000
+    with pytest.raises(TypeError, match="clients= is about the rows of X"):
+        model.explain(clients=["n"] * 60)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        with pytest.raises(InputError, match="a model keeps no rows"):
+            other.explain()
+    del X
+    gc.collect()
+    with pytest.raises(InputError, match="a model keeps no rows"):
+        model.explain()
+
+
+def test_a_list_of_rows_is_not_remembered():
+    model = FMTC(2, random_state=0).fit([[0.0, 1], [0, 2], [9, 1], [9, 2], [9, 3]])
+    with pytest.raises(InputError, match="give them as X"):
+        model.explain()

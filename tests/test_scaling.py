@@ -177,6 +177,16 @@ def test_a_constant_column_is_left_at_its_unit():
     assert np.isfinite(short(scale="client").fit(only_here).consensus_).all()
 
 
+@pytest.mark.parametrize("scale", ["client", "global", "auto"])
+@pytest.mark.parametrize("view", ["graph", "auto"])
+def test_columns_that_have_their_units_already(scale, view):
+    """Standard deviations of exactly 1: what is agreed is a shift, and the run takes its course."""
+    X = np.array([[-1.0, 1.0, -1.0], [1.0, 1.0, -1.0], [-1.0, -1.0, 1.0], [1.0, -1.0, 1.0]])[np.arange(60) % 4] + 5.0
+    assert (X.std(axis=0) == 1).all()
+    model = fmtc.FMTC(2, view=view, scale=scale, max_iter=3, random_state=0).fit({"a": X, "b": X})
+    assert_array_equal(model.labels_[:60], model.predict(X, clients="a"))
+
+
 def test_one_client_alone():
     one, all_of_it = short(scale="client").fit(UNION), short(scale="global").fit(UNION)
     assert_array_equal(one.labels_, all_of_it.labels_)

@@ -128,6 +128,37 @@ def test_an_interrupt_during_an_import_is_one_word(module, words, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_interrupt_while_a_class_is_made_is_one_word(tmp_path):
+    """Python 3.11 turns it into a RuntimeError."""
+    pressed = """
+class Press:
+    def __set_name__(self, owner, name):
+        raise KeyboardInterrupt
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            type("Made", (), {"key": Press()})
+import sys
+sys.meta_path.insert(0, Finder())
+from fmtc.cli import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", pressed], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_an_interrupted_demo_has_nothing_to_resume(tmp_path, monkeypatch):
+    def interrupted(self, X, *, checkpoint, **others):
+        checkpoint.mkdir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fmtc.estimator.FMTC.fit", interrupted)
+    done = fmtc_run("demo", "--out", tmp_path / "demo")
+    assert done.exit_code == 130
+    assert "interrupted" in done.stderr and "--resume" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 # ------------------------------------------------------------------------------------------------------ completion
 
 

@@ -108,7 +108,11 @@ def with_rows(client: ClientState, settings: Settings) -> ClientState:
     """The client with the rows of its graph; nothing to do if it has them."""
     if client.rows is not None:
         return client
-    return replace(client, rows=rows_of(client.X, client.scaling, settings, client.device, client.lift))
+    scaling = client.scaling
+    # for a mixture only: the graph's rows are those of view="graph"
+    if settings.scale in ("auto", "none") and scaling is not None and scaling.is_shift and client.lift is None:
+        scaling = None
+    return replace(client, scaling=scaling, rows=rows_of(client.X, scaling, settings, client.device, client.lift))
 
 
 def width(client: ClientState, settings: Settings) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -325,6 +327,30 @@ def refuse_names(y: Any) -> None:
             f"y is ignored, but holds words such as {str(array.ravel()[0])!r}; if they name the client of each row, "
             "write clients="
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """Rows of others, which are not kept alive: weak references, and the client of each row as it was given."""
+
+    rows: Any
+    clients: Any
+
+    @classmethod
+    def of(cls, X: Any, clients: Any) -> Self | None:
+        """None for what cannot be referred to weakly, such as a list."""
+        try:
+            rows = {key: weakref.ref(Xt) for key, Xt in X.items()} if is_mapping(X) else weakref.ref(X)
+        except TypeError:
+            return None
+        return cls(rows, clients)
+
+    def recall(self) -> Any:
+        """The rows; None if some are gone."""
+        if not isinstance(self.rows, dict):
+            return self.rows()
+        found = {key: rows() for key, rows in self.rows.items()}
+        return None if any(rows is None for rows in found.values()) else found
 
 
 def is_mapping(X: Any) -> bool:

@@ -18,7 +18,7 @@ from sklearn.utils import ClassifierTags, check_random_state, estimator_html_rep
 from sklearn.utils.validation import check_is_fitted
 
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
-from .clients import ClientsMixin, is_mapping, refuse_names
+from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
 from .inference import ClientModel, MixtureModel, assign, memberships, outliers, transformed
@@ -292,6 +292,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
         self._ledgers = transport.ledgers
+        self._fitted_on = Remembered.of(X, clients)
         return self
 
     def _adopt(
@@ -462,7 +463,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         On a neighbour graph of the given rows of each client, scaled as `scale` says: the share of a cluster's edge
         weight that stays inside it, averaged over clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty
-        cluster counts as 0.
+        cluster counts as 0. It falls with the number of clusters, so it does not compare different ones.
 
         Parameters
         ----------
@@ -485,7 +486,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     # ------------------------------------------------------------------------------------------ what they are
 
-    def explain(self, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Explanation:
+    def explain(self, X: Any = None, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Explanation:
         """What the clusters are: size, share and the columns that set each apart, in the units of X.
 
         Every number is a difference between rows: those of a cluster against the other rows of the same silo. Columns
@@ -494,7 +495,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Parameters
         ----------
         X, clients
-            As in `predict`; the rows the model was fitted on, or others like them.
+            As in `predict`; the rows the model was fitted on, or others like them. A model keeps no rows: without X it
+            takes those of `fit`, as long as you keep them.
         names : mapping of int to str, optional
             Names that you give to clusters.
 
@@ -509,17 +511,23 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> rng = np.random.default_rng(0)
         >>> X = np.vstack([rng.normal([150, 1], 4, (30, 2)), rng.normal([129, 1], 4, (30, 2))])
         >>> model = fmtc.FMTC(2, random_state=0).fit(X)
-        >>> len(model.explain(X).clusters)
+        >>> len(model.explain().clusters)
         2
         """
-        check_is_fitted(self)
+        X, clients = self._known_rows(X, clients)
         rows, places = self._divided(X, clients)
         found = self.predict(X, clients=clients)
         flat = np.concatenate(list(found.values())) if is_mapping(X) else found
         return self._explained(rows, {cid: flat[places[cid]] for cid in rows}, names=names)
 
     def report(
-        self, path: str | Path, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None, **options: Any
+        self,
+        path: str | Path,
+        X: Any = None,
+        *,
+        clients: Any = None,
+        names: Mapping[int, str] | None = None,
+        **options: Any,
     ) -> Path:
         """Write a page for the browser: what the clusters are, each silo's share, maps of the rows, how the run went.
 
@@ -544,13 +552,27 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> import tempfile, numpy as np, fmtc
         >>> X = np.random.default_rng(0).normal(size=(60, 4))
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     page = fmtc.FMTC(3, random_state=0).fit(X).report(folder + "/page.html", X)
+        ...     page = fmtc.FMTC(3, random_state=0).fit(X).report(folder + "/page.html")
         ...     page.name
         'page.html'
         """
         from .report import write_report
 
+        X, clients = self._known_rows(X, clients)
         return write_report(self, path, X, clients=clients, names=names, **options)
+
+    def _known_rows(self, X: Any, clients: Any) -> tuple[Any, Any]:
+        """Rows and clients as they were given or, without any, those of `fit`, if they are still there."""
+        check_is_fitted(self)
+        if X is not None:
+            return X, clients
+        if clients is not None:
+            raise TypeError("clients= is about the rows of X: give both, or none for the rows of fit")
+        kept: Remembered | None = getattr(self, "_fitted_on", None)
+        rows = None if kept is None else kept.recall()
+        if kept is None or rows is None:
+            raise InputError("a model keeps no rows, and those of fit are not there any more: give them as X")
+        return rows, kept.clients
 
     def _divided(self, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Rows of each client, and their places in the input."""
@@ -683,6 +705,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return export_onnx(self._model_of(client), Path(path), dtype)
 
     # ------------------------------------------------------------------------------------------------- inside
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without references to the rows of `fit`."""
+        return {name: value for name, value in super().__getstate__().items() if name != "_fitted_on"}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -850,7 +876,7 @@ def load(path: str | Path) -> FMTC:
     Parameters
     ----------
     path : path
-        Folder of the model.
+        Folder of the model, or of a run of `fmtc fit`, which has it in ``model/``.
 
     Returns
     -------
@@ -872,8 +898,11 @@ def load(path: str | Path) -> FMTC:
     >>> model.predict(X).shape
     (60,)
     """
+    path = Path(path)
+    if not (path / MODEL_FILE).exists() and (path / "model" / MODEL_FILE).exists():
+        path /= "model"
     saved = read_model(path)
-    model = read_settings(Path(path) / MODEL_FILE, saved.params)
+    model = read_settings(path / MODEL_FILE, saved.params)
     history = tuple(RoundRecord.from_dict(line) for line in saved.history)
     result = Result(None, history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)

@@ -1,9 +1,11 @@
 """Every example runs as a reader would run it: the gallery's scripts, and the code on the pages from top to bottom."""
 
 import doctest
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +29,8 @@ FLARE_WARNS = "ignore:ssl_context is deprecated:DeprecationWarning"  # how nvfla
 
 
 def test_there_are_examples():
-    assert {script.name for script in SCRIPTS} >= {"plot_two_silos.py", "plot_as_published.py", "plot_lost_silo.py"}
+    names = {"hospitals", "cells", "predict", "two_silos", "as_published", "lost_silo"}
+    assert {script.name for script in SCRIPTS} >= {f"plot_{name}.py" for name in names}
     assert {page.name for page in PAGES} >= {"index.md", "first-steps.md", "command-line.md", "cli.md", "README.md"}
 
 
@@ -37,17 +40,48 @@ def test_there_are_examples():
 def test_script_runs(script, tmp_path):
     """In a process of its own, a warning is an error, nothing is left beside the script."""
     before = sorted(script.parent.iterdir())
+    assert run_script(script, tmp_path).strip()
+    assert sorted(script.parent.iterdir()) == before
+
+
+def run_script(script, folder, **variables):
+    """What a script prints; run in a folder of its own."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", FLARE_WARNS, script],
-        cwd=tmp_path,
-        env=os.environ | {"MPLBACKEND": "agg", "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=folder,
+        env=os.environ | {"MPLBACKEND": "agg", "PYTHONDONTWRITEBYTECODE": "1"} | variables,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
-    assert sorted(script.parent.iterdir()) == before
+    return done.stdout
+
+
+def test_the_script_on_cells_says_that_it_simulates_them(tmp_path):
+    """Where the data are not at hand, and with the gain that its text tells of."""
+    cells = DOCS / "examples" / "plot_cells.py"
+    printed = run_script(cells, tmp_path, FMTC_DATA=str(tmp_path / "none"), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert printed.startswith("simulated counts")
+    lines = re.findall(r"^(k-means|FMTC)[^\d\n]* ([\d.]+) +[\d.]+$", printed, re.MULTILINE)
+    acc = {name: float(value) for name, value in lines}
+    assert acc["FMTC"] > acc["k-means"] + 5
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_script_becomes_a_notebook(script, tmp_path):
+    """What a reader downloads: text and code in turn, and all of the code."""
+    from sphinx_gallery.notebook import python_to_jupyter_cli
+
+    shutil.copy(script, tmp_path)
+    python_to_jupyter_cli([str(tmp_path / script.name)])
+    cells = json.loads((tmp_path / script.name).with_suffix(".ipynb").read_text(encoding="utf-8"))["cells"]
+    code = "".join(line for cell in cells if cell["cell_type"] == "code" for line in [*cell["source"], "\n"])
+    compile(code, script.name, "exec")
+    assert {cell["cell_type"] for cell in cells} == {"markdown", "code"}
+    assert [line for line in code.splitlines() if line.startswith("import ")] == [
+        line for line in script.read_text(encoding="utf-8").splitlines() if line.startswith("import ")
+    ]
 
 
 # Commands on README.md that take minutes or other machines: their flags must exist, and the tables they read

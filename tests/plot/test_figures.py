@@ -1,5 +1,6 @@
 """Pictures of a fitted model: what is drawn, not how it looks."""
 
+import copy
 import subprocess
 import sys
 
@@ -11,7 +12,7 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC
-from fmtc.errors import DataError
+from fmtc.errors import DataError, InputError
 from fmtc.plot import embedding, history, profiles, shares
 from fmtc.report.page import COLOURS
 
@@ -60,8 +61,9 @@ def test_profiles_show_the_means_that_were_found(model, data):
     written = {text.get_text() for text in ax.texts}
     assert written == {one.values.partition(" against ")[0] for c in told.clusters for one in c.differences}
     assert len(profiles(told).texts) == len(ax.texts)
-    with pytest.raises(DataError, match="give the rows"):
-        profiles(model)
+    assert len(profiles(model).texts) == len(ax.texts)  # the rows of fit are still there
+    with pytest.raises(InputError, match="give them as X"):
+        profiles(copy.deepcopy(model))
 
 
 def test_bars_of_shares_end_at_a_hundred_percent(model, data):

@@ -131,7 +131,7 @@ def test_a_round_of_the_mixture_is_answered_twice_alike_and_an_earlier_one_is_re
         first, again = (game.ask("settle", {"a": settle_ask(step=step)})["a"] for _ in range(2))
         assert_array_equal(first.means, again.means)
         assert_array_equal(first.score, again.score)
-    with pytest.raises(RefusedError, match="round 1 .* round 2"):
+    with pytest.raises(RefusedError, match=r"round 1 .* round 2"):
         game.ask("settle", {"a": settle_ask(step=1)})
     begun = game.ask("settle", {"a": settle_ask(step=0)})["a"]  # a server that begins once more
     assert np.abs(begun.means - first.means).max() > 1e-6

@@ -417,7 +417,8 @@ def test_a_digest_changes_with_any_bit_shape_and_type(phase, side, name):
 def test_digests_tell_phases_fields_and_numbers_apart():
     messages = [
         Nothing(), FINISH.Ask(), FINISH.Ask(rotation=np.eye(3)), FINISH.Answer(centers=np.eye(3)),
-        SEED.Ask(centers=np.ones((2, 3, 3)), weights=np.ones((2, 3))), SEED.Answer(counts=np.ones((2, 3)), sums=np.ones((2, 3, 3))),
+        SEED.Ask(centers=np.ones((2, 3, 3)), weights=np.ones((2, 3))),
+        SEED.Answer(counts=np.ones((2, 3)), sums=np.ones((2, 3, 3))),
         VERDICT.Ask(findings=np.zeros((0, 5))),
         RESCALE.Ask(stretch=np.ones(3)), RESCALE.Ask(stretch=np.ones(3), shift=np.ones(3)),
         PREPARE.Ask(scale=1.0, ridge=2.0), PREPARE.Ask(scale=2.0, ridge=1.0), PREPARE.Ask(scale=1, ridge=2),

@@ -10,15 +10,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import make_circles
 
 from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, run
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.protocol.base import Phase, array
 from fmtc.protocol.em import SETTLE_STEPS
 from fmtc.protocol.graph import METHOD
-from fmtc.protocol.method import Method
+from fmtc.protocol.method import Method, view_method
 from fmtc.runtime.driver import Received, flatten, unflatten
-from fmtc.server import RoundReport, ServerState
+from fmtc.server import RoundReport, ServerState, row_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -68,7 +69,7 @@ class OneFails(LocalTransport):
             return super()._ask(cores, cid, message)
         node = self.nodes[cid]
         healthy = node.client
-        node.client = replace(healthy, X=Gone(), rows=Gone(), own=Gone())
+        node.client = replace(healthy, X=Gone(), rows=Gone(), own=Gone(), cells=Gone())
         try:
             return super()._ask(cores, cid, message)
         finally:
@@ -229,6 +230,47 @@ def test_a_client_that_fails_before_the_common_units_is_left_out(phase):
     whole = np.vstack([DATA[cid] for cid in ("ac" if phase == "moments" else "abc")])  # b's sums, where it sent them
     assert_allclose(result.server.scaling.shift, whole.mean(axis=0), rtol=1e-12)
     assert_allclose(result.server.scaling.stretch, whole.std(axis=0), rtol=1e-12)
+
+
+RINGS = {
+    cid: make_circles(n, factor=0.4, noise=0.04, random_state=n)[0] for cid, n in {"a": 300, "b": 250, "c": 280}.items()
+}
+
+
+@pytest.mark.parametrize("phase", ["em", "probe", "hello", "prepare", "round", "later round", "rescale"])
+def test_a_client_that_fails_between_the_views_is_left_out_of_the_second(phase, tmp_path):
+    """It has no model there yet, whatever it did in the mixture; a lost opinion on the views costs nothing."""
+    settings = but(n_clusters=2, view="auto", scale="auto", max_iter=3, n_init=1)
+    method, em = view_method("auto"), 12  # rounds of the mixture
+    number = {"em": 5, "round": em + 1, "later round": em + 2}.get(phase)
+    transport = OneFails(RINGS, settings, phase=phase.split()[-1], round_no=number, method=method)
+    result = run(transport, settings, method=method, min_clients=2, checkpoint=tmp_path)
+    left = phase in ("hello", "prepare", "round", "rescale")
+    assert result.server.view == "graph"
+    assert [record.round_no for record in result.history if record.missing] == ([] if number is None else [number])
+    assert result.server.client_ids == (("a", "c") if left else ("a", "b", "c"))
+    assert result.missing == (("b",) if left else ())
+    assert result.server.W.shape[2] == len(result.server.omega) == len(result.server.client_ids)
+    assert np.abs(result.server.W).max(axis=(0, 1)).min() > 0
+    for cid in result.server.client_ids:
+        assert np.bincount(transport.clients[cid].labels, minlength=2).min() > 100
+    again = run(LocalTransport(RINGS, settings, method=method), settings, method=method, min_clients=2,
+                checkpoint=tmp_path, resume=True)  # fmt: skip
+    assert_array_equal(again.server.Z, result.server.Z)
+
+
+def test_weights_of_clients_that_are_left_out_are_forgotten():
+    """Those of the others stay in proportion."""
+    weights = {"a": 1, "b": 5, "c": 3}
+    for phase in ("hello", "prepare"):
+        result = run(OneFails(DATA, SETTINGS, phase=phase), SETTINGS, weights=weights, min_clients=2)
+        assert result.server.client_ids == ("a", "c")
+        assert result.server.omega[1] == pytest.approx(3 * result.server.omega[0])
+    settings = but(view="mixture", scale="auto")
+    transport = OneFails(DATA, settings, phase="coordinates", method=view_method("mixture"))
+    result = run(transport, settings, method=view_method("mixture"), weights=weights, min_clients=2)
+    assert result.server.weights == {"a": 1, "c": 3}
+    assert row_weights(result.server) == {"a": 0.5, "c": 1.5}
 
 
 def test_a_client_that_never_describes_its_data_might_as_well_not_exist():

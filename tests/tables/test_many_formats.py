@@ -4,6 +4,7 @@ import gzip
 import sys
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
@@ -206,3 +207,33 @@ def test_files_that_need_a_package(tmp_path, monkeypatch, name, package):
     pytest.importorskip(package)
     with pytest.raises(DataError, match=f"damaged or not a {path.suffix} file"):
         read_file(path)
+
+
+@pytest.mark.parametrize("end", ["csv", "tsv", "csv.gz", "jsonl", "parquet", "feather", "arrow"])
+def test_names_of_files_are_no_patterns(tmp_path, end):
+    """A browser calls the second download table[1].csv; that is a name, and nothing to be searched for."""
+    path, odd = tmp_path / f"table[1]*?.{end}", FRAME
+    text = odd.write_csv(separator="\t" if end == "tsv" else ",")
+    match end:
+        case "parquet":
+            odd.write_parquet(path)
+        case "feather" | "arrow":
+            odd.write_ipc(path)
+        case "jsonl":
+            path.write_text(odd.write_ndjson())
+        case "csv.gz":
+            path.write_bytes(gzip.compress(text.encode()))
+        case _:
+            path.write_text(text)
+    (silo,) = read_silos([path], judge=True)
+    assert silo.name == "table[1]*?"
+    assert_array_equal(silo.X, FRAME.to_numpy())
+
+
+def test_a_frame_of_pandas_with_its_index_and_numbered_columns(tmp_path):
+    """The first name is empty, the others count columns: a header, and row numbers that are no feature."""
+    path = tmp_path / "a.csv"
+    pd.DataFrame(np.random.default_rng(0).normal(size=(12, 3))).to_csv(path)
+    with pytest.warns(UserWarning, match="the column without a name set aside, as numbers of rows"):
+        (silo,) = read_silos([path], judge=True)
+    assert (silo.feature_names, silo.X.shape) == (("0", "1", "2"), (12, 3))

@@ -314,7 +314,7 @@ def name_labels(folder: Path, names: Mapping[int, str]) -> None:
     import polars as pl
 
     for file in sorted((folder / "labels").glob("*.csv")):
-        table = pl.read_csv(file, infer_schema=False).drop("cluster_name", strict=False)
+        table = pl.read_csv(file, infer_schema=False, glob=False).drop("cluster_name", strict=False)
         write_file(file, as_csv(_named(table, "cluster", names)))
 
 
@@ -399,7 +399,7 @@ def with_labels(
     """
     import polars as pl
 
-    given = {"cluster": (labels, pl.Int64), "probability": (probability, pl.Float64)}
+    given: dict[str, tuple[Array, Any]] = {"cluster": (labels, pl.Int64), "probability": (probability, pl.Float64)}
     if outliers is not None:
         given["outlier"] = (outliers, pl.Boolean)
     found = {}
@@ -424,7 +424,7 @@ def read_labels(run: Path) -> dict[str, pl.DataFrame]:
         raise FileError(f"{run} holds no labels; give the --out folder of `fmtc fit` or `fmtc join`")
     try:
         return {
-            name: pl.read_csv(file, infer_schema=False).with_columns(
+            name: pl.read_csv(file, infer_schema=False, glob=False).with_columns(
                 pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64)
             )
             for name, file in files.items()

@@ -16,7 +16,10 @@ def main() -> None:
         from .program import main_group
 
         main_group(prog_name="fmtc")
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RuntimeError) as error:
+        # Python turns an interrupt into a RuntimeError where a class that is being made calls __set_name__
+        if isinstance(error, RuntimeError) and not isinstance(error.__cause__, KeyboardInterrupt):
+            raise
         import sys
 
         from .terminal import tell_interrupted

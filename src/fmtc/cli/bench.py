@@ -38,12 +38,12 @@ def _options(out: str) -> Callable[[Any], Any]:
         click.option("--out", type=click.Path(path_type=Path), default=Path(out), show_default=True, cls=Option,
                      help="Folder that keeps every cell; what is there is not run again."),
         click.option("--only", metavar="WORD", multiple=True, cls=Option,
-                     help="Only cells with this in 'dataset / method'; may be given many times."),
+                     help="Only fits with this in 'dataset / method'; may be given many times."),
         click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option,
                      help="Cells at a time, each in a process of its own with one thread."),
         click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
                      cls=Option, metavar="SECONDS", help="Stop a cell after this time; its row says so."),
-        click.option("--retry", is_flag=True, cls=Option, help="Run cells again that failed."),
+        click.option("--retry", is_flag=True, cls=Option, help="Run fits again that failed."),
         click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the table stays."),
     )  # fmt: skip
 
@@ -224,7 +224,7 @@ def report_(results: Path, out: Path | None, force: bool, open_it: bool, as_json
 
     RESULTS is the --out folder of `fmtc bench paper` (`results` unless given), `fmtc bench run` or `fmtc bench smoke`.
     Nothing is run. The page has a table of all methods and data sets to sort and filter, mean ranks, ablations, the
-    figures of the folder, and all cells to save. With --json, everything the page says is printed too.
+    figures of the folder, and all fits to save. With --json, everything the page says is printed too.
     """
     from ..report import needs_jinja, write_page
     from ..report.page import PAGE
@@ -267,7 +267,7 @@ def _run(
     with _Bar(words, len(wanted) - stored) as bar:
         rows = run_cells(wanted, store, jobs=jobs, time_limit=time_limit, retry=retry, progress=bar)
     words.say(
-        f"{plural(len(rows), 'cell')}, {stored} of them stored before, {time.monotonic() - started:.0f} s; kept in "
+        f"{plural(len(rows), 'fit')}, {stored} of them stored before, {time.monotonic() - started:.0f} s; kept in "
         f"{store.path}"
     )
     for row in rows:

@@ -105,7 +105,11 @@ def demo(
             "fitting: all hospitals together, each alone, and again without every fifth patient"
         )
         with waiting, contextlib.chdir(folder):  # so that the page tells how to do it again from there
-            _run(ctx, fit, [*files, *options, "--random-state", str(random_state), "--quiet"])
+            try:
+                _run(ctx, fit, [*files, *options, "--random-state", str(random_state), "--quiet"])
+            except KeyboardInterrupt:
+                ctx.meta.pop("fmtc.interrupted", None)  # the folder goes, so there is nothing to resume
+                raise
         kept = read_explanation(folder / "run")
         assert kept is not None
         explanation = Explanation.from_dict(kept)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -31,6 +32,7 @@ from .options import (
 )
 from .program import Option, main_group
 from .settings import build_model, model_options
+from .terminal import printable
 from .words import (
     Rounds,
     Words,
@@ -360,6 +362,8 @@ def _give(words: Words, table: Any, out: Path | None, as_json: bool) -> None:
         words.say(f"wrote {out}: {plural(table.height, 'row')}")
     if as_json:
         print_json({"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)})
+    elif out is None and sys.stdout.isatty():
+        click.echo(printable(runs.as_csv(table).decode()), nl=False)
     elif out is None:
         click.echo(runs.as_csv(table), nl=False)
 

@@ -112,9 +112,19 @@ text_option = click.option(
 )  # fmt: skip
 
 
+def _wanted(ctx: click.Context, param: click.Parameter, k: int | None) -> int:
+    if k is None:
+        raise click.UsageError(
+            "-k (--n-clusters) says how many clusters you want, such as -k 4. No score tells that for you: try a few "
+            "and compare what `fmtc explain` says of each (docs/how-to/choose-settings.md)"
+        )
+    return k
+
+
 n_clusters_option = click.option(
-    "-k", "--n-clusters", type=int, required=True, cls=Option, help="Clusters in every silo."
-)
+    "-k", "--n-clusters", type=int, callback=_wanted, cls=Option,
+    help="Clusters in every silo; try a few, and read `fmtc explain` of each.  [required]",
+)  # fmt: skip
 out_option = click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
 random_state_option = click.option(
     "--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,

@@ -40,6 +40,11 @@ class Scaling:
     shift: Array | None = None  # d; None: zeros stay zeros
     keep: Array | None = None  # d, numbers of the columns to keep, in order; None: all
 
+    @property
+    def is_shift(self) -> bool:
+        """Whether columns keep their units, and only begin at another place."""
+        return self.keep is None and self.shift is not None and bool((self.stretch == 1).all())
+
     def apply(self, X: Any, *, fill: bool = True) -> Any:
         """A scaled copy of the rows, in their precision and storage; sparse rows stay sparse.
 

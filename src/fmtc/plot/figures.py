@@ -29,7 +29,7 @@ SIDE = 2.6  # inches of a panel
 POINTS = 5000  # rows of a silo that are drawn at most
 
 
-def embedding(model: FMTC, X: Any, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Figure:
+def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Figure:
     """Rows of each silo in a plane that all silos have in common, with the number of their cluster.
 
     The plane is that of the two principal directions of the projected rows; in the mixture view, of the rows in
@@ -40,7 +40,7 @@ def embedding(model: FMTC, X: Any, *, clients: Any = None, names: Mapping[int, s
     model : FMTC
         Fitted.
     X, clients
-        Rows, as in `FMTC.predict`.
+        Rows, as in `FMTC.explain`.
     names : mapping of int to str, optional
         Names of clusters, for the legend.
 
@@ -106,7 +106,7 @@ def profiles(
     what : FMTC or Explanation
         A fitted model, with rows; or what `FMTC.explain` returned.
     X, clients
-        Rows, as in `FMTC.predict`.
+        Rows, as in `FMTC.explain`.
     names : mapping of int to str, optional
         Names of clusters.
     ax : matplotlib axes, optional
@@ -137,7 +137,7 @@ def profiles(
     ax.set_yticks(range(len(found)), [_title(one.cluster, explanation.names) for one in found])
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_title("What sets each cluster apart: its mean, or its share of rows", size="medium", loc="left")
+    ax.set_title("What sets each cluster apart:\nits mean, or its share of rows", size="medium", loc="left")
     return ax
 
 
@@ -227,8 +227,9 @@ def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
     if ax is None:
         _, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
     rounds = [record.round_no for record in model.history_]
-    drawn = ax.plot(rounds, [record.objective for record in model.history_], color=COLOURS[0], label="objective")
-    ax.set(xlabel="round", ylabel="objective")
+    what = "minus log-likelihood per row" if model.view_ == "mixture" else "objective"
+    drawn = ax.plot(rounds, [record.objective for record in model.history_], color=COLOURS[0], label=what)
+    ax.set(xlabel="round", ylabel=what)
     residuals = {
         name: np.array([getattr(record, f"{name}_residual") for record in model.history_], dtype=float)
         for name in ("primal", "dual")
@@ -256,7 +257,7 @@ def _pyplot() -> Any:
 
 
 def _rows_and_labels(model: FMTC, X: Any, clients: Any) -> tuple[dict[str, Any], dict[str, Array]]:
-    check_is_fitted(model)
+    X, clients = model._known_rows(X, clients)
     found = model.predict(X, clients=clients)
     flat = np.concatenate(list(found.values())) if is_mapping(X) else np.asarray(found)
     rows, places = model._divided(X, clients)
@@ -266,8 +267,6 @@ def _rows_and_labels(model: FMTC, X: Any, clients: Any) -> tuple[dict[str, Any],
 def _explanation(what: FMTC | Explanation, X: Any, clients: Any, names: Mapping[int, str] | None) -> Explanation:
     if isinstance(what, Explanation):
         return what.renamed(names or {})
-    if X is None:
-        raise DataError("give the rows, X, or what `FMTC.explain` returned instead of the model")
     return what.explain(X, clients=clients, names=names)
 
 

@@ -74,8 +74,8 @@ def _warn_of_equal_rows(client: ClientState) -> None:
     from sklearn.exceptions import ConvergenceWarning
 
     warnings.warn(
-        f"client {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. Ask for "
-        "fewer clusters, or look for duplicate rows.",
+        f"client {client.client_id!r} has only {n} different row{'s' if n > 1 else ''} for {client.k} clusters. "
+        "Ask for fewer clusters, or look for duplicate rows.",
         ConvergenceWarning,
         stacklevel=3,
     )

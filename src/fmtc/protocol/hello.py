@@ -58,9 +58,7 @@ class Hello(Phase):
                 f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
                 "Leave that client out, or check how its rows were read."
             )
-        absent = set(server.client_ids) - set(ids)
-        weights = None if server.weights is None else {c: w for c, w in server.weights.items() if c not in absent}
-        omega = client_weights(ids, weights)
+        omega = client_weights(ids, server.weights)
         rows = sum(answers[cid].n_samples for cid in ids)
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in ids)))
         beta: float | None

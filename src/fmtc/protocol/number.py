@@ -80,13 +80,11 @@ class Number(Phase):
 
 
 SAMPLE = 2000  # rows that are compared
-RESTARTS = 3  # of k-means on them
+RESTARTS = 10  # of k-means on them
 NEARLY_APART = 0.1  # mean of Tr(FᵀLF)/k above which a graph is not looked at for clear parts
 APART = 0.01  # the same of the graph's own eigenvectors: k parts that hardly touch
 MISSED = 0.55  # adjusted Rand index below which labels do not follow such parts
-OWN_CUT = (
-    0.003  # of labels: those that cut fewer links follow parts too, if other ones, as with more parts than clusters
-)
+OWN_CUT = 0.003  # of labels: with fewer links cut they follow parts, if other ones; there may be more than clusters
 OWN_CUT_ROWS = 20_000  # above, any line crosses relatively fewer links
 SMALLEST_PART = 0.15  # relative to parts of equal size: a few outliers are no part
 

@@ -64,11 +64,10 @@ class Probe(Phase):
         """Cluster some rows in both ways."""
         judged, _ = CONCLUDE.reply(replace(client, on_trial=True), ask, settings, round_no)
         assert judged.model is not None
-        n, many = client.X.shape[0], client.axes is not None
-        limit = MANY_ROWS if many else SHAPE_ROWS
-        rows = np.arange(n)
-        if n > limit:
-            rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(n, limit, replace=False))
+        many = client.axes is not None
+        rows = _looked_at(client, settings, MANY_ROWS if many else SHAPE_ROWS)
+        if len(rows) <= client.k:  # hardly any is complete
+            return client, self.Answer(shapes=False, gain=0.0, entropy=1.0)
         X = client.X[rows]
         mixed = assign(X, judged.model)
         k = client.k
@@ -90,6 +89,19 @@ class Probe(Phase):
         said = [answers[cid] for cid in sorted(answers)]
         view, why = _verdict(server, said, columns_of(server, settings))
         return replace(server, view=view, why=why)
+
+
+def _looked_at(client: ClientState, settings: Settings, limit: int) -> Array:
+    """Numbers of the rows that are compared, at most `limit`; where columns are few, complete rows only.
+
+    The graph view fills missing cells with the mean, which makes parts of such rows that are no shapes.
+    """
+    rows = np.arange(client.X.shape[0])
+    if client.axes is None:
+        rows = np.flatnonzero(~np.isnan(client.X).any(axis=1))
+    if len(rows) > limit:
+        rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(rows, limit, replace=False))
+    return rows
 
 
 def _is_open(server: ServerState) -> bool:
@@ -125,8 +137,8 @@ def _closed(X: Any, labels: Array) -> float:
 def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    nothing = dict.fromkeys(("rows", "graph", "factors", "F", "W"))
-    client = replace(client, **nothing, round_no=0, device=HOST, on_trial=True)
+    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
+    client = replace(client, round_no=0, device=HOST, on_trial=True)
     steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
     for phase, rounds in steps:
         for round_no in range(1, rounds + 1):

@@ -31,7 +31,10 @@ class Seed(Phase):
         """Centres of all starts."""
 
         centers: Array = array("s k p", "centres of each start", "Where the rows of all silos lie densely.")
-        weights: Array = array("s p", "coordinates that each start looks at", "Which columns are flat, over all silos.", check=above(-1e-300))
+        weights: Array = array(
+            "s p", "coordinates that each start looks at", "Which columns are flat, over all silos.",
+            check=above(-1e-300),
+        )  # fmt: skip
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:

@@ -128,7 +128,7 @@ def model_html(model: FMTC) -> str:
         "<table><thead><tr><th style='text-align:left'>silo</th><th>rows</th>"
         f"{numbers}</tr></thead><tbody>{lines}</tbody></table>{more}"
         "<p>Columns 0, 1, ... are the share of each cluster in the rows of a silo. "
-        "<code>model.explain(X, clients=...)</code> says what the clusters are.</p>"
+        "<code>model.explain()</code> says what the clusters are.</p>"
         if sizes
         else f"<p>silos: {html.escape(', '.join(model.client_ids_[:SHOWN]))}</p>"
     )

@@ -69,6 +69,7 @@ def read_delimited(path: Path, suffix: str, header: bool | None, most: int) -> p
         frame = pl.read_csv(
             content if isinstance(content, Path) else BytesIO(content),
             separator=layout.separator, infer_schema=False, has_header=layout.named, skip_lines=layout.n_comments,
+            glob=False,
         )  # fmt: skip
     except pl.exceptions.PolarsError:
         if (bad := _ragged(content, layout)) is not None:
@@ -185,7 +186,8 @@ def _is_row(cells: tuple[str, ...]) -> bool:
         return False
     steps = [after - before for before, after in pairwise(numbers)]
     even = all(abs(step - steps[0]) <= 1e-6 * abs(steps[0]) for step in steps)
-    if len(numbers) == len(cells) and steps and even and steps[0] > 0:
+    names = cells[1:] if not cells[0] else cells  # before the index of rows, pandas writes no name
+    if len(numbers) == len(names) and steps and even and steps[0] > 0:
         return False
     return not (len(cells) == 1 and numbers[0] in (0, 1))
 

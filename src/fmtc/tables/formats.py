@@ -10,6 +10,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -128,7 +129,7 @@ def line_of(path: Path, row: int, *, header: bool | None = None) -> str:
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
-    table = pl.scan_parquet(path, hive_partitioning=False)
+    table = pl.scan_parquet(path, hive_partitioning=False, glob=False)
     _check_memory(path, table.select(pl.len()).collect().item() * len(table.collect_schema()) * 8)
     return table.collect()
 
@@ -146,9 +147,8 @@ def pandas_index(path: Path) -> list[str]:
 
 
 def _read_arrow(path: Path) -> pl.DataFrame:
-    with path.open("rb") as stream:
-        is_file = stream.read(6) == b"ARROW1"
-    return pl.read_ipc(path) if is_file else pl.read_ipc_stream(path)
+    content = path.read_bytes()  # by its name, Polars would take it for a pattern
+    return (pl.read_ipc if content.startswith(b"ARROW1") else pl.read_ipc_stream)(BytesIO(content))
 
 
 def _read_lines(path: Path) -> pl.DataFrame:

@@ -152,7 +152,7 @@ def in_python(problem: str) -> str:
         (r"\(`as_types` category:[^)]*\)", f"(X[{name}].astype('category'))"),
         (r"\(`text_column`\)", "(fmtc.tables.hashed_counts)"),
     ):
-        problem = re.sub(pattern, lambda _, code=code: code, problem)
+        problem = re.sub(pattern, code.replace("\\", r"\\"), problem)
     return problem
 
 

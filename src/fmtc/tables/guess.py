@@ -95,6 +95,9 @@ class Judged:
         parts = []
         if self.id_column in self.of_kind(IDENTIFIER):
             parts.append(f"{self.id_column!r} names the rows and is no feature")
+        if "" in aside:
+            aside.remove("")
+            parts.append("the column without a name set aside, as numbers of rows")
         if aside:
             parts.append(f"{listed(aside)} set aside as identifiers")
         if constant:
