@@ -26,7 +26,7 @@ from fmtc.cli.words import Words
 from fmtc.errors import FileError
 from fmtc.inference import plotted
 from fmtc.protocol.auto import METHOD
-from fmtc.protocol.base import entries
+from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
@@ -311,6 +311,9 @@ def test_the_page_says_what_each_field_can_tell(either):
         assert line["shape"] == entry.size
         for part in (line["what"], line["tells"], line["shape"]):
             assert " ".join(part.split()) in words
+    shapes = {letter for line in summary["sent"] for letter in line["shape"].split(" × ")}
+    assert set(summary["letters"]) == shapes & set(LETTERS)
+    assert "k" in shapes
     for letter, what in summary["letters"].items():
         assert f"{letter} stands for {what}" in words
 

@@ -184,7 +184,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "history": run.history,
         "points": _points(run),
         "sent": report.get("sent", []),
-        "letters": LETTERS,
+        "letters": _letters(report.get("sent", [])),
         "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
         "settings": _settings(report["settings"]),
@@ -346,6 +346,12 @@ def _settings(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
     if settings["as_published"]:
         found.append({"of": "FMTC", "name": "as_published", "value": True, "changed": True})
     return found
+
+
+def _letters(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """What the letters stand for that occur in the shapes of what was sent."""
+    used = {letter for line in sent for letter in line["shape"].split(" × ")}
+    return {letter: what for letter, what in LETTERS.items() if letter in used}
 
 
 def _versions(versions: Mapping[str, Any]) -> dict[str, str]:
