@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
@@ -244,6 +245,28 @@ def test_json_cut_anywhere_is_refused(folder):
         (folder / "model.json").write_bytes(whole[:size])
         with pytest.raises(FileError):
             fmtc.load(folder)
+
+
+def test_a_model_knows_its_categories(tmp_path, rng):
+    """A loaded model labels a data frame with words as the fitted one does, also in another order of columns."""
+    y = rng.integers(2, size=60)
+    frame = pl.DataFrame({"age": 4.0 * y + rng.normal(size=60), "sex": np.where(rng.random(60) < 0.5, "F", "M")})
+    frame = frame.with_columns(pl.Series("age", [None if i % 9 == 0 else x for i, x in enumerate(frame["age"])]))
+    model = fmtc.FMTC(2, random_state=0).fit(frame)
+    model.save(tmp_path / "model")
+    loaded = fmtc.load(tmp_path / "model")
+    assert loaded.schema_ == model.schema_
+    assert_array_equal(loaded.predict(frame.select("sex", "age")), model.labels_)
+    document = json.loads((tmp_path / "model" / "model.json").read_text())
+    columns = document["columns"]["columns"]
+    for damaged in (columns[:1], [columns[0], columns[1] | {"levels": []}], [columns[0]] * 2, [columns[0], {}]):
+        whole = document | {"columns": {"columns": damaged}}
+        (tmp_path / "model" / "model.json").write_text(json.dumps(whole))
+        with pytest.raises(FileError, match=r"model\.json"):
+            fmtc.load(tmp_path / "model")
+    del document["columns"]  # as it was written before
+    (tmp_path / "model" / "model.json").write_text(json.dumps(document))
+    assert not hasattr(fmtc.load(tmp_path / "model"), "schema_")
 
 
 def test_a_file_nobody_asked_for_does_no_harm(model, folder):

@@ -16,6 +16,7 @@ from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
+from fmtc.protocol.coordinates import COORDINATES
 from fmtc.protocol.em import SETTLE, SETTLE_STEPS
 from fmtc.protocol.finish import FINISH
 from fmtc.protocol.hello import HELLO
@@ -382,6 +383,25 @@ def test_other_phases_are_answered_three_times(lasting, phase, given):
     with pytest.raises(LimitError):
         release(lasting(), Message(phase.name, phase.Ask()), given, phase, "d")
     release(lasting(), Message(phase.name, phase.Ask()), given, phase, "a")
+
+
+def test_a_question_that_comes_again_when_a_run_resumes_is_no_new_one(lasting):
+    """In whatever round: the answer is the one it got first, and does not count. Another question does."""
+    given = COORDINATES.Answer(
+        n_samples=9, sums=np.ones(4), within=np.eye(4), fourths=np.ones(4), between=np.zeros((4, 4))
+    )
+    first = release(lasting(), Message("coordinates", COORDINATES.Ask()), given, COORDINATES)
+    for round_no in range(2, 20, 3):
+        other = replace(given, sums=np.zeros(4))  # what is computed now does not matter
+        again = release(lasting(), Message("coordinates", COORDINATES.Ask(), round_no), other, COORDINATES)
+        assert_array_equal(again.sums, first.sums)
+    lines = lasting().ledger.lines()
+    assert [line["kind"] for line in lines] == ["release"] + ["replay"] * 6
+    assert {line["round"] for line in lines} == {0}
+    for context in "ab":
+        release(lasting(), Message("coordinates", COORDINATES.Ask(), 20), given, COORDINATES, context)
+    with pytest.raises(LimitError):
+        release(lasting(), Message("coordinates", COORDINATES.Ask(), 21), given, COORDINATES, "c")
 
 
 # --------------------------------------------------------------------------------------------------------------- hold

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
+from fmtc.schema import Column, Schema
 from fmtc.tables import Silo, constant_columns, read_silos
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -317,6 +318,24 @@ def test_arrays_with_bad_values_name_the_column(tmp_path, sparse, value, what):
     else:
         np.savez(tmp_path / "a.npz", X=X)
     refusal([tmp_path / "a.npz"], what, "'a' in 'column 2' (2)")
+
+
+def test_a_matrix_holds_the_codes_of_a_schema(tmp_path):
+    schema = Schema((Column("age"), Column("sex", "category", ("F", "M"))))
+    X = np.array([[31.0, 1], [52, 0], [np.nan, np.nan]])
+    np.save(tmp_path / "a.npy", X)
+    (silo,) = read_silos([tmp_path / "a.npy"], schema=schema, missing="em")
+    assert_array_equal(silo.X, X)
+    assert (silo.schema, silo.feature_names) == (schema, None)
+    assert read_silos([tmp_path / "a.npy"], schema=Schema.of_numbers("xy"), missing="em")[0].schema is None
+    more = np.array([0, 1.0])
+    for bad, said in ((X[:, :1], "1 columns"), (X + more, "codes 0 to 1"), (X + more / 2, "codes 0 to 1")):
+        np.save(tmp_path / "a.npy", bad)
+        with pytest.raises(DataError, match=said):
+            read_silos([tmp_path / "a.npy"], schema=schema, missing="em")
+    sp.save_npz(tmp_path / "b.npz", sp.csr_array(np.nan_to_num(X)))
+    with pytest.raises(DataError, match="sparse"):
+        read_silos([tmp_path / "b.npz"], schema=schema)
 
 
 # ---------------------------------------------------------------------------------------------------- helpers

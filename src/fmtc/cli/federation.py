@@ -42,7 +42,7 @@ from .options import (
 from .preflight import show_findings
 from .program import Option, main_group
 from .settings import build_model, model_options
-from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_run, size_of
+from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_end, show_run, size_of
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
@@ -495,10 +495,7 @@ def coordinate(
         assert about is not None
         report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started)
         shutil.rmtree(folder, ignore_errors=True)
-    words.say(
-        f"{'converged' if about['converged'] else 'stopped'}: {about['stopped_because']}, {report['seconds']:.1f} s",
-        "green" if about["converged"] else "yellow",
-    )
+    show_end(words, report)
     words.say(f"wrote {out}: consensus.safetensors, history.json, report.json; labels and models are with the silos")
     if as_json:
         print_json({"out": str(out), **report, "history": read_json(out / "history.json")})

@@ -209,21 +209,28 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     words.say(_run_table(report))
     words.say("")
     show_names(words, out)
+    show_end(words, report)
+    more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
+    files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)
+    more += [name for name in files if (out / name).is_file()]
+    words.say(f"wrote {out}: {', '.join(['labels/', 'model/', *more])}")
+    words.say(f"next: fmtc explain {out}")
+
+
+def show_end(words: Words, report: Mapping[str, Any]) -> None:
+    """Which view a run took and why, and how it ended; of a silo or of all, or of a coordinator, which sees no rows."""
     if report.get("view"):
-        why = f": {report['view_reason']}" if report.get("view_reason") else ""
-        units = "scaled to the same spread" if report.get("scaled") else "in their own units"
-        words.say(f"{report['view']} view{why}; columns {units} (--scale {report['settings']['scale']})")
+        line = f"{report['view']} view" + (f": {report['view_reason']}" if report.get("view_reason") else "")
+        if "scaled" in report:
+            units = "scaled to the same spread" if report["scaled"] else "in their own units"
+            line += f"; columns {units} (--scale {report['settings']['scale']})"
+        words.say(line)
     ended = "converged" if report["converged"] else "ended"
     usual = ", as the graph view usually does" if ended == "ended" and report.get("view") == "graph" else ""
     words.say(
         f"{ended}{usual}: {report['stopped_because']}, {report['seconds']:.1f} s",
         "green" if report["converged"] else "",
     )
-    more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
-    files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)
-    more += [name for name in files if (out / name).is_file()]
-    words.say(f"wrote {out}: {', '.join(['labels/', 'model/', *more])}")
-    words.say(f"next: fmtc explain {out}")
 
 
 def show_names(words: Words, out: Path) -> None:
