@@ -203,5 +203,7 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
     assert done.exit_code == 0, done.output
     assert f"port {port}" in done.stderr  # a note: a silo may not know that the run is over
     assert len(history(tmp_path / "run")) == 3
-    assert re.search(r"^graph view\nended, as the graph view usually does: max_iter=3 rounds", done.stderr, re.MULTILINE)
+    assert re.search(
+        r"^graph view\nended, as the graph view usually does: max_iter=3 rounds", done.stderr, re.MULTILINE
+    )
     assert not folder.exists()
