@@ -172,8 +172,7 @@ class Keys:
         """Go on with a key of before."""
         self._private = private
         if self._path is not None:
-            write_file(self._path, json.dumps({"key": private.hex()}).encode())
-            self._path.chmod(0o600)
+            write_file(self._path, json.dumps({"key": private.hex()}).encode(), secret=True)
 
     def _signed(self, name: str, settings: Any, key: bytes) -> bytes:
         return joined(CARD, self.run_id, settings_digest(self.method, settings), name, key)
