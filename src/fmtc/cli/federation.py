@@ -23,7 +23,8 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, write_json
-from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
+from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError, TrustError
+from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..schema import Schema
@@ -581,6 +582,20 @@ Examples:
               help="Fewest rows for each cluster a run may ask for, on average.")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
               help="Most runs within 24 hours, comparisons of columns included.")  # fmt: skip
+@click.option(
+    "--privacy-floor",
+    metavar="FLOOR",
+    cls=Option,
+    section="Limits",
+    help="Least privacy of a run: sums, or epsilon=2 for noise of at most that; a run below is refused.",
+)
+@click.option(
+    "--accept-difference",
+    is_flag=True,
+    cls=Option,
+    section="Limits",
+    help="Allow sums over other silos than before, though the difference may show one of them.",
+)
 @click.option("--hold", is_flag=True, cls=Option, section="Limits",
               help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
 @quiet_option
@@ -597,6 +612,8 @@ def join(
     max_k: int | None,
     min_rows: int,
     max_runs: int,
+    privacy_floor: str | None,
+    accept_difference: bool,
     hold: bool,
     quiet: bool,
     client_column: str | None,
@@ -627,6 +644,7 @@ def join(
     from ..runtime.flare.membership import Membership
     from ..runtime.kitclient import ClientSource
 
+    Floor.read(privacy_floor)
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
@@ -634,6 +652,7 @@ def join(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
+        floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
     )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, source, kit.path)
@@ -666,6 +685,8 @@ def join(
                 answer_held(words, event, member.decide)
                 status.start()
             elif kind == "error":
+                if event.get("kind") == TrustError.__name__ and not stay:
+                    raise TrustError(f"{event['why']}. Nothing was sent.")
                 words.note(f"we could not answer: {event['why']}")
             elif kind == "preflight":
                 for sentence in (*event["error"], *event["note"]):
@@ -708,8 +729,17 @@ def _in_words(event: Mapping[str, Any]) -> str:
     units = "" if solver["rho"] is None else ", in the paper's absolute units"
     return (
         f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: {views[settings['view']]}, coupling "
-        f"{settings['coupling']}, scale {settings['scale']}{units}"
+        f"{settings['coupling']}, scale {settings['scale']}{units}; {privacy_in_words(settings.get('privacy'))}"
     )
+
+
+def privacy_in_words(privacy: Any) -> str:
+    """What the coordinator will see, in a few words."""
+    if privacy is None:
+        return "no privacy: the coordinator sees our answers"
+    if privacy == "sums":
+        return "privacy by sums: the coordinator sees sums over all silos only"
+    return f"differential privacy, epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g}"
 
 
 def answer_held(
