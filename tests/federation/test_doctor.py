@@ -20,9 +20,10 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import doctor
+from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.connection import greet, port, reachable, refusal
 from fmtc.runtime.flare.doctor import Check, examine
-from fmtc.runtime.flare.kits import EXECUTOR, Kit, provision
+from fmtc.runtime.flare.kits import EXECUTOR, Kit
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import free_port
 
@@ -37,7 +38,7 @@ def home(tmp_path_factory):
     """Kits of one federation, and those of another with the same names."""
     folder = tmp_path_factory.mktemp("home")
     for name in ("kits", "strangers"):
-        provision(Plan("study", "localhost", 4711, ("north", "south")), folder / name)
+        enrol(Plan("study", "localhost", 4711, ("north", "south")), folder / name)
     return folder
 
 
@@ -483,7 +484,7 @@ def test_a_certificate_for_another_host(home, north, coordinator):
 
 def test_a_host_that_is_an_address(tmp_path):
     """Its certificate has it as an address, not as a name."""
-    kits = provision(Plan("study", "127.0.0.1", 4711, ("north",)), tmp_path / "kits")
+    kits = enrol(Plan("study", "127.0.0.1", 4711, ("north",)), tmp_path / "kits")
     with listening(https(kits[0].startup)) as port:
         assert last(dial(kits[1], port)).ok
 

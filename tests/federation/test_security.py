@@ -33,8 +33,9 @@ from fmtc.artifacts.files import read_json
 from fmtc.cli import main_group
 from fmtc.errors import KitError, RefusedError
 from fmtc.runtime.flare import kits as kits_module
+from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.jobs import Order, write_job
-from fmtc.runtime.flare.kits import ADMIN, Kit, provision
+from fmtc.runtime.flare.kits import ADMIN, Kit
 from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.plan import Plan, is_loopback, read_plan
 from fmtc.runtime.flare.processes import Process, free_port
@@ -69,7 +70,7 @@ def home(tmp_path_factory):
     """Kits of a federation, and those of another with the same names."""
     folder = tmp_path_factory.mktemp("home")
     for name in ("kits", "strangers"):
-        provision(Plan("study", "localhost", 4711, ("north", "south")), folder / name)
+        enrol(Plan("study", "localhost", 4711, ("north", "south")), folder / name)
     return folder
 
 
@@ -151,7 +152,7 @@ def test_names_that_look_like_something_else_work(tmp_path):
     silos = ("1", "007", "1e3", "true", "null", "server", "-", "n" * 50)
     (tmp_path / "plan.toml").write_text(PLAN.replace('["north", "south"]', json.dumps(silos)))
     plan = read_plan(tmp_path / "plan.toml")
-    first, *kits = provision(plan, tmp_path / "kits")
+    first, *kits = enrol(plan, tmp_path / "kits")
     assert [kit.name for kit in kits] == list(silos)
     for kit in kits:
         kit.check()
@@ -184,7 +185,7 @@ def files_with(folder, needle):
 def test_kits_are_for_their_owner_alone(tmp_path):
     before = os.umask(0o002)
     try:
-        provision(Plan("study", "localhost", 4711, ("north",)), tmp_path / "kits")
+        enrol(Plan("study", "localhost", 4711, ("north",)), tmp_path / "kits")
     finally:
         os.umask(before)
     for path in (tmp_path / "kits", *(tmp_path / "kits").rglob("*")):
@@ -344,7 +345,7 @@ def test_renew_without_an_authority(tmp_path):
     [("localhost", "localhost:4711"), ("127.0.0.1", "127.0.0.1:4711"), ("coordinator.example.org", "server:4711")],
 )
 def test_a_coordinator_on_this_machine_listens_to_this_machine_only(tmp_path, host, target):
-    first, _ = provision(Plan("study", host, 4711, ("north",)), tmp_path / "kits")
+    first, _ = enrol(Plan("study", host, 4711, ("north",)), tmp_path / "kits")
     assert read_json(first.startup / "fed_server.json")["servers"][0]["service"]["target"] == target
     dialled = read_json(first.path / "admin/startup/fed_admin.json")["admin"]["host"]
     assert dialled == ("127.0.0.1" if "example" in host else host)  # the coordinator's own session
@@ -425,7 +426,7 @@ def study(tmp_path_factory):
     plan = Plan("study", "localhost", free_port(), ("north", "south", "west"), 10.0)
     write_rows(folder / "rows.csv")
     for name in ("kits", "strangers"):
-        provision(plan, folder / name)
+        enrol(plan, folder / name)
     kits = folder / "kits"
     first, north, south, west = (Kit.read(kits / name) for name in ("coordinator", *plan.silos))
     local = first.workspace / "local"

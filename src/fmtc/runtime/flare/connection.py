@@ -19,8 +19,9 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from ...artifacts.files import read_json
-from ...errors import FileError
+from ...errors import FileError, TrustError
 from ..clock import SYSTEM, Clock
+from .serve import honour
 
 if TYPE_CHECKING:
     from .kits import Kit
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 PROXIES = {f"{kind}_proxy" for kind in ("http", "https", "ws", "wss", "all", "grpc")}
 TIMEOUT = 5.0
 SERVER = "server"  # the coordinator's name in its certificate
-_NOT_YET, _EXPIRED = 9, 10  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED
+_NOT_YET, _EXPIRED, _REVOKED = 9, 10, 23  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID, ..._HAS_EXPIRED, ..._REVOKED
 _OPEN = "it has to be open to this machine, directly: a federation uses no proxy"
 _ASK = "check host and port of the plan with the coordinator"
 
@@ -147,14 +148,16 @@ def port(kit: Kit, timeout: float = TIMEOUT) -> Check:
 def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> tuple[Check, datetime | None]:
     """Whether we trust who answers at the coordinator's port, whether it trusts us, and the time on its clock.
 
-    The check is called ``trust`` where certificates were compared, ``host name`` where they agree except for the host,
-    which FLARE does not check, and ``tls`` where certificates could not be compared.
+    The check is called ``trust`` where certificates were compared, ``revoked`` where one of them no longer counts,
+    ``host name`` where they agree except for the host, which FLARE does not check, and ``tls`` where certificates could
+    not be compared.
     """
     dialled, number = address(kit)
     host, there = host or dialled, where(kit)
     context = ssl.create_default_context(cafile=str(kit.startup / "rootCA.pem"))
     context.check_hostname = False  # checked below: FLARE does not check it, so it is no reason to stop here
     context.load_cert_chain(*kit.credentials)
+    honour(context, kit.startup)
     shaken = False
     try:
         with (
@@ -174,6 +177,9 @@ def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> 
         return Check("tls", False, late, f"it may be busy, or not the coordinator: {_ASK}"), None
     except OSError as error:  # errors of ssl among them
         refused = shaken or (isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""))
+        if "REVOKED" in str(getattr(error, "reason", "")):
+            return Check("revoked", False, f"the coordinator at {there} says that our certificate was revoked",
+                         "ask the organiser why"), None  # fmt: skip
         return (_refused(there) if refused else _no_tls(there)), None
     if not answer:
         return _refused(there), None
@@ -187,7 +193,7 @@ def _no_tls(there: str) -> Check:
 
 def _refused(there: str) -> Check:
     return Check("trust", False, f"the coordinator at {there} does not accept the certificate of this kit",
-                 "it is of another federation, or expired: ask the person who made the kits for a new one")  # fmt: skip
+                 "it is of another federation, or expired: ask the organiser for a new one")  # fmt: skip
 
 
 def _not_the_coordinator(kit: Kit, certificate: Mapping[str, Any]) -> Check | None:
@@ -208,6 +214,9 @@ def _distrust(kit: Kit, there: str, error: ssl.SSLCertVerificationError, timeout
     if error.verify_code == _EXPIRED:
         return Check("trust", False, f"the certificate of the coordinator at {there} has expired",
                      "the coordinator needs a renewed kit (`fmtc federation renew`)")  # fmt: skip
+    if error.verify_code == _REVOKED:
+        return Check("revoked", False, f"the certificate of the coordinator at {there} was revoked",
+                     "ask the organiser who the coordinator is now")  # fmt: skip
     if error.verify_code == _NOT_YET:
         return Check("trust", False, f"the certificate of the coordinator at {there} is not valid yet",
                      "set the clock of this machine")  # fmt: skip
@@ -233,16 +242,19 @@ def _date(answer: bytes) -> datetime | None:
 def reachable(kit: Kit, timeout: float = TIMEOUT) -> str:
     """What keeps us from the coordinator's port, in a sentence; empty where nothing does."""
     last = greet(kit, timeout).checks[-1]
-    return "" if last.ok or last.name in ("trust", "host name") else last.sentence
+    return "" if last.ok or last.name in ("trust", "revoked", "host name") else last.sentence
 
 
 def refusal(kit: Kit, timeout: float = TIMEOUT, *, clock: Clock = SYSTEM) -> str:
     """Why coordinator and kit do not trust each other, in a sentence; empty where they do, or where nobody answers.
 
-    Asked twice, because a server that is just being stopped cuts connections as well.
+    Asked twice, because a server that is just being stopped cuts connections as well. Raises `TrustError` where a
+    certificate was revoked, theirs or ours.
     """
     for pause in (1.0, 0.0):
         last = greet(kit, timeout).checks[-1]
+        if last.name == "revoked":
+            raise TrustError(last.sentence)
         if last.ok or last.name != "trust":
             return ""
         clock.sleep(pause)
