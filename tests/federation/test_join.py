@@ -275,7 +275,7 @@ def person(monkeypatch):
             asked.append(question)
             return agreed == ("all",) or len(asked) <= len(agreed)
 
-        monkeypatch.setattr(cli, "_confirm", confirm)
+        monkeypatch.setattr(cli, "confirmed", confirm)
         return asked
 
     asked = []

@@ -550,7 +550,6 @@ def join(
 
     kit = Kit.read(kit_path, "silo")
     kit.check()
-    ask_roster(words, kit, Roster.read(kit.startup), accept_roster, dialled=False)
     out = free_path(out, force or stay, runs.is_run)
     source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
@@ -559,6 +558,7 @@ def join(
     )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, source, kit.path)
+    ask_roster(words, kit, Roster.read(kit.startup), accept_roster, dialled=False)
     plan = kit.plan
     words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
     written: list[dict[str, Any]] = []

@@ -220,7 +220,7 @@ def pin(kit: Kit, roster: Roster) -> None:
     """Pin the keys of a roster that a person has accepted, and keep the roster."""
     write_pins(kit.path / PINS, {name: found for name, found in roster.fingerprints.items() if name != kit.name})
     roster.write(kit.startup)
-    write_file(kit.startup / ACCEPTED, f"{roster.number}\n".encode())
+    write_secret(kit.startup / ACCEPTED, str(roster.number))
 
 
 def accepted(kit: Kit) -> bool:
