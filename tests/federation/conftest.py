@@ -245,7 +245,7 @@ def study(tmp_path, request):
         started.append(process)
         return process
 
-    join.folder, join.files, join.started = tmp_path, files, started
+    join.folder, join.files, join.started, join.code = tmp_path, files, started, code
     join.coordinator = ("coordinate", "--kit", tmp_path / "kits" / "coordinator", *SETTINGS, "--out", tmp_path / "run")
     yield join
     for process in started:

@@ -14,7 +14,7 @@ import ssl
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
@@ -177,12 +177,9 @@ def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> 
         return Check("tls", False, late, f"it may be busy, or not the coordinator: {_ASK}"), None
     except OSError as error:  # errors of ssl among them
         refused = shaken or (isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""))
-        if "REVOKED" in str(getattr(error, "reason", "")):
-            return Check("revoked", False, f"the coordinator at {there} says that our certificate was revoked",
-                         "ask the organiser why"), None  # fmt: skip
-        return (_refused(there) if refused else _no_tls(there)), None
+        return (_refused(kit, there) if refused else _no_tls(there)), None
     if not answer:
-        return _refused(there), None
+        return _refused(kit, there), None
     return wrong or Check("trust", True, f"{there} is the coordinator, and accepts our certificate"), _date(answer)
 
 
@@ -191,7 +188,14 @@ def _no_tls(there: str) -> Check:
                  f"another program may use this port: {_ASK}")  # fmt: skip
 
 
-def _refused(there: str) -> Check:
+def _refused(kit: Kit, there: str) -> Check:
+    """Our certificate was refused: where nothing is wrong with it here, it was most likely revoked."""
+    from .kits import mixed_up, validity
+
+    begins, ends = validity(kit.credentials[0])
+    if begins <= datetime.now(UTC) <= ends and not mixed_up(kit):
+        return Check("revoked", False, f"the coordinator at {there} does not accept our certificate any more",
+                     "it was revoked, or the clock there is wrong: ask the organiser")  # fmt: skip
     return Check("trust", False, f"the coordinator at {there} does not accept the certificate of this kit",
                  "it is of another federation, or expired: ask the organiser for a new one")  # fmt: skip
 
@@ -253,11 +257,11 @@ def refusal(kit: Kit, timeout: float = TIMEOUT, *, clock: Clock = SYSTEM) -> str
     """
     for pause in (1.0, 0.0):
         last = greet(kit, timeout).checks[-1]
-        if last.name == "revoked":
-            raise TrustError(last.sentence)
-        if last.ok or last.name != "trust":
+        if last.ok or last.name not in ("trust", "revoked"):
             return ""
         clock.sleep(pause)
+    if last.name == "revoked":
+        raise TrustError(last.sentence)
     return last.sentence
 
 
