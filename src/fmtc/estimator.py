@@ -126,6 +126,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Graph view only. F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
         Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+    roster_code_ : str
+        Only with `privacy`, and not in a model that was loaded. 16 digits that stand for who took part and with which
+        keys: the same at all clients, to be compared by telephone.
     agreement_ : dict of str to float
         Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
         those that k-means finds in its embedding, from at most 2000 rows.
@@ -358,13 +361,17 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        for name in ("consensus_", "kappa_", "common_centers_"):
+        for name in ("consensus_", "kappa_", "common_centers_", "roster_code_"):
             self.__dict__.pop(name, None)
         self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
         consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
         if consensus is not None and consensus.size:  # the server of a run by sums has none
             self.consensus_ = consensus
+        cards = getattr(result.server, "cards", None)
+        code = getattr(result.server, "roster", "") if cards is None else cards.code
+        if code:
+            self.roster_code_ = code
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
         self.history_: list[RoundRecord] = result.rounds
