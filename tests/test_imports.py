@@ -16,7 +16,7 @@ LAYERS = (
     ("privacy",),
     ("protocol",),
     ("client", "inference", "server"),
-    ("kernels", "mixture"),
+    ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
 BESIDE = {
@@ -39,7 +39,7 @@ SIDE_ROOMS = {
     "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.
-PURE = {"kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
+PURE = {"anchors": {"errors"}, "kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
 
 ROOT = Path(fmtc.__file__).parent
 MODULES = {
