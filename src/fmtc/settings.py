@@ -17,6 +17,7 @@ VIEWS = ("graph", "mixture", "auto")
 SCALES = ("auto", "none", "client", "global", "tfidf")
 POOLED_SCALES = ("auto", "global", "tfidf")  # the clients agree on these before the first round
 FINALS = ("mixture", "kmeans")
+PRIVACIES = ("sums",)
 EM_ROUNDS = 4  # rounds of the mixture for each of `max_iter`: they are smaller
 EM_TOL = 1e-3  # relative change of the log-likelihood of a row that ends the mixture, for each unit of `tol`
 DEFAULT_BETA = 0.15
@@ -196,6 +197,7 @@ class Settings:
     max_iter: int = 25
     tol: float = 1e-3
     solver: Solver = field(default_factory=Solver)
+    privacy: Any = None  # None: the server sees each client's answers; "sums": only their sums
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -216,10 +218,30 @@ class Settings:
         if any(self.levels) and self.scale == "tfidf":
             raise ValueError('scale="tfidf" takes counts of words, not categories')
         check_choice("scale", self.scale, SCALES)
+        self._check_privacy()
         if self.scale == "tfidf" and self.solver.center_features is True:
             raise ValueError(
                 'center_features must be False or "auto" with scale="tfidf": rows of unit length are not centred'
             )
+
+    def _check_privacy(self) -> None:
+        if self.privacy is None:
+            return
+        check_choice("privacy", self.privacy, PRIVACIES)
+        if self.view == "mixture":
+            return
+        if self.coupling != "subspace":
+            raise ValueError(
+                f'privacy="sums" takes coupling="subspace" or view="mixture"; coupling={self.coupling!r} needs more of '
+                "each client than a sum"
+            )
+        if self.solver.rho is not None or not self.solver.align:
+            raise ValueError('privacy="sums" takes no rho of your own, and needs align=True')
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether the server sees sums over clients, and nothing of a single one."""
+        return self.privacy is not None
 
     @classmethod
     def of(cls, **values: Any) -> Self:

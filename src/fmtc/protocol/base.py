@@ -31,6 +31,7 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "int": ("int32", "int64", "uint32", "uint64"),
     "real": ("float32", "float64", "int32", "int64", "uint32", "uint64"),
     "int8": ("int8",),
+    "uint8": ("uint8",),
     "int64": ("int64",),
     "uint64": ("uint64",),
     "float64": ("float64",),
@@ -50,6 +51,10 @@ LETTERS = {  # in the shapes of fields
     "q": "categories",
     "l": "levels of all categories",
     "s": "starts that are still compared",
+    "w": "words of 64 bits",
+    "b": "bytes",
+    "m": "clients",
+    "g": "frames that are compared",
 }
 
 
@@ -149,6 +154,9 @@ class Phase:
     parallel: ClassVar[bool] = True  # clients of one process may reply at the same time
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
     concludes: ClassVar[bool] = False  # the client has its model after this phase, whether or not it is the last
+    sums: ClassVar[bool] = False  # the server needs only the sum of the answers: `reduce` adds them up, and no more
+    limbs: ClassVar[int] = 2  # words of 64 bits for each number, where only the sum may be seen; see `fmtc.protocol.sums`
+    fraction: ClassVar[int] = 64  # bits after the point of such a number
 
     def times(self, server: Any, settings: Any) -> int:
         """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
@@ -169,6 +177,14 @@ class Phase:
     def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> Any:
         """The server's next state; a loop phase returns the state and a `RoundReport`."""
         return server
+
+    def noise(self, ask: Any, settings: Any) -> Mapping[str, float]:
+        """Standard deviation of the noise in the sum over clients, by field; empty: none is added."""
+        return {}
+
+    def charge(self, settings: Any) -> float:
+        """What one release costs of the privacy budget, as a squared mu of Gaussian differential privacy."""
+        return 0.0
 
     def check_ask(self, ask: Any, sizes: Mapping[str, int]) -> None:
         """Raise `RefusedError` where a question does not fit its declaration."""
@@ -209,6 +225,22 @@ class Message:
     def asked(self) -> str:
         """Digest of the question; arrays are read once, however often it is needed."""
         return digest(self.ask)
+
+
+class Summed(dict[str, Any]):
+    """Answers of clients of which only the sum is known: one entry, and how many were added."""
+
+    def __init__(self, total: Any, count: int):
+        super().__init__({TOTAL: total})
+        self.count = count
+
+
+TOTAL = "*"  # in place of a client's name
+
+
+def how_many(answers: Mapping[str, Any]) -> int:
+    """How many clients answered, also where only the sum of their answers is known."""
+    return answers.count if isinstance(answers, Summed) else len(answers)
 
 
 PLACE = {  # fields of a message besides the question: shape, what it is, what it can tell
