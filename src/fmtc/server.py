@@ -123,6 +123,7 @@ class ServerState:
     ratio: Array | None = None  # r, how far it shrinks each of them
     reference: Array | None = None  # d x k, mean of the projections in the common frame
     frames: Array | None = None  # g x k x k, centres that clusters are matched to; after the last turn, one frame
+    matched: int = 0  # turns of that
     workspace: Workspace = field(
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
     )  # owns the memory of W and Y from the first round on
@@ -159,6 +160,12 @@ def shared_width(features: Mapping[str, int]) -> int:
             "bring every client to the same columns before fitting."
         )
     return next(iter(features.values()))
+
+
+def refuse_weights(weights: Mapping[str, float] | None) -> None:
+    """Raise `InputError` for weights in a run of which the server sees sums only, so that it cannot weigh anybody."""
+    if weights is not None:
+        raise InputError("client_weights cannot be used with privacy: the server sees sums, in which all count alike")
 
 
 def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> Array:

@@ -142,10 +142,10 @@ class Method:
         return ClientResult(client.model, client.labels)
 
 
-def fmtc_method(settings: Any) -> Method:
-    """The method that FMTC's settings ask for: a view, in the clear or by sums."""
-    name = "fmtc" if settings.view == "graph" else f"fmtc-{settings.view}"
-    return method_of(f"{name}-sums" if settings.privacy == "sums" else name)
+def view_method(view: str, privacy: Any = None) -> Method:
+    """The method of a view of FMTC, in the clear or by sums."""
+    name = "fmtc" if view == "graph" else f"fmtc-{view}"
+    return method_of(name if privacy is None else f"{name}-sums")
 
 
 def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:
