@@ -26,6 +26,7 @@ BESIDE = {
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("client", "inference"),
     ("server", "client"),
+    ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.
 SIDE_ROOMS = {

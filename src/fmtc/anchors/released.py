@@ -21,10 +21,14 @@ EDGE = 1.2  # an eigenvalue above so many times the largest of pure noise counts
 LEAST_COORDINATES, MOST_COORDINATES = 2, 8  # at least; at most, or one for each cluster if those are more
 ROWS_A_LINK = 12  # an anchor is worth so many standard deviations of the noise of a link in rows
 FEWEST, MOST = 3, 8  # anchors for each cluster
+MOST_WITHOUT_NOISE = 16  # the same, where there is no noise
+NEAR = 8  # anchors whose links are believed more readily
 FLOOR = 0.1  # of the mean link between anchors, added everywhere: noise alone forms no island
 FEW_LINKS = 0.15  # below so many rows with a clear link, for each row, anchors are clustered by where they lie
 DRAWS = 4000  # of the released Gaussian, from which anchors start
 STARTS = 20  # of k-means
+MIXTURE_STARTS = 4  # anchors for each component, of which a mixture starts
+LEAST_VARIANCE = 0.01  # of a mixture in any direction, for each of the mean variance of all rows
 
 
 def read_mean(public: Public, total: Array) -> tuple[Public, float]:
@@ -42,6 +46,11 @@ def read_radius(public: Public, total: Array) -> Public:
     place = int(np.searchsorted(passed, passed[-1] / 2)) if passed[-1] > 0 else BINS - 3
     b = BINS - 1 - min(place, BINS - 1)
     return replace(public, radius=float(2 * 2 ** (-(b + 0.5) / 2)))
+
+
+def _mean(public: Public) -> Array:
+    assert public.mean is not None
+    return public.mean
 
 
 def unpacked(total: Array, d: int) -> Array:
@@ -64,7 +73,7 @@ def read_gram(
     variances : array of shape (r,)
         Of the coordinates before they are shortened, for the start of the anchors.
     """
-    d = public.box.width
+    d = len(_mean(public))
     values, U = np.linalg.eigh(unpacked(total, d))
     values, U = values[::-1], U[:, ::-1]
     edge = EDGE * sd * sqrt(2 * d)
@@ -78,8 +87,9 @@ def read_gram(
 
 def number_of_anchors(n: float, link_sd: float, k: int) -> int:
     """As many anchors as noise allows: 3 to 8 for each cluster."""
-    wanted = n / (ROWS_A_LINK * link_sd) if link_sd else float("inf")
-    return int(np.clip(wanted, FEWEST * k, MOST * k))
+    if not link_sd:
+        return MOST_WITHOUT_NOISE * k
+    return int(np.clip(n / (ROWS_A_LINK * link_sd), FEWEST * k, MOST * k))
 
 
 def first_anchors(variances: Array, size: float, K: int, seed: int) -> Array:
@@ -144,6 +154,20 @@ def links_matrix(total: Array, K: int) -> Array:
     return A + A.T
 
 
+def clear_links(A: Array, centers: Array, sd: float) -> Array:
+    """Links that stand out of the noise: by 1 standard deviation between near anchors, by 3 between others.
+
+    Rows rarely lie between anchors that have many others nearer to them, so that such a link needs more evidence.
+    """
+    K = len(A)
+    gap = ((centers[:, None] - centers) ** 2).sum(axis=2)
+    np.fill_diagonal(gap, np.inf)
+    rank = gap.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable") < NEAR
+    found = np.maximum(A - np.where(rank | rank.T, 1.0, 3.0) * sd, 0.0)
+    found[np.arange(K), np.arange(K)] = 0.0
+    return found
+
+
 def clusters_of_anchors(cells: Cells, links: Array, sd: float, n: float, k: int, seed: int) -> Array:
     """Cluster of each anchor, by spectral clustering of the links; the largest cluster has number 0.
 
@@ -154,8 +178,7 @@ def clusters_of_anchors(cells: Cells, links: Array, sd: float, n: float, k: int,
     if len(alive) < 2:
         alive = np.arange(len(cells.counts))
     C, counts = cells.centers[alive], cells.counts[alive]
-    A = np.maximum(links_matrix(links, len(cells.counts))[np.ix_(alive, alive)] - 2 * sd, 0.0)
-    np.fill_diagonal(A, 0.0)
+    A = clear_links(links_matrix(links, len(cells.counts))[np.ix_(alive, alive)], C, sd)
     if len(alive) <= k:
         found = np.arange(len(alive))
     elif A.sum() / 2 < FEW_LINKS * n:
@@ -175,3 +198,40 @@ def clusters_of_anchors(cells: Cells, links: Array, sd: float, n: float, k: int,
     size = np.bincount(labels, weights=np.where(cells.lives, cells.counts, 0), minlength=k)
     order = np.argsort(-size, kind="stable")
     return np.argsort(order)[labels]
+
+
+# ---------------------------------------------------------------------------------------------------------- mixture
+
+
+@dataclass(frozen=True)
+class MixtureState:
+    """A mixture with one shape for all components, in coordinates."""
+
+    means: Array  # k x r
+    precision: Array  # r x r
+    shares: Array  # k
+
+
+def first_mixture(cells: Cells, second: Array, n: float, k: int, seed: int) -> MixtureState:
+    """A start for the mixture: weighted k-means of the cells of one step with several anchors for each component."""
+    lives = cells.lives if cells.lives.sum() >= k else np.ones_like(cells.lives)
+    C, counts = cells.centers[lives], cells.counts[lives]
+    means, labels = weighted_kmeans(C, counts, k, seed)
+    if len(means) < k:
+        means = np.vstack([means, np.zeros((k - len(means), means.shape[1]))])
+    return _mixture(means, np.bincount(labels, weights=counts, minlength=k), second, n)
+
+
+def next_mixture(cells: Cells, second: Array, n: float, sd: float) -> MixtureState:
+    """The mixture after one released step; a component without rows keeps its place, and a count of noise."""
+    return _mixture(cells.centers, np.maximum(cells.counts, 2 * sd), second, n)
+
+
+def _mixture(means: Array, counts: Array, second: Array, n: float) -> MixtureState:
+    """The common covariance is what the released second moments leave for the rows about the means: it costs nothing."""
+    counts = np.maximum(counts, 1.0)
+    shares = counts / counts.sum()
+    within = np.diag(second) - (means.T * shares) @ means
+    values, U = np.linalg.eigh((within + within.T) / 2)
+    values = np.maximum(values, LEAST_VARIANCE * second.mean())
+    return MixtureState(means, (U / values) @ U.T, shares)

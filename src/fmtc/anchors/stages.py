@@ -329,7 +329,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("links", 0.28, 1.0, _CELLS, link_of, lambda p: len(_centers(p)) * (len(_centers(p)) - 1) // 2),
 )
 
-EM_STEPS = 5  # of the private mixture
+EM_STEPS = 3  # of the private mixture
 
 
 def _mixture_stage(name: str, share: float) -> Stage:
