@@ -340,7 +340,8 @@ def public_model(client: PrivateClient, public: Public, clusters: Array) -> Anch
     levels = np.array(box.levels, np.int64) if box.levels else None
     return AnchorModel(
         np.array(box.low), np.array(box.high), levels, public.mean, public.radius, public.basis, public.size,
-        public.centers, np.asarray(clusters, np.int64), client.k, width_of(E, public.centers), public.precision, public.shares,
+        public.centers, np.asarray(clusters, np.int64), client.k, width_of(E, public.centers),
+        public.precision, public.shares,
     )  # fmt: skip
 
 
@@ -387,22 +388,20 @@ def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
         settings, view="graph", beta=0.0, coupling="tensor", scale="auto", privacy=None,
         solver=replace(settings.solver, final="kmeans"),
     )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = GRAPH.open_server([client_id], settings, None)
-        client = replace(GRAPH.open_client(client_id, X, settings, HOST), on_trial=True)
-        history: list[RoundReport] = []
-        for phase in GRAPH.phases:
-            turn = 0
-            while phase.times(server, settings) > turn:
-                loops = phase in GRAPH.loops
-                ask = phase.asks(server, settings)[client_id]
-                client, answer = phase.reply(client, ask, settings, len(history) + loops)
-                found = phase.reduce(server, {client_id: answer}, settings)
-                server, turn = (found[0] if loops else found), turn + 1
-                if loops:
-                    history.append(found[1])
-                    turn = 0 if GRAPH.stop_reason(history, settings) is None else turn
+    server = GRAPH.open_server([client_id], settings, None)
+    client = replace(GRAPH.open_client(client_id, X, settings, HOST), on_trial=True)
+    history: list[RoundReport] = []
+    for phase in GRAPH.phases:
+        turn = 0
+        while phase.times(server, settings) > turn:
+            loops = phase in GRAPH.loops
+            ask = phase.asks(server, settings)[client_id]
+            client, answer = phase.reply(client, ask, settings, len(history) + loops)
+            found = phase.reduce(server, {client_id: answer}, settings)
+            server, turn = (found[0] if loops else found), turn + 1
+            if loops:
+                history.append(found[1])
+                turn = 0 if GRAPH.stop_reason(history, settings) is None else turn
     return required(client, "model", "labels")
 
 
@@ -447,7 +446,7 @@ class Anchors(Method):
         privacy, n, k = settings.privacy, X.shape[0], settings.n_clusters
         if sp.issparse(X):
             raise DataError(
-                f"client {client_id!r} has sparse rows, which no bounds can clip well: bring them to some hundred dense "
+                f"client {client_id!r} has sparse rows, which no bounds clip well: bring them to some hundred dense "
                 "columns by a public random projection (20News in 100 such columns: 33 % right, chance 25 %)."
             )
         if privacy.bounds is None:
