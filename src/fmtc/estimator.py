@@ -22,6 +22,7 @@ from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
+from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
@@ -285,6 +286,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
+        if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
+            from .protocol.private import gate
+
+            gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
         method = view_method(settings.view, settings.privacy)
         transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
         result = run(

@@ -212,15 +212,19 @@ def box_of(client: PrivateClient, settings: Settings) -> Box:
     return Box.of(settings.privacy.bounds, client.X.shape[1], settings.levels)
 
 
+def gate(settings: Settings, n_rows: float, n_columns: int) -> None:
+    """Raise `TrustError` where rows are too few for the promise; warn where that was accepted."""
+    privacy = settings.privacy
+    weak = Plan(n_rows, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).gate(privacy.accept_weak)
+    if weak:
+        warnings.warn(weak, UserWarning, stacklevel=2)
+
+
 def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     width = len(total) - 1
     public, n = released.read_mean(server.public(width), total)
-    if sd:
-        weak = Plan(n, width, settings.n_clusters, settings.privacy.epsilon, settings.privacy.delta).gate(
-            settings.privacy.accept_weak
-        )
-        if weak:
-            warnings.warn(weak, UserWarning, stacklevel=2)
+    if sd:  # the number of rows has noise as well: to look at it costs nothing
+        gate(settings, n, width)
     return replace(server, mean=public.mean, n_samples=n)
 
 
