@@ -112,5 +112,5 @@ def test_every_stage_of_a_run_is_charged(tmp_path):
     transport.nodes["a"].outbox.charge = lambda mu2, delta: budget.charge("rows of a", mu2, delta)
     run(transport, given, method=PLAIN)
     assert budget.spent("rows of a").epsilon == pytest.approx(8, rel=1e-6)
-    with pytest.raises(TrustError):
-        budget.charge("rows of a", MU2, 1e-5)
+    with pytest.raises(TrustError, match="8 of it is spent"):
+        budget.charge("rows of a", 2 * MU2 * 4, 1e-5)
