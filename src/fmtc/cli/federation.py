@@ -43,7 +43,7 @@ from .options import (
 )
 from .preflight import show_findings
 from .program import Option, main_group
-from .settings import build_model, model_options
+from .settings import bind_bounds, build_model, model_options
 from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_end, show_run, size_of
 
 if TYPE_CHECKING:
@@ -238,6 +238,7 @@ def federate_local(
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
+            bind_bounds(model, settings["bounds"], types)
         weights = model._weights(silo.name for silo in silos)
         places = {stem_of(path): path.resolve() for path in files}
         salt = None if recipe is None else recipe.salt
@@ -366,6 +367,7 @@ def coordinate(
     model = build_model(settings, as_published)
     if schema is not None:
         model.schema_ = Schema.read(schema)
+        bind_bounds(model, settings["bounds"], model.schema_)
     kit = Kit.read(kit_path, "coordinator")
     kit.check()
     plan = kit.plan
@@ -497,6 +499,13 @@ Examples:
 @click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
               help="Most runs within 24 hours, comparisons of columns included.")  # fmt: skip
 @click.option(
+    "--epsilon-budget",
+    type=click.FloatRange(0, min_open=True),
+    cls=Option,
+    section="Limits",
+    help="Most privacy that your rows may spend in private runs, all together; see `fmtc outbox budget`.",
+)
+@click.option(
     "--privacy-floor",
     metavar="FLOOR",
     cls=Option,
@@ -528,6 +537,7 @@ def join(
     max_k: int | None,
     min_rows: int,
     max_runs: int,
+    epsilon_budget: float | None,
     privacy_floor: str | None,
     accept_difference: bool,
     accept_roster: str | None,
@@ -572,6 +582,7 @@ def join(
     source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
+        epsilon_budget=epsilon_budget,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
     )  # fmt: skip
