@@ -455,13 +455,13 @@ class Anchors(Method):
             )
         if privacy.bounds is None:
             raise TrustError(
-                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads them "
-                "from the data."
+                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads "
+                "them from the data."
             )
         if privacy.noisy and privacy.delta > 1 / max(n, 1):
             raise TrustError(
-                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole record "
-                f"leak; use a delta below {1 / max(n, 1):.1g}."
+                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole "
+                f"record leak; use a delta below {1 / max(n, 1):.1g}."
             )
         if n <= k:
             raise DataError(
