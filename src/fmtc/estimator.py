@@ -306,11 +306,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
-        self.__dict__.pop("privacy_", None)
-        if isinstance(settings.privacy, Privacy):
-            from .protocol.private import promise
-
-            self.privacy_: dict[str, Any] = promise(settings, len(silos), result.server.mean.shape[0])
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         return self
@@ -371,8 +366,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        for name in ("consensus_", "kappa_", "common_centers_", "roster_code_"):
+        for name in ("consensus_", "kappa_", "common_centers_", "roster_code_", "privacy_"):
             self.__dict__.pop(name, None)
+        if isinstance(self.privacy, Privacy):
+            from .protocol.private import promise
+
+            n_clients = None if result.server is None else len(result.server.client_ids)
+            self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)
         kinds = {type(model) for model in models.values()}
         self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
