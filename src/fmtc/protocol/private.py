@@ -560,7 +560,7 @@ def promise(settings: Settings, n_clients: int | None, n_features: int) -> dict[
             }
             for phase in stages
         ],
-        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need,
+        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need if privacy.noisy else 0,
     }  # fmt: skip
 
 
