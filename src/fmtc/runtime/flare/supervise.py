@@ -179,7 +179,7 @@ class Ending(NamedTuple):
     why: str
 
 
-ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "trust refused", "failed")  # events that end a job
+ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "trust refused", "failed")  # these end a job
 
 
 def supervise(
