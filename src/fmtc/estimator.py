@@ -234,7 +234,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         printed: dict[str, Any] = {
             "view": "graph", "scale": "none", "lift": False, "final": "kmeans",
             "align": False, "center_features": False, "labels_from": "embedding", "n_neighbors": 10,
-            "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50,
+            "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50, "contain": False, "exit": False,
         }  # fmt: skip
         return cls(n_clusters, **split_solver({"alpha": alpha, "beta": beta, "rho": rho, **printed, **others}))
 

@@ -22,7 +22,7 @@ from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 
 
 @dataclass
@@ -83,6 +83,9 @@ class RoundRecord:
     missing: tuple[str, ...] = ()
     refused: int = 0
     step: int = 0  # which round of its loop, where the run has several; 0: not known
+    capped: tuple[str, ...] = ()  # clients whose answer was far larger than those of the others, and was made smaller
+    odd: tuple[str, ...] = ()  # clients that had nothing in common with the rest, and next to no weight
+    affinity: Mapping[str, float] | None = None  # of each client with the rest, 0 to 1, where it was computed
 
     @property
     def in_mixture(self) -> bool:
@@ -105,7 +108,8 @@ class RoundRecord:
     def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
         """Undo `asdict` and JSON, where a number that is not finite was written as null."""
         numbers = {name: float("nan") if value is None else value for name, value in line.items()}
-        return cls(**numbers | {"missing": tuple(line["missing"])})
+        names = {name: tuple(line.get(name, ())) for name in ("missing", "capped", "odd")}
+        return cls(**numbers | names | {"affinity": line.get("affinity")})
 
 
 @dataclass(frozen=True)
