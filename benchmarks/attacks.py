@@ -4,7 +4,8 @@
 
 ACC in percent of the honest silos only, mean of silos, then of seeds. The hostile silo is an honest one whose answers
 are changed on their way to the server, in every phase from the first to the last; nothing of the product is changed.
-`before` is `Solver(contain=False)`, which believes everything. `alone` is the same model of each honest silo for itself.
+`before` is `Solver(contain=False, exit=False)`, which believes everything. `without it` is the federation of the honest
+silos only, `alone` the same model of each honest silo for itself.
 A run that ends because the server refuses to go on counts as `alone`: that is what the honest silos are left with.
 
 The last table has nobody hostile: labels with containment against labels without, on all data sets.
@@ -22,9 +23,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import views
 from threadpoolctl import threadpool_limits
 
+import views
 from fmtc import FMTC, ClientError, Solver
 from fmtc.datasets import FederatedDataset
 from fmtc.metrics import clustering_accuracy
@@ -95,9 +96,7 @@ class Attack:
     def replayed(self, phase: str, answer: Answer, others: Mapping[str, Answer]) -> Answer:
         """Its first answer of a phase, for ever."""
         kept = self.first.setdefault(phase, answer)
-        same = all(
-            np.shape(a) == np.shape(b) for a, b in zip(pack(kept).values(), pack(answer).values(), strict=True)
-        )
+        same = all(np.shape(a) == np.shape(b) for a, b in zip(pack(kept).values(), pack(answer).values(), strict=True))
         return kept if same else answer
 
     def shuffled(self, phase: str, answer: Answer, others: Mapping[str, Answer]) -> Answer:
@@ -226,7 +225,9 @@ def attacked(
     data: FederatedDataset, view: str, seed: int, attack: str, hostile: tuple[str, ...], contain: bool
 ) -> tuple[np.ndarray | None, str]:
     """Labels after an attack, and what the run says about it; None where the run ended without a model."""
-    model = FMTC(data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain))
+    model = FMTC(
+        data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain, exit="auto" if contain else False)
+    )
     attacks = {cid: Attack(attack, seed) for cid in hostile}
     try:
         fit_hostile(model, views.for_fmtc(data), data.clients, attacks)
@@ -246,12 +247,12 @@ def measure(name: str, view: str, seeds: int, hostile_of: int, attacks: tuple[st
     notes: dict[str, str] = {}
     for seed in range(seeds):
         single = honest_score(data, alone(data, view, seed), hostile)
-        calm = labels_of(data, FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(data),
-                                                                                       clients=data.clients))  # fmt: skip
+        without = data.take(np.flatnonzero(~np.isin(data.clients, hostile)))
+        calm = FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(without), clients=without.clients)
         for attack in attacks:
-            row = by.setdefault(attack, {"alone": [], "nobody hostile": [], "before": [], "after": []})
+            row = by.setdefault(attack, {"alone": [], "without it": [], "before": [], "after": []})
             row["alone"].append(single)
-            row["nobody hostile"].append(honest_score(data, calm, hostile))
+            row["without it"].append(honest_score(without, calm.labels_, ()))
             for title, contain in (("before", False), ("after", True)):
                 labels, note = attacked(data, view, seed, attack, hostile, contain)
                 row[title].append(single if labels is None else honest_score(data, labels, hostile))

@@ -110,6 +110,8 @@ class ServerState:
     round_no: int = 0
     orders: Mapping[str, Array] = field(default_factory=dict)  # which cluster of a client takes each common number
     held: tuple[str, ...] = ()  # clients that were capped, odd or refused at any time
+    aside: tuple[str, ...] = ()  # those of the last round, which have no part in what is found after it
+    told: Mapping[str, Array] = field(default_factory=dict)  # by client: rows, then means and variances of coordinates
     influence: Array | None = None  # m x m, how far client s (row) moves when client t (column) is left out
     workspace: Workspace = field(
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
@@ -232,13 +234,13 @@ def server_step(
         rank=consensus.rank,
         capped=_named(server, judged.capped),
         odd=_named(server, judged.odd),
-        affinity={
-            cid: round(float(a), 4) for cid, a in zip(server.client_ids, judged.affinity, strict=True) if a == a
-        } or None,
+        affinity={cid: round(float(a), 4) for cid, a in zip(server.client_ids, judged.affinity, strict=True) if a == a}
+        or None,
     )
     server = replace(
         server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations,
         round_no=server.round_no + 1, held=noted(server.held, report.capped, report.odd),
+        aside=noted((), report.capped, report.odd),
     )  # fmt: skip
     return server, report
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,15 @@ import numpy as np
 from ..client import ClientState, rows_of
 from ..kernels.projection import column_means
 from ..linalg.arrays import HOST
-from ..server import Mixture, ServerState
+from ..mixture.bounds import impossible_products, limited_sizes
+from ..server import Mixture, ServerState, noted
 from ..settings import POOLED_SCALES, Settings
 from .base import REPEATS, Array, Phase, array, required
 
 STEPS = 5
 SPARE = 8  # columns beyond those wanted: they make the wanted ones converge
 FEWEST, MOST = 10, 40  # axes
+MOST_PRODUCTS = 5.0  # of one client for each of its rows, in medians of all clients
 
 
 def n_axes(settings: Settings) -> int:
@@ -80,10 +82,23 @@ class Axes(Phase):
         totals = None if told else np.asarray(mean, dtype=np.float64) * X.shape[0]
         return client, self.Answer(products=products, totals=totals)
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """A product of the basis with what is not a covariance."""
+        basis = next(iter(self.asks(server, settings).values())).basis
+        found = {cid: impossible_products(basis, answer.products) for cid, answer in answers.items()}
+        return {cid: why for cid, why in found.items() if why is not None}
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Orthonormal again; after the last step, axes with the largest variance first."""
-        ids = sorted(answers)
-        products = sum((answers[cid].products for cid in ids[1:]), np.array(answers[ids[0]].products))
+        ids, factors = sorted(answers), dict[str, float]()
+        if settings.solver.contains and server.told:
+            sizes = [np.linalg.norm(answers[cid].products) / server.told[cid][0] for cid in ids]
+            factors = dict(zip(ids, limited_sizes(np.array(sizes), MOST_PRODUCTS).tolist(), strict=True))
+            server = replace(server, held=noted(server.held, (cid for cid in ids if factors[cid] != 1)))
+        parts = [
+            answers[cid].products * factors[cid] if factors.get(cid, 1.0) != 1 else answers[cid].products for cid in ids
+        ]
+        products = sum(parts[1:], np.array(parts[0]))
         Q, R = np.linalg.qr(products)
         U, _, _ = np.linalg.svd(R)
         axes = _signed(Q @ U)

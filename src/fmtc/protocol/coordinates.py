@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ import scipy.sparse as sp
 
 from ..client import ClientState, cells_of, stream
 from ..errors import DataError, RefusedError
+from ..mixture.bounds import impossible_moments, limited_columns
 from ..mixture.starts import along, draw, flat_coordinates, is_centred, shape
-from ..server import Mixture, ServerState
+from ..server import Mixture, ServerState, noted
 from ..settings import Settings
 from .axes import empty, n_axes
 from .base import Array, Phase, array, number
@@ -80,10 +81,31 @@ class Coordinates(Phase):
         )
         return client, answer
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """Moments of no rows, or of other rows than before."""
+        found = {}
+        for cid, answer in answers.items():
+            n = answer.n_samples
+            why = impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
+            if cid in server.told and n != server.told[cid][0]:
+                why = f"is of {n} rows, and the client has said that it has {server.told[cid][0]:g}"
+            if why is not None:
+                found[cid] = why
+        return found
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
-        said = [answers[cid] for cid in sorted(answers)]
-        n = sum(answer.n_samples for answer in said)
+        ids = sorted(answers)
+        said, n = [answers[cid] for cid in ids], sum(answers[cid].n_samples for cid in ids)
+        if settings.solver.contains:
+            said, touched = _limited(said)
+            server = replace(
+                server, held=noted(server.held, (cid for cid, far in zip(ids, touched, strict=True) if far))
+            )
+        told = {
+            cid: np.concatenate([[answer.n_samples], answer.sums / answer.n_samples, np.diag(answer.within)])
+            for cid, answer in answers.items()
+        }
         mean = np.sum([answer.sums for answer in said], axis=0) / n
         within = np.sum([answer.within for answer in said], axis=0) / n
         total = within + np.sum([answer.between for answer in said], axis=0) / n - np.outer(mean, mean)
@@ -99,7 +121,22 @@ class Coordinates(Phase):
         flat = flat_coordinates(fourths, n, mean, total, r, SINGLE)
         weights = _weights(len(mean), flat, settings)
         centers = fresh_centers(mixture, weights, settings, 0)
-        return replace(server, n_samples=n, mixture=replace(mixture, centers=centers, weights=weights))
+        return replace(server, n_samples=n, told=told, mixture=replace(mixture, centers=centers, weights=weights))
+
+
+def _limited(said: list[Any]) -> tuple[list[Any], Array]:
+    """Moments of clients, those far beyond the others' made smaller, and whose they are."""
+    rows = np.array([answer.n_samples for answer in said], dtype=float)[:, None]
+    means = np.array([answer.sums for answer in said]) / rows
+    variances = np.array([np.diag(answer.within) for answer in said]) / rows
+    nearer, smaller, touched = limited_columns(means, variances)
+    for t in np.flatnonzero(touched).tolist():
+        n, mean = said[t].n_samples, nearer[t]
+        half = np.sqrt(np.where(smaller[t] < variances[t], smaller[t] / np.maximum(variances[t], 1e-300), 1.0))
+        said[t] = replace(
+            said[t], sums=n * mean, within=said[t].within * np.outer(half, half), between=n * np.outer(mean, mean)
+        )
+    return said, touched
 
 
 def _weights(p: int, flat: Array, settings: Settings) -> Array:

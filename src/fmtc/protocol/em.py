@@ -12,15 +12,17 @@ from ..client import ClientState, Clusters
 from ..errors import RefusedError
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
+from ..mixture.bounds import impossible_sums, limited
 from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, Statistics, Sums
-from ..server import Mixture, RoundReport, ServerState, row_weights
+from ..server import Mixture, RoundReport, ServerState, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
 from .base import REPEATS, RESTARTS, Array, Phase, above, array, number, required
-from .coordinates import sampled
+from .coordinates import SAMPLE, sampled
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 SETTLE_STEPS = 60
+CLOSE = 8.0, 4.0  # distance and scatter of one client's projections, in medians: they are in a common frame
 
 
 def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
@@ -145,18 +147,21 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...]
-) -> tuple[Mixture, float]:
-    """Common parameters after a round, and the score of the best start, per row."""
+    server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...], *, contains: bool = False
+) -> tuple[Mixture, float, tuple[str, ...]]:
+    """Common parameters after a round, the score of the best start, per row, and clients whose sums were too large."""
     (mixture,) = required(server, "mixture")
     weights = row_weights(server) or {}
     said = {cid: answers[cid] for cid in sorted(answers)}
     n_starts, k, r = next(iter(said.values())).means.shape
-    found, scores = [], []
+    found, scores, capped = [], [], set[str]()
     for s in range(n_starts):
-        sums = added(
-            weighted(_unpacked(answer, s, k, r, levels), weights.get(cid, 1.0)) for cid, answer in said.items()
-        )
+        parts = [_unpacked(answer, s, k, r, levels) for answer in said.values()]
+        if contains:
+            close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
+            parts, touched = limited(parts, mixture.common(s), levels, **close)
+            capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
+        sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, len(said)))
         scores.append(float(sums.score[1] / sums.score[2]))
     mixture = replace(
@@ -166,7 +171,23 @@ def next_round(
         spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
         scores=np.array(scores), rounds=mixture.rounds + 1,
     )  # fmt: skip
-    return mixture, max(scores)
+    return mixture, max(scores), tuple(sorted(capped))
+
+
+def impossible_rounds(
+    server: ServerState, answers: Mapping[str, Answer], levels: tuple[int, ...], told: Mapping[str, tuple[int, ...]]
+) -> dict[str, str]:
+    """What no rows can give, by client."""
+    (mixture,) = required(server, "mixture")
+    found = {}
+    for cid, answer in answers.items():
+        n_starts, k, r = answer.means.shape
+        for s in range(n_starts):
+            sums = _unpacked(answer, s, k, r, levels)
+            why = impossible_sums(sums, mixture.common(s), levels, told.get(cid, ()))
+            if why is not None:
+                found[cid] = why
+    return found
 
 
 def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -> Sums:
@@ -242,15 +263,23 @@ class _EM(Phase):
         )  # fmt: skip
         return client, answer
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """Sums of no rows, or of other rows than before."""
+        (mixture,) = required(server, "mixture")
+        told = {cid: (int(known[0]), min(int(known[0]), SAMPLE)) for cid, known in server.told.items()}
+        return impossible_rounds(server, answers, category_levels(mixture, settings), told)
+
     def reduce(
         self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings
     ) -> tuple[ServerState, RoundReport]:
         """Add up, pool, and let the best starts go on."""
         (mixture,) = required(server, "mixture")
         levels = category_levels(mixture, settings)
-        mixture, score = next_round(server, answers, pool_of(settings), levels)
+        contains = settings.solver.contains
+        mixture, score, capped = next_round(server, answers, pool_of(settings), levels, contains=contains)
         mixture = mixture.best(COMPARED.get(mixture.rounds, len(mixture.keep)))
-        return replace(server, mixture=mixture), RoundReport(objective=-score)
+        server = replace(server, mixture=mixture, held=noted(server.held, capped))
+        return server, RoundReport(objective=-score, capped=capped)
 
 
 def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
@@ -325,13 +354,19 @@ class Settle(Phase):
         own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
         return replace(client, own=own), answer
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """Sums of no rows."""
+        return impossible_rounds(server, answers, (), {})
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
         """Add up and pool."""
         (mixture,) = required(server, "mixture")
         before = mixture.scores[0] if mixture.rounds else -np.inf
-        mixture, score = next_round(server, answers, settle_pool(settings), ())
+        heard = {cid: answer for cid, answer in answers.items() if cid not in server.aside} or answers
+        contains = settings.solver.contains
+        mixture, score, capped = next_round(server, heard, settle_pool(settings), (), contains=contains)
         done = abs(score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
-        return replace(server, mixture=replace(mixture, settled=bool(done)))
+        return replace(server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, capped))
 
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:

@@ -12,13 +12,14 @@ number   clusters take the common numbers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..client import ClientState, open_client, width
 from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
-from ..server import ServerState, client_weights, without_clients
+from ..server import ServerState, client_weights, noted, without_clients
 from ..settings import Settings, Solver
 from .base import Phase, required
 from .em import SETTLE
@@ -72,6 +73,10 @@ class GraphView(Method):
     def without(self, server: ServerState, absent: set[str]) -> ServerState:
         """The server without some clients, before the first round is done."""
         return without_clients(server, absent)
+
+    def held(self, server: ServerState, client_ids: Iterable[str]) -> ServerState:
+        """The server, which remembers whose answers were dropped."""
+        return replace(server, held=noted(server.held, client_ids))
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k)."""

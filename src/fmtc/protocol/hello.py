@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ..client import ClientState, with_rows
 from ..errors import DataError
 from ..kernels.lift import RIDGE
-from ..server import ServerState, client_weights, shared_width
+from ..mixture.bounds import limited_sizes
+from ..server import ServerState, client_weights, noted, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
 
@@ -48,6 +50,10 @@ class Hello(Phase):
         is_flat = client.lift is not None and bool((rows.X[:1] == rows.X).all())  # lifted rows are not centred
         return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=0.0 if is_flat else rows.sum_of_squares())
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """No rows."""
+        return {cid: "is of no rows" for cid, answer in answers.items() if answer.n_samples < 1}
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
         ids = tuple(sorted(answers))
@@ -60,7 +66,13 @@ class Hello(Phase):
             )
         omega = client_weights(ids, server.weights)
         rows = sum(answers[cid].n_samples for cid in ids)
-        scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in ids)))
+        squares = np.array([answers[cid].sum_of_squares for cid in ids])
+        held = server.held
+        if settings.solver.contains:
+            factors = limited_sizes(squares / np.array([answers[cid].n_samples for cid in ids]))
+            squares = squares * factors
+            held = noted(held, (cid for cid, factor in zip(ids, factors, strict=True) if factor != 1))
+        scale = float(np.sqrt(rows / sum(squares.tolist())))
         beta: float | None
         if settings.solver.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
             ridge = RIDGE if server.lifted else settings.solver.ridge
@@ -70,7 +82,7 @@ class Hello(Phase):
         zeros = np.zeros((d, k, m))
         return replace(
             server, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros, Y=zeros,
-            losses=np.zeros(m),
+            losses=np.zeros(m), held=held,
         )  # fmt: skip
 
 

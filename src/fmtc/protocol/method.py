@@ -108,6 +108,10 @@ class Method:
         """The server without some clients, before the first round is done."""
         raise NotImplementedError
 
+    def held(self, server: Any, client_ids: Iterable[str]) -> Any:
+        """The server, which is told whose answers were dropped."""
+        return server
+
     def sizes(self, client: Any, settings: Any) -> dict[str, int]:
         """What a client knows of the letters in shapes."""
         return self.known_sizes(client.client_id, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,6 +83,14 @@ class Probe(Phase):
             shapes = not many and shows_shapes(points, graphed, mixed)
             gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
+
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """Shares beyond 1."""
+        return {
+            cid: f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
+            for cid, answer in answers.items()
+            if not (abs(answer.gain) <= 4 and -1e-6 <= answer.entropy <= 1 + 1e-6)
+        }
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""

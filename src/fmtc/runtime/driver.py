@@ -14,9 +14,9 @@ import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import ClientError, FileError
+from ..errors import ClientError, FileError, RefusedError
 from ..linalg.threads import one_thread
-from ..protocol.base import Message, Phase, pack, value_bytes
+from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph import METHOD
 from ..protocol.method import Method, dotted
 
@@ -229,6 +229,7 @@ class _Run:
         self.answered: dict[str, int] = {}  # the round of each client's last answer
         self.received: dict[tuple[str, str], Received] = {}
         self.server: Any = None
+        self.refused: set[str] = set()  # clients whose answer was dropped at any time: they cannot end the run
         self.loop, self.begun = "", 0  # the loop that the run is in, and the rounds before it
         self.stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
 
@@ -324,13 +325,15 @@ class _Run:
             for cid, ask in phase.asks(self.server, self.settings).items()
         }
         replies = self.transport.exchange(messages)
+        self._drop(phase, replies)
         doing = f"in round {number}" if loops else phase.doing
         for cid, error in replies.failures.items():
             logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
-        if len(replies.answers) < self.quorum:
+        # whom the server refuses cannot end the run for the others, unless too few of them are left to compare
+        if len(replies.answers) < self._enough(len(messages)):
             if not replies.failures:  # a resumed run: clients were left out before its first round
                 raise ClientError(
-                    f"{len(messages)} clients take part in this run, {self.quorum} needed: lower min_clients"
+                    f"{len(messages)} clients take part in this run, {self._enough(len(messages))} needed: lower min_clients"
                 )
             cid, error = min(replies.failures.items())
             raise ClientError(
@@ -339,6 +342,24 @@ class _Run:
             ) from error
         add_received(self.received, phase, replies)
         return replies
+
+    def _enough(self, asked: int) -> int:
+        """Answers that a phase needs: those of the quorum, less clients that were refused, but more than half of all."""
+        return max(min(self.quorum, asked // 2 + 1), self.quorum - len(self.refused))
+
+    def _drop(self, phase: Phase, replies: Replies) -> None:
+        """Take out answers that no honest client can have given; they count as failures of their clients."""
+        solver = getattr(self.settings, "solver", None)
+        if not getattr(solver, "contains", False):
+            return
+        refused = dropped(phase, self.server, replies.answers, self.settings)
+        for cid, why in refused.items():
+            del replies.answers[cid]
+            replies.failures[cid] = RefusedError(why)
+            replies.refused += 1
+        if refused:
+            self.refused |= set(refused)
+            self.server = self.method.held(self.server, refused)
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 
