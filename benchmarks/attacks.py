@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,11 @@ from fmtc.runtime.local import LocalTransport
 ATTACKED = ("digits", "heart_disease", "penguins", "breast_wisconsin", "webkb4", "yale")
 VIEWS = ("graph", "mixture", "auto")
 ROWS, SILOS = 170, 8
+STAGES = {  # which phases are attacked
+    "rounds": ("round", "em"),
+    "ends": ("hello", "moments", "axes", "coordinates", "seed", "probe", "finish", "settle"),
+    "all": None,
+}
 Answer = Any
 
 
@@ -222,7 +228,7 @@ def alone(data: FederatedDataset, view: str, seed: int) -> np.ndarray:
 
 
 def attacked(
-    data: FederatedDataset, view: str, seed: int, attack: str, hostile: tuple[str, ...], contain: bool
+    data: FederatedDataset, view: str, seed: int, attack: str, stage: str, hostile: tuple[str, ...], contain: bool
 ) -> tuple[np.ndarray | None, str]:
     """Labels after an attack, and what the run says about it; None where the run ended without a model."""
     model = FMTC(
@@ -230,7 +236,7 @@ def attacked(
     )
     attacks = {cid: Attack(attack, seed) for cid in hostile}
     try:
-        fit_hostile(model, views.for_fmtc(data), data.clients, attacks)
+        fit_hostile(model, views.for_fmtc(data), data.clients, attacks, STAGES[stage])
     except (ClientError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return None, f"{type(error).__name__}: {str(error)[:90]}"
     alone = [cid for cid, choice in getattr(model, "choice_", {}).items() if choice == "alone"]
@@ -238,30 +244,32 @@ def attacked(
     return labels_of(data, model), f"{capped}/{len(model.history_)} rounds, {len(alone)} alone"
 
 
-def measure(name: str, view: str, seeds: int, hostile_of: int, attacks: tuple[str, ...]) -> list[dict[str, Any]]:
+def measure(
+    name: str, view: str, seeds: int, hostile_of: int, attacks: tuple[str, ...], stages: tuple[str, ...]
+) -> list[dict[str, Any]]:
     """One row for each attack; the last of `hostile_of` silos is hostile."""
     data, _ = views.read(name)
     data = views.capped(data, ROWS, hostile_of)
     hostile = (str(data.client_ids[-1]),)
-    by: dict[str, dict[str, list[float]]] = {}
-    notes: dict[str, str] = {}
+    by: dict[tuple[str, str], dict[str, list[float]]] = {}
+    notes: dict[tuple[str, str, str], str] = {}
     for seed in range(seeds):
         single = honest_score(data, alone(data, view, seed), hostile)
         without = data.take(np.flatnonzero(~np.isin(data.clients, hostile)))
         calm = FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(without), clients=without.clients)
-        for attack in attacks:
-            row = by.setdefault(attack, {"alone": [], "without it": [], "before": [], "after": []})
+        for attack, stage in product(attacks, stages):
+            row = by.setdefault((attack, stage), {"alone": [], "without it": [], "before": [], "after": []})
             row["alone"].append(single)
             row["without it"].append(honest_score(without, calm.labels_, ()))
             for title, contain in (("before", False), ("after", True)):
-                labels, note = attacked(data, view, seed, attack, hostile, contain)
+                labels, note = attacked(data, view, seed, attack, stage, hostile, contain)
                 row[title].append(single if labels is None else honest_score(data, labels, hostile))
-                notes[f"{attack} {title}"] = note
+                notes[attack, stage, title] = note
     return [
-        {"data": name, "view": view, "silos": len(data.client_ids), "attack": attack}
+        {"data": name, "view": view, "silos": len(data.client_ids), "attack": attack, "in": stage}
         | {title: round(float(np.mean(found)), 1) for title, found in row.items()}
-        | {"note": notes[f"{attack} after"], "note before": notes[f"{attack} before"]}
-        for attack, row in by.items()
+        | {"note": notes[attack, stage, "after"], "note before": notes[attack, stage, "before"]}
+        for (attack, stage), row in by.items()
     ]
 
 
@@ -297,6 +305,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=ATTACKED, help="data sets that are attacked")
     parser.add_argument("--view", nargs="*", default=VIEWS, choices=VIEWS)
     parser.add_argument("--attack", nargs="*", default=ATTACKS, choices=ATTACKS)
+    parser.add_argument("--stage", nargs="*", default=("rounds", "ends"), choices=tuple(STAGES))
     parser.add_argument("--silos", nargs="*", type=int, default=(3, SILOS), help="of which one is hostile")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--calm", action="store_true", help="only the runs where nobody is hostile, on all data sets")
@@ -315,7 +324,7 @@ def main() -> None:
                 for view in args.view:
                     for silos in args.silos:
                         started = time.perf_counter()
-                        rows += measure(name, view, args.seeds, silos, tuple(args.attack))
+                        rows += measure(name, view, args.seeds, silos, tuple(args.attack), tuple(args.stage))
                         seconds = time.perf_counter() - started
                         print(f"{name}, {view}, {silos} silos: {seconds:.0f} s", file=sys.stderr, flush=True)
     if args.json:

@@ -26,6 +26,7 @@ from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
+from .protocol.alone import FEDERATED
 from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
@@ -124,6 +125,16 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     agreement_ : dict of str to float
         Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
         those that k-means finds in its embedding, from at most 2000 rows.
+    choice_ : dict of str to {"federated", "alone"}
+        Which model each client kept: the common one, or one of its own, where it compared the two (``solver.exit``) and
+        the common one cut clearly more neighbours apart. Not in a model that was loaded.
+    influence_ : ndarray of shape (n_clients, n_clients)
+        Who pulls whom, in the order of `influence_ids_`: how far what the common model says of the client of the row
+        moves when the client of the column is left out. Graph view: its slice of the consensus, relative to its norm.
+        Mixture: its means, in units of the common covariance. Not for more than 64 clients of the graph view, nor in a
+        model that was loaded.
+    influence_ids_ : list of str
+        Clients of the rows and columns of `influence_`.
     schema_ : Schema
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
@@ -330,6 +341,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if self.view_ == "graph" and any(value is not None for value in measured.values()):
             self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
+        self.choice_ = {cid: clients[cid].choice or FEDERATED for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():

@@ -269,6 +269,21 @@ def noted(held: tuple[str, ...], *others: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({*held, *(cid for some in others for cid in some)}))
 
 
+def set_aside(server: ServerState, client_ids: Iterable[str], far: Array) -> tuple[ServerState, list[str]]:
+    """The server, which leaves some clients out of what all have in common, and the ids of the others."""
+    ids = list(client_ids)
+    aside = [cid for cid, is_far in zip(ids, far, strict=True) if is_far]
+    if not aside:
+        return server, ids
+    server = replace(server, held=noted(server.held, aside), aside=noted(server.aside, aside))
+    return server, [cid for cid in ids if cid not in aside]
+
+
+def heard(server: ServerState, answers: Mapping[str, Any]) -> list[str]:
+    """Ids of the clients that answered and were not set aside, sorted; all of them where none is left."""
+    return sorted(set(answers) - set(server.aside)) or sorted(answers)
+
+
 def _stacked(server: ServerState, answers: Mapping[str, Any], settings: Settings, memory: Workspace) -> Array:
     """The projections of all clients, those of the last round for clients that did not answer; (d, k, m)."""
     slices = [

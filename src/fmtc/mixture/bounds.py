@@ -21,7 +21,7 @@ FAR = 30.0  # squared distance of a silo's means from the common ones, in median
 WIDE = 10.0  # size of a silo's scatter per row, in medians
 DRIFTS = 200.0  # a silo's part in the estimate of shifts, in medians, which count as at least 1
 SCORES = 20.0  # log-likelihood of a row and coordinate, from the median
-AWAY, SPREAD = 5.0, 10.0  # means of columns, in deviations of the median silo; their variances, in medians
+AWAY, SPREAD = 5.0, 10.0  # means of columns, in deviations of the median silo; variances, in medians
 SQUARES = 30.0  # size of a silo's rows, in medians
 
 
@@ -176,12 +176,12 @@ def limited(
     return found, touched
 
 
-def limited_columns(means: Array, variances: Array) -> tuple[Array, Array, Array]:
-    """Means and variances of columns, those of a silo far beyond the others' drawn to them, and which silos these are.
+def far_columns(means: Array, variances: Array) -> Array:
+    """Which silos' columns are far beyond the others'; they should have no part in what all silos agree on.
 
-    A silo is judged by its median column: in real tables one column may be wild in one silo. Its means are drawn to the
-    median silo's until half of them lie within 5 deviations, its variances until half of them are at most 10 times
-    the median silo's.
+    A silo is judged by its median column: in real tables one column may be wild in one silo. Far means that half of its
+    column means lie more than 5 deviations of the median silo away from the median, or that half of its variances are
+    more than 10 times the median silo's.
 
     Parameters
     ----------
@@ -190,23 +190,22 @@ def limited_columns(means: Array, variances: Array) -> tuple[Array, Array, Array
 
     Returns
     -------
-    means, variances, touched : ndarrays of shape (m, d), (m, d) and (m,)
-        The very arrays that were given, where nothing is far.
+    ndarray of bool of shape (m,)
+        Never all silos, and none of fewer than three.
     """
-    none = np.zeros(len(means), bool)
-    middle = _median(means)
-    size = _median(variances + (means - middle) ** 2)
-    live = size > 0
-    if len(means) < FEWEST or not live.any():
-        return means, variances, none
-    away = _median((np.abs(means - middle)[:, live] / np.sqrt(size[live])).T)
-    wide = _median((variances[:, live] / size[live]).T)
-    touched = (away > AWAY) | (wide > SPREAD)
-    if touched.any():
-        nearer, smaller = AWAY / np.maximum(away, AWAY), SPREAD / np.maximum(wide, SPREAD)
-        means = np.where(touched[:, None], middle + nearer[:, None] * (means - middle), means)
-        variances = np.where(touched[:, None], smaller[:, None] * variances, variances)
-    return means, variances, touched
+    far = np.zeros(len(means), bool)
+    if len(means) < FEWEST:
+        return far
+    with np.errstate(over="ignore"):
+        middle = _median(means)
+        size = _median(variances + (means - middle) ** 2)
+        live = size > 0
+        if not live.any():
+            return far
+        away = _median((np.abs(means - middle)[:, live] / np.sqrt(size[live])).T)
+        wide = _median((variances[:, live] / size[live]).T)
+        found: Array = (away > AWAY) | (wide > SPREAD)
+    return found if not found.all() else far
 
 
 def _median(values: Array) -> Array:
@@ -220,22 +219,18 @@ def _median(values: Array) -> Array:
     return np.where(n > 0, (low + high) / 2, 0.0)
 
 
-def limited_sizes(sizes: Array, most: float = SQUARES) -> Array:
-    """What each silo's numbers are to be multiplied by, so that none is more than so many medians; (m,) -> (m,)."""
-    factors = np.ones(len(sizes))
-    if len(sizes) >= FEWEST:
-        limit = most * float(np.median(sizes))
-        large = (sizes > limit) & (limit > 0)
-        factors[large] = limit / sizes[large]
-    return factors
+def far_sizes(sizes: Array, most: float = SQUARES) -> Array:
+    """Which silos' numbers are more than so many times the median; (m,) -> (m,), none of fewer than three."""
+    limit = most * float(np.median(sizes))
+    return (sizes > limit) & (len(sizes) >= FEWEST) & (limit > 0)
 
 
 __all__ = [
+    "far_columns",
+    "far_sizes",
     "impossible_moments",
     "impossible_products",
     "impossible_steps",
     "impossible_sums",
     "limited",
-    "limited_columns",
-    "limited_sizes",
 ]

@@ -11,8 +11,8 @@ import numpy as np
 from ..client import ClientState, rows_of
 from ..kernels.projection import column_means
 from ..linalg.arrays import HOST
-from ..mixture.bounds import impossible_products, limited_sizes
-from ..server import Mixture, ServerState, noted
+from ..mixture.bounds import far_sizes, impossible_products
+from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import POOLED_SCALES, Settings
 from .base import REPEATS, Array, Phase, array, required
 
@@ -90,23 +90,25 @@ class Axes(Phase):
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Orthonormal again; after the last step, axes with the largest variance first."""
-        ids, factors = sorted(answers), dict[str, float]()
+        ids = sorted(answers)
         if settings.solver.contains and server.told:
             sizes = [np.linalg.norm(answers[cid].products) / server.told[cid][0] for cid in ids]
-            factors = dict(zip(ids, limited_sizes(np.array(sizes), MOST_PRODUCTS).tolist(), strict=True))
-            server = replace(server, held=noted(server.held, (cid for cid in ids if factors[cid] != 1)))
-        parts = [
-            answers[cid].products * factors[cid] if factors.get(cid, 1.0) != 1 else answers[cid].products for cid in ids
-        ]
-        products = sum(parts[1:], np.array(parts[0]))
+            server, _ = set_aside(server, ids, far_sizes(np.array(sizes), MOST_PRODUCTS))
+        ids = heard(server, answers)
+        products = sum((answers[cid].products for cid in ids[1:]), np.array(answers[ids[0]].products))
         Q, R = np.linalg.qr(products)
         U, _, _ = np.linalg.svd(R)
         axes = _signed(Q @ U)
         before, origin = server.mixture or empty(settings.n_clusters), None
         if all(answers[cid].totals is not None for cid in ids):
             totals = np.sum([np.asarray(answers[cid].totals) for cid in ids], axis=0)
-            origin = totals @ axes / server.n_samples
+            origin = totals @ axes / _rows(server, ids)
         return replace(server, mixture=replace(before, axes=axes, origin=origin))
+
+
+def _rows(server: ServerState, ids: list[str]) -> float:
+    """Rows of some clients, where they have told it; of all otherwise."""
+    return sum(server.told[cid][0] for cid in ids) if all(cid in server.told for cid in ids) else server.n_samples
 
 
 def empty(k: int) -> Mixture:

@@ -11,9 +11,9 @@ import scipy.sparse as sp
 
 from ..client import ClientState, cells_of, stream
 from ..errors import DataError, RefusedError
-from ..mixture.bounds import impossible_moments, limited_columns
+from ..mixture.bounds import far_columns, impossible_moments
 from ..mixture.starts import along, draw, flat_coordinates, is_centred, shape
-from ..server import Mixture, ServerState, noted
+from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import Settings
 from .axes import empty, n_axes
 from .base import Array, Phase, array, number
@@ -96,12 +96,13 @@ class Coordinates(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
         ids = sorted(answers)
-        said, n = [answers[cid] for cid in ids], sum(answers[cid].n_samples for cid in ids)
         if settings.solver.contains:
-            said, touched = _limited(said)
-            server = replace(
-                server, held=noted(server.held, (cid for cid, far in zip(ids, touched, strict=True) if far))
-            )
+            rows = np.array([[float(answers[cid].n_samples)] for cid in ids])
+            means = np.array([answers[cid].sums for cid in ids]) / rows
+            variances = np.array([np.diag(answers[cid].within) for cid in ids]) / rows
+            server, _ = set_aside(server, ids, far_columns(means, variances))
+        said = [answers[cid] for cid in heard(server, answers)]
+        n = sum(answer.n_samples for answer in said)
         told = {
             cid: np.concatenate([[answer.n_samples], answer.sums / answer.n_samples, np.diag(answer.within)])
             for cid, answer in answers.items()
@@ -122,21 +123,6 @@ class Coordinates(Phase):
         weights = _weights(len(mean), flat, settings)
         centers = fresh_centers(mixture, weights, settings, 0)
         return replace(server, n_samples=n, told=told, mixture=replace(mixture, centers=centers, weights=weights))
-
-
-def _limited(said: list[Any]) -> tuple[list[Any], Array]:
-    """Moments of clients, those far beyond the others' made smaller, and whose they are."""
-    rows = np.array([answer.n_samples for answer in said], dtype=float)[:, None]
-    means = np.array([answer.sums for answer in said]) / rows
-    variances = np.array([np.diag(answer.within) for answer in said]) / rows
-    nearer, smaller, touched = limited_columns(means, variances)
-    for t in np.flatnonzero(touched).tolist():
-        n, mean = said[t].n_samples, nearer[t]
-        half = np.sqrt(np.where(smaller[t] < variances[t], smaller[t] / np.maximum(variances[t], 1e-300), 1.0))
-        said[t] = replace(
-            said[t], sums=n * mean, within=said[t].within * np.outer(half, half), between=n * np.outer(mean, mean)
-        )
-    return said, touched
 
 
 def _weights(p: int, flat: Array, settings: Settings) -> Array:

@@ -15,7 +15,7 @@ from ..mixture import Cells, e_step, personal, summed
 from ..mixture.bounds import impossible_sums, limited
 from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, Statistics, Sums
-from ..server import Mixture, RoundReport, ServerState, noted, row_weights
+from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
 from .base import REPEATS, RESTARTS, Array, Phase, above, array, number, required
 from .coordinates import SAMPLE, sampled
@@ -152,7 +152,7 @@ def next_round(
     """Common parameters after a round, the score of the best start, per row, and clients whose sums were too large."""
     (mixture,) = required(server, "mixture")
     weights = row_weights(server) or {}
-    said = {cid: answers[cid] for cid in sorted(answers)}
+    said = {cid: answers[cid] for cid in heard(server, answers)}
     n_starts, k, r = next(iter(said.values())).means.shape
     found, scores, capped = [], [], set[str]()
     for s in range(n_starts):
@@ -362,9 +362,8 @@ class Settle(Phase):
         """Add up and pool."""
         (mixture,) = required(server, "mixture")
         before = mixture.scores[0] if mixture.rounds else -np.inf
-        heard = {cid: answer for cid, answer in answers.items() if cid not in server.aside} or answers
         contains = settings.solver.contains
-        mixture, score, capped = next_round(server, heard, settle_pool(settings), (), contains=contains)
+        mixture, score, capped = next_round(server, answers, settle_pool(settings), (), contains=contains)
         done = abs(score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
         return replace(server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, capped))
 

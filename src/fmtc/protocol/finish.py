@@ -15,7 +15,7 @@ from ..kernels.alignment import match_clusters
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import asarray_like, namespace, to_numpy
 from ..mixture.starts import FIRST_SPREAD
-from ..server import Mixture, ServerState
+from ..server import Mixture, ServerState, heard
 from ..settings import Settings
 from .base import Array, Phase, array, required
 from .round import is_rotation
@@ -109,8 +109,7 @@ class Finish(Phase):
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         mixture = None
         if settings.solver.mixes and settings.n_clusters > 1:
-            heard = [cid for cid in orders if cid not in server.aside] or list(orders)
-            mixture = _begin([answers[cid].centers[orders[cid]] for cid in heard], settings)
+            mixture = _begin([answers[cid].centers[orders[cid]] for cid in heard(server, orders)], settings)
         return replace(server, orders=orders, mixture=mixture)
 
 

@@ -107,7 +107,7 @@ class GraphView(Method):
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""
         model, labels, F = required(client, "model", "labels", "F")
-        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses)
+        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses, client.choice)
 
 
 METHOD = GraphView()

@@ -11,8 +11,8 @@ import numpy as np
 from ..client import ClientState, with_rows
 from ..errors import DataError
 from ..kernels.lift import RIDGE
-from ..mixture.bounds import limited_sizes
-from ..server import ServerState, client_weights, noted, shared_width
+from ..mixture.bounds import far_sizes
+from ..server import ServerState, client_weights, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
 
@@ -65,14 +65,12 @@ class Hello(Phase):
                 "Leave that client out, or check how its rows were read."
             )
         omega = client_weights(ids, server.weights)
-        rows = sum(answers[cid].n_samples for cid in ids)
-        squares = np.array([answers[cid].sum_of_squares for cid in ids])
-        held = server.held
+        said = list(ids)
         if settings.solver.contains:
-            factors = limited_sizes(squares / np.array([answers[cid].n_samples for cid in ids]))
-            squares = squares * factors
-            held = noted(held, (cid for cid, factor in zip(ids, factors, strict=True) if factor != 1))
-        scale = float(np.sqrt(rows / sum(squares.tolist())))
+            sizes = np.array([answers[cid].sum_of_squares / answers[cid].n_samples for cid in ids])
+            server, said = set_aside(server, ids, far_sizes(sizes))
+        rows = sum(answers[cid].n_samples for cid in said)
+        scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in said)))
         beta: float | None
         if settings.solver.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
             ridge = RIDGE if server.lifted else settings.solver.ridge
@@ -82,7 +80,7 @@ class Hello(Phase):
         zeros = np.zeros((d, k, m))
         return replace(
             server, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros, Y=zeros,
-            losses=np.zeros(m), held=held,
+            losses=np.zeros(m),
         )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class ClientResult:
     embedding: np.ndarray | None = None  # n x k; only where the run was in this process
     agreement: float | None = None  # of the labels with those of the embedding; as `embedding`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
+    choice: str | None = None  # "federated" or "alone": which model it kept, where it compared the two
 
 
 class Method:

@@ -58,7 +58,7 @@ class MixtureView(GraphView):
     def result(self, client: ClientState) -> ClientResult:
         """Model and labels of a client after the run."""
         model, labels = required(client, "model", "labels")
-        return ClientResult(model, labels)
+        return ClientResult(model, labels, choice=client.choice)
 
 
 METHOD = MixtureView()

@@ -12,8 +12,8 @@ from ..errors import RefusedError
 from ..kernels import scaling
 from ..kernels.encoding import expanded
 from ..kernels.lift import lifts
-from ..mixture.bounds import limited_columns, limited_sizes
-from ..server import ServerState, noted, shared_width
+from ..mixture.bounds import far_columns, far_sizes
+from ..server import ServerState, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Array, Nothing, Phase, array, number
 
@@ -110,13 +110,11 @@ class Moments(Phase):
             counts = sum(sums.values(), np.zeros(width, int))
             words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
             return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
-        parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
+        parts = {cid: scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said}
         if settings.solver.contains:
-            parts, touched = _limited(parts)
-            server = replace(
-                server, held=noted(server.held, (cid for cid, far in zip(said, touched, strict=True) if far))
-            )
-        pooled = scaling.pool(parts)
+            server, near = set_aside(server, parts, _far(list(parts.values())))
+            parts = {cid: parts[cid] for cid in near}
+        pooled = scaling.pool(list(parts.values()))
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
         units = _units(pooled, in_one_unit, settings)
         lifted = units is not None and _lifts(pooled, units, settings)
@@ -124,26 +122,14 @@ class Moments(Phase):
         return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
 
 
-def _limited(parts: list[scaling.Moments]) -> tuple[list[scaling.Moments], Array]:
-    """Moments of silos, those of columns far beyond the others' drawn to them, and which silos' they are."""
+def _far(parts: list[scaling.Moments]) -> Array:
+    """Which silos' columns are far beyond the others'."""
     if any(part.means is None for part in parts):
-        factors = limited_sizes(np.array([float(np.sum(part.squares)) / part.n for part in parts]))
-        return [
-            part if factor == 1 else replace(part, squares=factor * part.squares)
-            for part, factor in zip(parts, factors.tolist(), strict=True)
-        ], factors != 1
+        return far_sizes(np.array([float(np.sum(part.squares)) / part.n for part in parts]))
     cells = np.array([np.full(len(part.squares), part.n) if part.counts is None else part.counts for part in parts])
     none = np.where(cells > 0, 0.0, np.nan)
     means = np.array([part.means for part in parts]) + none
-    variances = np.array([part.squares for part in parts]) / np.maximum(cells, 1) + none
-    nearer, smaller, touched = limited_columns(means, variances)
-    for t in np.flatnonzero(touched).tolist():
-        squares = smaller[t] * cells[t]
-        parts[t] = replace(
-            parts[t], means=np.where(cells[t] > 0, nearer[t], 0.0),
-            squares=np.where(cells[t] > 0, squares, parts[t].squares),
-        )  # fmt: skip
-    return parts, touched
+    return far_columns(means, np.array([part.squares for part in parts]) / np.maximum(cells, 1) + none)
 
 
 def needs_moments(settings: Settings) -> bool:

@@ -15,6 +15,7 @@ from ..kernels.lift import cut_share, shows_shapes
 from ..linalg.arrays import HOST, to_numpy
 from ..server import ServerState
 from ..settings import Settings
+from .alone import played
 from .base import Array, Phase, number
 from .conclude import CONCLUDE
 from .finish import FINISH
@@ -147,14 +148,8 @@ def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
     client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
     client = replace(client, round_no=0, device=HOST, on_trial=True)
-    steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
-    for phase, rounds in steps:
-        for round_no in range(1, rounds + 1):
-            (ask,) = phase.asks(server, settings).values()
-            client, answer = phase.reply(client, ask, settings, round_no)
-            if phase is not FINISH:
-                found = phase.reduce(server, {client.client_id: answer}, settings)
-                server = found[0] if phase is ROUND else found
+    phases = (HELLO, PREPARE, ROUND, FINISH)
+    client, _ = played(client, server, settings, phases, lambda _, done: len(done) >= ROUNDS, (ROUND,))
     assert client.own is not None and client.rows is not None
     return to_numpy(client.own.labels), client.rows.X
 

@@ -11,7 +11,7 @@ import numpy as np
 from ..client import ClientState
 from ..mixture.bounds import impossible_steps
 from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
-from ..server import Mixture, ServerState
+from ..server import Mixture, ServerState, heard
 from ..settings import Settings
 from .base import REPEATS, Array, Phase, above, array, required
 from .coordinates import fresh_centers, sampled
@@ -96,7 +96,7 @@ class Seed(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Move the centres; and have common parameters ready, should this have been the last step."""
         (mixture,) = required(server, "mixture")
-        said = [answers[cid] for cid in sorted(answers)]
+        said = [answers[cid] for cid in heard(server, answers)]
         counts = np.sum([answer.counts for answer in said], axis=0)
         sums = np.sum([answer.sums for answer in said], axis=0)
         turn = mixture.rounds + 1

@@ -330,21 +330,20 @@ class _Run:
         for cid, error in replies.failures.items():
             logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
         # whom the server refuses cannot end the run for the others, unless too few of them are left to compare
-        if len(replies.answers) < self._enough(len(messages)):
+        needed = self._enough(len(messages))
+        if len(replies.answers) < needed:
             if not replies.failures:  # a resumed run: clients were left out before its first round
-                raise ClientError(
-                    f"{len(messages)} clients take part in this run, {self._enough(len(messages))} needed: lower min_clients"
-                )
+                raise ClientError(f"{len(messages)} clients take part in this run, {needed} needed: lower min_clients")
             cid, error = min(replies.failures.items())
             raise ClientError(
                 f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
-                f"({len(replies.answers)} of {len(messages)} clients answered, {self.quorum} needed)"
+                f"({len(replies.answers)} of {len(messages)} clients answered, {needed} needed)"
             ) from error
         add_received(self.received, phase, replies)
         return replies
 
     def _enough(self, asked: int) -> int:
-        """Answers that a phase needs: those of the quorum, less clients that were refused, but more than half of all."""
+        """Answers that a phase needs: the quorum less clients that were refused, but more than half of all."""
         return max(min(self.quorum, asked // 2 + 1), self.quorum - len(self.refused))
 
     def _drop(self, phase: Phase, replies: Replies) -> None:
