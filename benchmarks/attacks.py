@@ -24,6 +24,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
 import views
@@ -159,8 +160,34 @@ def _noise(rng: np.random.Generator, A: np.ndarray) -> np.ndarray:
     return B * np.linalg.norm(A) / max(float(np.linalg.norm(B)), 1e-300)
 
 
-ATTACKS = ("scaled", "random", "random_scaled", "rank_one", "flipped", "replayed", "shuffled", "shifted", "targeted",
-           "not_finite", "huge")  # fmt: skip
+def poisoned(data: FederatedDataset, hostile: tuple[str, ...], how: str, seed: int) -> FederatedDataset:
+    """The same federation with other rows of the hostile silos, which then follow the protocol."""
+    X, rng = data.X.copy(), np.random.default_rng([seed, 88])
+    levels = () if data.schema is None else data.schema.levels
+    numbers = np.array([j for j in range(X.shape[1]) if not (levels and levels[j])])
+    for cid in hostile:
+        rows = np.flatnonzero(data.clients == cid)
+        if how == "wrong_units":
+            X[rows] = X[rows] * 1000 if sp.issparse(X) else _with(X[rows], numbers, 1000 * X[rows][:, numbers])
+        elif sp.issparse(X):
+            order = rng.permutation(X.shape[1])
+            X[rows] = X[rows][:, order]
+        else:
+            own = X[rows][:, numbers]
+            noise = np.nanmean(own, axis=0) + np.nanstd(own, axis=0) * rng.normal(size=own.shape)
+            X[rows] = _with(X[rows], numbers, noise)
+    return replace(data, X=X)
+
+
+def _with(rows: np.ndarray, columns: np.ndarray, values: np.ndarray) -> np.ndarray:
+    rows = rows.astype(float)
+    rows[:, columns] = values
+    return rows
+
+
+POISONS = ("wrong_units", "noise_rows")
+ATTACKS = (*POISONS, "scaled", "random", "random_scaled", "rank_one", "flipped", "replayed", "shuffled", "shifted",
+           "targeted", "not_finite", "huge")  # fmt: skip
 
 
 class HostileTransport(LocalTransport):
@@ -234,14 +261,15 @@ def attacked(
     model = FMTC(
         data.n_clusters, view=view, random_state=seed, solver=Solver(contain=contain, exit="auto" if contain else False)
     )
-    attacks = {cid: Attack(attack, seed) for cid in hostile}
+    attacks = {} if attack in POISONS else {cid: Attack(attack, seed) for cid in hostile}
+    rows = poisoned(data, hostile, attack, seed) if attack in POISONS else data
     try:
-        fit_hostile(model, views.for_fmtc(data), data.clients, attacks, STAGES[stage])
+        fit_hostile(model, views.for_fmtc(rows), data.clients, attacks, STAGES[stage])
     except (ClientError, ValueError, ArithmeticError, np.linalg.LinAlgError) as error:
         return None, f"{type(error).__name__}: {str(error)[:90]}"
     alone = [cid for cid, choice in getattr(model, "choice_", {}).items() if choice == "alone"]
     capped = sum(bool(record.capped or record.odd) for record in model.history_)
-    return labels_of(data, model), f"{capped}/{len(model.history_)} rounds, {len(alone)} alone"
+    return labels_of(rows, model), f"{capped}/{len(model.history_)} rounds, {len(alone)} alone"
 
 
 def measure(
@@ -258,6 +286,8 @@ def measure(
         without = data.take(np.flatnonzero(~np.isin(data.clients, hostile)))
         calm = FMTC(data.n_clusters, view=view, random_state=seed).fit(views.for_fmtc(without), clients=without.clients)
         for attack, stage in product(attacks, stages):
+            if attack in POISONS and stage != stages[0]:  # in all phases anyway
+                continue
             row = by.setdefault((attack, stage), {"alone": [], "without it": [], "before": [], "after": []})
             row["alone"].append(single)
             row["without it"].append(honest_score(without, calm.labels_, ()))

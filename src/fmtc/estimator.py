@@ -363,7 +363,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        for name in ("consensus_", "kappa_", "common_centers_"):
+        for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_"):
             self.__dict__.pop(name, None)
         self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
@@ -371,6 +371,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.consensus_ = result.server.Z
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
+        if getattr(result.server, "influence", None) is not None:
+            self.influence_: Array = result.server.influence
+            self.influence_ids_ = list(result.server.client_ids)
         self.history_: list[RoundRecord] = result.rounds
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter

@@ -11,7 +11,7 @@ import numpy as np
 
 from .errors import DataError, InputError
 from .kernels.alignment import generalized_procrustes, rotate, turn_towards
-from .kernels.containment import Judged, judge
+from .kernels.containment import MOST_SLICES, Judged, judge, pulls
 from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
 from .kernels.scaling import Scaling
@@ -258,6 +258,15 @@ def _contained(server: ServerState, W: Array, present: list[int], settings: Sett
         for b in blocks(W):
             W[b][:, :, t] *= judged.factors[t]
     return judged
+
+
+def with_influence(server: ServerState, settings: Settings) -> ServerState:
+    """The server after its last round, with who pulls whom in its consensus; T of Eq. 18 is Z + Y/rho (Eq. 19)."""
+    if not 2 <= len(server.client_ids) <= MOST_SLICES or server.beta is None:
+        return server
+    coupling, tau, p = COUPLINGS[settings.coupling], server.beta / server.rho, settings.solver.schatten_p
+    T = server.Z + server.Y / server.rho
+    return replace(server, influence=pulls(T, server.Z, lambda part: coupling.prox(part, tau, p).Z))
 
 
 def _named(server: ServerState, chosen: Array) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ import numpy as np
 
 from ..client import ClientState, Clusters
 from ..errors import RefusedError
+from ..kernels.containment import MOST_SLICES
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.bounds import impossible_sums, limited
-from ..mixture.pooling import Pool, added, pooled, weighted
+from ..mixture.pooling import Pool, added, pooled, pulls, weighted
 from ..mixture.steps import Common, Statistics, Sums
 from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
@@ -148,19 +149,21 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 def next_round(
     server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...], *, contains: bool = False
-) -> tuple[Mixture, float, tuple[str, ...]]:
-    """Common parameters after a round, the score of the best start, per row, and clients whose sums were too large."""
+) -> NextRound:
+    """Common parameters after a round, and what it says about the clients."""
     (mixture,) = required(server, "mixture")
     weights = row_weights(server) or {}
     said = {cid: answers[cid] for cid in heard(server, answers)}
     n_starts, k, r = next(iter(said.values())).means.shape
-    found, scores, capped = [], [], set[str]()
+    found, scores, capped, influence = [], [], set[str](), None
     for s in range(n_starts):
         parts = [_unpacked(answer, s, k, r, levels) for answer in said.values()]
         if contains:
             close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
             parts, touched = limited(parts, mixture.common(s), levels, **close)
             capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
+        if n_starts == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
+            influence = pulls(parts, mixture.common(s))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, len(said)))
         scores.append(float(sums.score[1] / sums.score[2]))
@@ -171,7 +174,18 @@ def next_round(
         spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
         scores=np.array(scores), rounds=mixture.rounds + 1,
     )  # fmt: skip
-    return mixture, max(scores), tuple(sorted(capped))
+    return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said))
+
+
+@dataclass(frozen=True)
+class NextRound:
+    """What the server makes of a round of a mixture."""
+
+    mixture: Mixture
+    score: float  # of the best start, per row
+    capped: tuple[str, ...]  # clients whose sums were too large
+    influence: Array | None  # who pulls whom, where one start is left
+    client_ids: tuple[str, ...]  # of the rows and columns of `influence`
 
 
 def impossible_rounds(
@@ -276,10 +290,23 @@ class _EM(Phase):
         (mixture,) = required(server, "mixture")
         levels = category_levels(mixture, settings)
         contains = settings.solver.contains
-        mixture, score, capped = next_round(server, answers, pool_of(settings), levels, contains=contains)
-        mixture = mixture.best(COMPARED.get(mixture.rounds, len(mixture.keep)))
-        server = replace(server, mixture=mixture, held=noted(server.held, capped))
-        return server, RoundReport(objective=-score, capped=capped)
+        found = next_round(server, answers, pool_of(settings), levels, contains=contains)
+        mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
+        server = replace(server, mixture=mixture, held=noted(server.held, found.capped))
+        if found.influence is not None:
+            server = replace(server, influence=_for_all(server.client_ids, found))
+        return server, RoundReport(objective=-found.score, capped=found.capped)
+
+
+def _for_all(client_ids: tuple[str, ...], found: NextRound) -> Array:
+    """Who pulls whom among all clients; those that had no part pull nobody."""
+    assert found.influence is not None
+    if client_ids == found.client_ids:
+        return found.influence
+    place = [client_ids.index(cid) for cid in found.client_ids]
+    influence = np.zeros((len(client_ids), len(client_ids)))
+    influence[np.ix_(place, place)] = found.influence
+    return influence
 
 
 def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
@@ -363,9 +390,10 @@ class Settle(Phase):
         (mixture,) = required(server, "mixture")
         before = mixture.scores[0] if mixture.rounds else -np.inf
         contains = settings.solver.contains
-        mixture, score, capped = next_round(server, answers, settle_pool(settings), (), contains=contains)
-        done = abs(score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
-        return replace(server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, capped))
+        found = next_round(server, answers, settle_pool(settings), (), contains=contains)
+        mixture = found.mixture
+        done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
+        return replace(server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, found.capped))
 
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:

@@ -15,7 +15,7 @@ from ..kernels.alignment import match_clusters
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import asarray_like, namespace, to_numpy
 from ..mixture.starts import FIRST_SPREAD
-from ..server import Mixture, ServerState, heard
+from ..server import Mixture, ServerState, heard, with_influence
 from ..settings import Settings
 from .base import Array, Phase, array, required
 from .round import is_rotation
@@ -110,7 +110,7 @@ class Finish(Phase):
         mixture = None
         if settings.solver.mixes and settings.n_clusters > 1:
             mixture = _begin([answers[cid].centers[orders[cid]] for cid in heard(server, orders)], settings)
-        return replace(server, orders=orders, mixture=mixture)
+        return with_influence(replace(server, orders=orders, mixture=mixture), settings)
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length

@@ -102,12 +102,17 @@ class GraphView(Method):
 
     def common(self, server: ServerState) -> dict[str, Any]:
         """The consensus Z, d x k x m, and the pooling strength of each concept where a mixture forms the clusters."""
-        return {"consensus": server.Z} | ({} if server.kappa is None else {"kappa": server.kappa})
+        return {"consensus": server.Z} | known(kappa=server.kappa, influence=server.influence)
 
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""
         model, labels, F = required(client, "model", "labels", "F")
         return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses, client.choice)
+
+
+def known(**arrays: Any) -> dict[str, Any]:
+    """Those of some arrays that there are."""
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 METHOD = GraphView()

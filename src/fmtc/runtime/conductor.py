@@ -180,6 +180,11 @@ class Kept:
         """Pooling strength of each concept; None where a run has none."""
         return self.common.get("kappa")
 
+    @property
+    def influence(self) -> Any:
+        """Who pulls whom; None where it is not known."""
+        return self.common.get("influence")
+
 
 def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     """The result in a file of `write_result`, and the rest of what it says (run, method, settings)."""
