@@ -135,6 +135,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
+    held_ : list of str
+        Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
+        runs, and in a model that was loaded.
     schema_ : Schema
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
@@ -371,6 +374,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.consensus_ = result.server.Z
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
+        self.held_: list[str] = list(getattr(result.server, "held", ()))
         if getattr(result.server, "influence", None) is not None:
             self.influence_: Array = result.server.influence
             self.influence_ids_ = list(result.server.client_ids)

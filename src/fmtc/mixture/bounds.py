@@ -208,6 +208,12 @@ def far_columns(means: Array, variances: Array) -> Array:
     return found if not found.all() else far
 
 
+def numbers_only(means: Array, variances: Array, levels: tuple[int, ...]) -> tuple[Array, Array]:
+    """Columns of numbers, which come first; all columns where there are none."""
+    r = means.shape[1] - sum(levels)
+    return (means[:, :r], variances[:, :r]) if r else (means, variances)
+
+
 def _median(values: Array) -> Array:
     """Median over silos of each column, those without a value left out; 0 where nobody has one."""
     known = ~np.isnan(values)
@@ -233,4 +239,5 @@ __all__ = [
     "impossible_steps",
     "impossible_sums",
     "limited",
+    "numbers_only",
 ]

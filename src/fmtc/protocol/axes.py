@@ -91,7 +91,7 @@ class Axes(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
-        if settings.solver.contains and server.told:
+        if settings.solver.contains and all(cid in server.told for cid in ids):
             sizes = [np.linalg.norm(answers[cid].products) / server.told[cid][0] for cid in ids]
             server, _ = set_aside(server, ids, far_sizes(np.array(sizes), MOST_PRODUCTS))
         ids = heard(server, answers)

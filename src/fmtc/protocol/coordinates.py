@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from ..client import ClientState, cells_of, stream
 from ..errors import DataError, RefusedError
-from ..mixture.bounds import far_columns, impossible_moments
+from ..mixture.bounds import far_columns, impossible_moments, numbers_only
 from ..mixture.starts import along, draw, flat_coordinates, is_centred, shape
 from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import Settings
@@ -100,11 +100,13 @@ class Coordinates(Phase):
             rows = np.array([[float(answers[cid].n_samples)] for cid in ids])
             means = np.array([answers[cid].sums for cid in ids]) / rows
             variances = np.array([np.diag(answers[cid].within) for cid in ids]) / rows
-            server, _ = set_aside(server, ids, far_columns(means, variances))
+            axes = server.mixture is not None and server.mixture.axes is not None
+            known = numbers_only(means, variances, () if axes else settings.levels)
+            server, _ = set_aside(server, ids, far_columns(*known))
         said = [answers[cid] for cid in heard(server, answers)]
         n = sum(answer.n_samples for answer in said)
         told = {
-            cid: np.concatenate([[answer.n_samples], answer.sums / answer.n_samples, np.diag(answer.within)])
+            cid: np.concatenate([[answer.n_samples], answer.sums / max(answer.n_samples, 1), np.diag(answer.within)])
             for cid, answer in answers.items()
         }
         mean = np.sum([answer.sums for answer in said], axis=0) / n

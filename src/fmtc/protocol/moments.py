@@ -12,7 +12,7 @@ from ..errors import RefusedError
 from ..kernels import scaling
 from ..kernels.encoding import expanded
 from ..kernels.lift import lifts
-from ..mixture.bounds import far_columns, far_sizes
+from ..mixture.bounds import far_columns, far_sizes, numbers_only
 from ..server import ServerState, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Array, Nothing, Phase, array, number
@@ -112,7 +112,7 @@ class Moments(Phase):
             return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
         parts = {cid: scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said}
         if settings.solver.contains:
-            server, near = set_aside(server, parts, _far(list(parts.values())))
+            server, near = set_aside(server, parts, _far(list(parts.values()), settings))
             parts = {cid: parts[cid] for cid in near}
         pooled = scaling.pool(list(parts.values()))
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
@@ -122,14 +122,15 @@ class Moments(Phase):
         return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
 
 
-def _far(parts: list[scaling.Moments]) -> Array:
-    """Which silos' columns are far beyond the others'."""
+def _far(parts: list[scaling.Moments], settings: Settings) -> Array:
+    """Which silos' columns are far beyond the others'; where there are numbers, categories do not count."""
     if any(part.means is None for part in parts):
         return far_sizes(np.array([float(np.sum(part.squares)) / part.n for part in parts]))
     cells = np.array([np.full(len(part.squares), part.n) if part.counts is None else part.counts for part in parts])
     none = np.where(cells > 0, 0.0, np.nan)
     means = np.array([part.means for part in parts]) + none
-    return far_columns(means, np.array([part.squares for part in parts]) / np.maximum(cells, 1) + none)
+    variances = np.array([part.squares for part in parts]) / np.maximum(cells, 1) + none
+    return far_columns(*numbers_only(means, variances, settings.levels))
 
 
 def needs_moments(settings: Settings) -> bool:
