@@ -498,7 +498,8 @@ class Anchors(Method):
 
     def result(self, client: PrivateClient) -> ClientResult:
         """Model and labels of a client after the run."""
-        return ClientResult(*required(client, "model", "labels"))
+        model, labels = required(client, "model", "labels")
+        return ClientResult(model, labels, choice=client.choice)
 
 
 MASKED: dict[Phase, Masking] = {
