@@ -184,6 +184,7 @@ def _as_typed(param: click.Parameter, value: Any) -> Any:
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
     "bench": "bench",
+    "bounds": "privacy",
     "coordinate": "federation",
     "data": "data",
     "demo": "demo",
@@ -200,6 +201,7 @@ COMMANDS = {
     "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",
+    "privacy": "privacy",
     "report": "report",
     "schema": "preflight",
     "version": "demo",

@@ -23,6 +23,7 @@ from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
 LARGE = 1 << 16  # bytes of an array that is worth another thread
 
 Hold = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
+Charge = Callable[[float, float], None]  # squared mu and delta of a release; raises `TrustError` where it is too much
 
 
 class Payloads:
@@ -73,6 +74,8 @@ class Outbox:
         Digests of large arrays are computed there while the run continues; for a `MemoryLedger` only.
     keys : Keys, optional
         Masks the answers of phases of which only the sum may be seen; without, such an answer cannot leave.
+    charge : callable, optional
+        Told what a private answer costs before it leaves; see `fmtc.privacy.budget`.
     """
 
     def __init__(
@@ -84,9 +87,11 @@ class Outbox:
         hold: Hold | None = None,
         hashing: Executor | None = None,
         keys: Keys | None = None,
+        charge: Charge | None = None,
     ):
         self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
         self.payloads, self.hold, self.hashing, self.keys = payloads, hold, hashing, keys
+        self.charge = charge
         self._given: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # question -> fields of its answer
         self._count: Counter[str] = Counter()  # different answers of each phase
         for line in ledger.lines():
@@ -162,6 +167,9 @@ class Outbox:
                     f"client {self.client_id!r} answers {phase.name!r} at most {limit} times in a run, and has done so"
                 )
             self._ask_person(phase, message, fields)
+            cost = phase.charge(settings)
+            if cost and self.charge is not None:  # on disk before anything leaves: a crash can only charge too much
+                self.charge(cost, settings.privacy.delta)
             if self.payloads is not None:
                 self.payloads.write(message, asked, answer)
         self._record(message, asked, REPLAY if same else RELEASE, fields)
