@@ -84,7 +84,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         clients of the graph view, and all rows of the mixture, alike.
     privacy : None, "sums" or Privacy, default=None
         What the server sees. None: every client's answers. "sums": only their sums over all clients, of which there
-        must be at least three; masks that cancel in the sum hide the rest. The graph view then takes
+        must be at least three; masks that cancel in the sum hide the rest. A `Privacy`: these sums hold noise as well,
+        so that no record shows; clusters are then found by a method of its own. With "sums", the graph view takes
         ``coupling="subspace"`` in place of "tensor", which needs more than sums. docs/privacy.md says what each keeps
         from whom.
     solver : Solver, default=None
@@ -134,6 +135,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
         Only where the rows are texts that the command line has read: how to read more.
+    privacy_ : dict
+        Private runs only: what is promised (epsilon and delta, a record replaced, clients that work together),
+        and what was released (stages, sensitivities, noise).
     n_iter_ : int
         Rounds done in the view that was chosen.
     converged_ : bool
@@ -303,11 +307,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
-        self.__dict__.pop("privacy_", None)
-        if isinstance(settings.privacy, Privacy):
-            from .protocol.private import promise
-
-            self.privacy_: dict[str, Any] = promise(settings, len(silos), result.server.mean.shape[0])
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         return self
@@ -373,6 +372,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         kinds = {type(model) for model in models.values()}
         self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
+        self.__dict__.pop("privacy_", None)
+        if isinstance(self.privacy, Privacy) and result.server is not None:
+            from .protocol.private import promise
+
+            settings = Settings(n_clusters=self.n_clusters, privacy=self.privacy)
+            self.privacy_: dict[str, Any] = promise(settings, len(result.server.client_ids), result.server)
         consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
         if consensus is not None and consensus.size:  # the server of a run by sums has none
             self.consensus_ = consensus

@@ -60,6 +60,16 @@ def test_the_choice():
     assert not home.keeps_public(X, np.zeros(len(X), int), truth)[0]
 
 
+def test_merged_clusters_are_noticed():
+    """Four groups that the public model takes for two: every neighbour is still in the same cluster."""
+    rng = np.random.default_rng(6)
+    truth = np.repeat([0, 1, 2, 3], 40)
+    X = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]])[truth] + 0.02 * rng.normal(size=(160, 2))
+    assert home.closed(X, truth // 2) == 1
+    assert not home.keeps_public(X, truth // 2, truth)[0]
+    assert home.keeps_public(X, 3 - truth, truth)[0]
+
+
 def test_a_fifth_is_held_back():
     judge = home.held_back(103, 7)
     assert judge.sum() == 20

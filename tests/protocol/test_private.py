@@ -169,10 +169,10 @@ def test_silos_that_differ_stay_alone():
     rng = np.random.default_rng(0)
     data, truth = {}, {}
     for t in range(4):  # the same box, but every silo has clusters of its own along a direction of its own
-        truth[f"s{t}"] = rng.integers(8, size=240)
+        truth[f"s{t}"] = rng.integers(8, size=300)
         own = rng.uniform(-1, 1, size=(8, 10))
-        data[f"s{t}"] = np.clip(own[truth[f"s{t}"]] + 0.05 * rng.normal(size=(240, 10)), -1, 1)
-    model = FMTC(8, privacy=Privacy(4, bounds=BOX, accept_weak=True), random_state=0).fit(data)
+        data[f"s{t}"] = np.clip(own[truth[f"s{t}"]] + 0.05 * rng.normal(size=(300, 10)), -1, 1)
+    model = FMTC(8, privacy=Privacy(4, bounds=BOX), random_state=0).fit(data)
     assert "alone" in model.choice_.values()
     for cid, choice in model.choice_.items():
         assert isinstance(model._models[cid], GraphModel if choice == "alone" else AnchorModel)

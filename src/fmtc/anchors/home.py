@@ -20,7 +20,7 @@ STEPS = 60
 OWN_ROWS = 5  # near a public anchor, before own ones take its place
 ROWS_AN_ANCHOR, MIN_ROWS = 10, 3  # of the client's own anchors
 NEIGHBORS = 5
-KEEP = 0.85  # the public model stays if it has so many neighbours inside clusters, for each of the model alone
+KEEP = 0.9  # the public model stays if it is at least so good, for each unit of the model alone
 SHARE_STEPS, PRIOR_ROWS = 20, 5.0
 HELD_BACK = 5  # one row in so many judges
 
@@ -84,11 +84,24 @@ def closed(X: Array, labels: Array) -> float:
     return float(((labels[neighbor] == labels[:, None]).mean() - chance) / max(1 - chance, 1e-9))
 
 
+def explained(X: Array, labels: Array) -> float:
+    """Share of the variance of rows that their clusters explain."""
+    total = float(np.square(X - X.mean(axis=0)).sum())
+    rest = sum(float(np.square(rows - rows.mean(axis=0)).sum()) for rows in (X[labels == c] for c in np.unique(labels)))
+    return 1 - rest / total if total > 0 else 0.0
+
+
 def keeps_public(X: Array, public: Array, alone: Array) -> tuple[bool, float]:
-    """Whether the public labels of rows held back are nearly as closed as those of the model alone, and the ratio."""
-    ours, own = closed(X, public), closed(X, alone)
-    ratio = ours / own if own > 0 else float("inf") if ours >= 0 else 0.0
-    return ratio >= KEEP, ratio
+    """Whether the public labels of rows held back are nearly as good as those of the model alone, and the ratio.
+
+    Two measures must agree, because each has a blind spot: clusters that are merged stay closed, and clusters that are
+    cut at random places still explain variance.
+    """
+    ratios = []
+    for measure in (closed, explained):
+        ours, own = measure(X, public), measure(X, alone)
+        ratios.append(ours / own if own > 0 else 1.0)
+    return min(ratios) >= KEEP, min(ratios)
 
 
 def held_back(n: int, seed: int) -> Array:

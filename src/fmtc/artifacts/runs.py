@@ -228,6 +228,7 @@ def report(
         "view": model.view_,
         "view_reason": model.view_reason_,
         "scaled": model._scales,
+        **({"privacy": model.privacy_} if hasattr(model, "privacy_") else {}),
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,

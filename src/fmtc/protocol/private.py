@@ -455,12 +455,12 @@ class Anchors(Method):
             )
         if privacy.bounds is None:
             raise TrustError(
-                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads them "
+                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); they are not read "
                 "from the data."
             )
         if privacy.noisy and privacy.delta > 1 / max(n, 1):
             raise TrustError(
-                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole record "
+                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, so a whole record may "
                 f"leak; use a delta below {1 / max(n, 1):.1g}."
             )
         if n <= k:
@@ -531,18 +531,19 @@ class Private(Anchors):
         return super().open_server(client_ids, settings, weights)
 
 
-def promise(settings: Settings, n_clients: int, n_columns: int) -> dict[str, Any]:
+def promise(settings: Settings, n_clients: int, server: PrivateServer) -> dict[str, Any]:
     """What a private run promises and what it released, in what JSON knows.
 
     Parameters
     ----------
     settings : Settings
     n_clients : int
-    n_columns : int
-        Columns in the unit ball: numbers, and levels of categories.
+    server : PrivateServer
+        At the end of the run.
     """
     privacy, mu = settings.privacy, mu_of_run(settings)
-    kind = method_kind(settings)
+    kind, (mean,) = method_kind(settings), required(server, "mean")
+    plan = Plan(server.n_samples, len(mean), settings.n_clusters, privacy.epsilon, privacy.delta)
     stages = [phase for phase in PLAIN.phases if isinstance(phase, StagePhase) and kind in phase.kinds]
     others = range(min(n_clients, 4))
     colluding = {c: epsilon_of(without_colluders(mu, n_clients, privacy.colluding, c), privacy.delta) for c in others}
@@ -557,7 +558,7 @@ def promise(settings: Settings, n_clients: int, n_columns: int) -> dict[str, Any
             }
             for phase in stages
         ],
-        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need,
+        "plan_ratio": plan.ratio,
     }  # fmt: skip
 
 
