@@ -382,8 +382,8 @@ def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tup
         own, _ = alone(client.client_id, client.X[~judge], settings)
     except DataError:  # rows that are all equal: the public model does no harm
         return True, inf
-    X = client.X[judge]
-    return home.keeps_public(model.scaled(X), assign(X, model), assign(X, own))
+    X = client.X
+    return home.keeps_public(model.scaled(X), judge, assign(X, model), assign(X, own))
 
 
 def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
