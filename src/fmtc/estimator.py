@@ -128,6 +128,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Graph view only. F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
         Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+    roster_code_ : str
+        Only with `privacy`, and not in a model that was loaded. 16 digits that stand for who took part and with which
+        keys: the same at all clients, to be compared by telephone.
     agreement_ : dict of str to float
         Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
         those that k-means finds in its embedding, from at most 2000 rows.
@@ -367,20 +370,23 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        for name in ("consensus_", "kappa_", "common_centers_"):
+        for name in ("consensus_", "kappa_", "common_centers_", "roster_code_", "privacy_"):
             self.__dict__.pop(name, None)
+        if isinstance(self.privacy, Privacy):
+            from .protocol.private import promise
+
+            n_clients = None if result.server is None else len(result.server.client_ids)
+            self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)
         kinds = {type(model) for model in models.values()}
         self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
-        self.__dict__.pop("privacy_", None)
-        if isinstance(self.privacy, Privacy) and result.server is not None:
-            from .protocol.private import promise
-
-            settings = Settings(n_clusters=self.n_clusters, privacy=self.privacy)
-            self.privacy_: dict[str, Any] = promise(settings, len(result.server.client_ids), result.server)
         consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
         if consensus is not None and consensus.size:  # the server of a run by sums has none
             self.consensus_ = consensus
+        cards = getattr(result.server, "cards", None)
+        code = getattr(result.server, "roster", "") if cards is None else cards.code
+        if code:
+            self.roster_code_ = code
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
         self.history_: list[RoundRecord] = result.rounds

@@ -462,6 +462,7 @@ def _write_consensus(
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
+        "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}},
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -469,6 +470,10 @@ def _write_consensus(
         write_json(part / "history.json", [asdict(record) for record in result.rounds])
         write_json(part / "report.json", report)
     return report
+
+
+def _mode(privacy: Any) -> str:
+    return "clear" if privacy is None else "sums" if privacy == "sums" else "private"
 
 
 def _is_consensus(folder: Path) -> bool:
@@ -754,5 +759,20 @@ def _write_silo(
     report = runs.report(
         model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes
     )
+    trust = report["trust"] | {"roster": kept.roster, "heads": {silo.name: lines[-1]["hash"]} if lines else {}}
+    if trust["mode"] == "alone":
+        trust["mode"] = "clear"  # a run of several silos, of which we know one
+    if trust["mode"] == "private":
+        trust["budget"] = _budget(source, kit, kept.data)
+    report |= {"trust": trust}
     runs.write_run(out, force, model, results, report)
     return report
+
+
+def _budget(source: ClientSource, kit: Path, rows: str) -> dict[str, Any]:
+    """What the silo's rows have spent in all private runs so far, and what is left."""
+    from ..privacy.budget import BUDGET, Budget
+
+    budget = Budget(kit / BUDGET, source.epsilon_budget)
+    spent = budget.spent(rows)
+    return {"spent": spent.epsilon, "delta": spent.delta, "left": budget.left(rows)}

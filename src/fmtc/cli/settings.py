@@ -208,7 +208,6 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
         Not fitted.
     """
     from ..estimator import FMTC
-
     from .privacy import read_privacy
 
     settings = dict(settings)

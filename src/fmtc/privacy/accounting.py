@@ -48,6 +48,9 @@ def delta_of(epsilon: float, mu: float) -> float:
     return float(-exp(first) * expm1(min(second - first, 0.0)))
 
 
+NO_PROMISE = 1e6  # epsilon from which nothing is promised, and no noise is needed
+
+
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest μ whose curve passes below (ε, δ); infinity for ε = infinity: no noise.
 
@@ -57,7 +60,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     >>> [round(mu_of(epsilon, 1e-5), 3) for epsilon in (1, 2, 4, 8)]
     [0.268, 0.502, 0.925, 1.666]
     """
-    if epsilon == inf:
+    if epsilon >= NO_PROMISE:
         return inf
     found = brentq(lambda mu: delta_of(epsilon, mu) - delta, 1e-9, LARGEST_MU, xtol=1e-13, rtol=1e-13)
     return float(found) * (1 - 1e-12)  # of two sides of a root, the one that keeps the promise

@@ -95,8 +95,9 @@ class Budget:
             after = Spent(before.mu2 + mu2, min(before.delta, delta), before.releases + 1)
             if self.epsilon is not None and after.epsilon > self.epsilon * (1 + 1e-9):
                 raise TrustError(
-                    f"the privacy budget of these rows is epsilon={self.epsilon:g}, {before.epsilon:.3g} of it is spent "
-                    f"and this answer would make it {after.epsilon:.3g} at delta={after.delta:g}; nothing was sent."
+                    f"the privacy budget of these rows is epsilon={self.epsilon:g}, {before.epsilon:.3g} of it is "
+                    f"spent, and this answer would make it {after.epsilon:.3g} at delta={after.delta:g}; nothing was "
+                    "sent."
                 )
             rows = {name: vars(line) for name, line in (known | {fingerprint: after}).items()}
             document = {"kind": "fmtc budget", "schema": FORMAT, "rows": rows}

@@ -272,6 +272,11 @@ class Keys:
             self.rosters.admit(list(cards))
         self.names, self.secrets = tuple(sorted(cards)), secrets
         self.roster = hashlib.sha256(joined(ROSTER, *parts)).hexdigest()
+        return self.code
+
+    @property
+    def code(self) -> str:
+        """The roster in short, to be compared by telephone; empty before it is accepted."""
         return self.roster[:CODE]
 
     # ------------------------------------------------------------------------------------------------------ masking

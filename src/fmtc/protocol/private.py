@@ -30,6 +30,7 @@ from ..anchors import home, released
 from ..anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, Stage, coordinates, nearest
 from ..errors import DataError, RefusedError, TrustError
 from ..inference import AnchorModel, GraphModel, assign
+from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
 from ..linalg.arrays import HOST
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
@@ -455,13 +456,13 @@ class Anchors(Method):
             )
         if privacy.bounds is None:
             raise TrustError(
-                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); they are not read "
-                "from the data."
+                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads "
+                "them from the data."
             )
         if privacy.noisy and privacy.delta > 1 / max(n, 1):
             raise TrustError(
-                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, so a whole record may "
-                f"leak; use a delta below {1 / max(n, 1):.1g}."
+                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole "
+                f"record leak; use a delta below {1 / max(n, 1):.1g}."
             )
         if n <= k:
             raise DataError(
@@ -531,22 +532,23 @@ class Private(Anchors):
         return super().open_server(client_ids, settings, weights)
 
 
-def promise(settings: Settings, n_clients: int, server: PrivateServer) -> dict[str, Any]:
+def promise(settings: Settings, n_clients: int | None, n_features: int) -> dict[str, Any]:
     """What a private run promises and what it released, in what JSON knows.
 
     Parameters
     ----------
     settings : Settings
-    n_clients : int
-    server : PrivateServer
-        At the end of the run.
+    n_clients : int, optional
+        Of the run; left out, nothing is said of clients that work together.
+    n_features : int
+        Columns of the table.
     """
     privacy, mu = settings.privacy, mu_of_run(settings)
-    kind, (mean,) = method_kind(settings), required(server, "mean")
-    plan = Plan(server.n_samples, len(mean), settings.n_clusters, privacy.epsilon, privacy.delta)
+    kind = method_kind(settings)
     stages = [phase for phase in PLAIN.phases if isinstance(phase, StagePhase) and kind in phase.kinds]
-    others = range(min(n_clients, 4))
-    colluding = {c: epsilon_of(without_colluders(mu, n_clients, privacy.colluding, c), privacy.delta) for c in others}
+    m = n_clients or 0
+    colluding = {c: epsilon_of(without_colluders(mu, m, privacy.colluding, c), privacy.delta) for c in range(min(m, 4))}
+    n_columns = expanded_width(settings.levels, n_features)
     return {
         "epsilon": privacy.epsilon, "delta": privacy.delta, "mu": mu, "unit": "record",
         "relation": "one record added or removed", "epsilon_replaced": epsilon_of(2 * mu, privacy.delta),
@@ -558,7 +560,7 @@ def promise(settings: Settings, n_clients: int, server: PrivateServer) -> dict[s
             }
             for phase in stages
         ],
-        "plan_ratio": plan.ratio,
+        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need if privacy.noisy else 0,
     }  # fmt: skip
 
 

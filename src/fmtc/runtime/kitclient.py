@@ -335,6 +335,7 @@ class KitClient:
             "data": self.data,
             "settings": settings | {"random_state": self.random_state},
             "notes": self.notes,
+            "roster": "" if self.keys is None else self.keys.code,
             "seconds": self.clock.monotonic() - self.began,
         }
         write_client_result(self.folder / RESULT, client, self.method.name, about)
@@ -420,6 +421,7 @@ class KeptResult:
     settings: dict[str, Any]  # of the run, for the model to name
     seconds: float
     run: str
+    roster: str = ""  # code of the roster, where only sums were seen
 
     def check(self, silo: Silo, file: str) -> None:
         """Refuse rows that the labels were not computed from: other rows, identifiers, or another order of them."""
@@ -452,7 +454,8 @@ def read_client_result(path: Path) -> KeptResult:
         inner = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("model/")}
         model = unflatten(kind, inner, about["model"])
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
-        return KeptResult(ClientResult(model, arrays["labels"]), tuple(about["notes"]), **facts)
+        result = ClientResult(model, arrays["labels"])
+        return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
     except (KeyError, TypeError) as error:
         raise FileError(f"{path} is damaged: {error}") from None
 
