@@ -331,10 +331,12 @@ class Home(Phase):
         model = public_model(client, public, ask.clusters)
         keep, ratio = chosen(client, model, settings)
         if keep:
-            labels = assign(client.X, own := personal(client, model, settings))
-            return replace(client, model=own, labels=labels, choice="public", ratio=ratio), Nothing()
-        alone_model, labels = alone(client.client_id, client.X, settings)
-        return replace(client, model=alone_model, labels=labels, choice="alone", ratio=ratio), Nothing()
+            model = personal(client, model, settings)
+            return replace(client, model=model, labels=assign(client.X, model), choice="public", ratio=ratio), Nothing()
+        own, labels = alone(client.client_id, client.X, settings)
+        order = home.order_of(labels, assign(client.X, model), client.k)  # as far as it can, numbers mean the same
+        own = replace(own, centers=own.centers[order], shares=None if own.shares is None else own.shares[order])
+        return replace(client, model=own, labels=np.argsort(order)[labels], choice="alone", ratio=ratio), Nothing()
 
 
 def public_model(client: PrivateClient, public: Public, clusters: Array) -> AnchorModel:
