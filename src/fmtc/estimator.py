@@ -85,7 +85,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         clients of the graph view, and all rows of the mixture, alike.
     privacy : None, "sums" or Privacy, default=None
         What the server sees. None: every client's answers. "sums": only their sums over all clients, of which there
-        must be at least three; masks that cancel in the sum hide the rest. The graph view then takes
+        must be at least three; masks that cancel in the sum hide the rest. A `Privacy`: these sums hold noise as well,
+        so that no record shows; clusters are then found by a method of its own. With "sums", the graph view takes
         ``coupling="subspace"`` in place of "tensor", which needs more than sums. docs/privacy.md says what each keeps
         from whom.
     solver : Solver, default=None
@@ -151,6 +152,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
         Only where the rows are texts that the command line has read: how to read more.
+    privacy_ : dict
+        Private runs only: what is promised (epsilon and delta, a record replaced, clients that work together),
+        and what was released (stages, sensitivities, noise).
     n_iter_ : int
         Rounds done in the view that was chosen.
     converged_ : bool
