@@ -50,7 +50,7 @@ def graph_statistics(rows: Any, matrices: Sequence[Array], k: int) -> Array:
 
 
 def mixture_statistics(Z: Array, ask: Any, answer: Mapping[str, Array]) -> Array:
-    """Of rows in the mixture's coordinates and sums of its last round: is the released mean drawn towards the row?
+    """Of rows in the mixture's coordinates and sums of its last round: how far means are drawn towards the row.
 
     Parameters
     ----------

@@ -43,8 +43,8 @@ class Interval:
 def likelihood_ratios(statistics: Array, members: Array, train: Array | None = None) -> Array:
     """LiRA: how much likelier each run's statistics of a record are with the record in than without it.
 
-    For each record, two Gaussians of its q statistics are fitted to shadow runs, one where it was in and one where it was
-    out, with a common covariance. The run that is judged is left out, so no score has seen its own answer.
+    For each record, two Gaussians of its q statistics are fitted to shadow runs, one where it was in and one where it
+    was out, with a common covariance. The run that is judged is left out, so no score has seen its own answer.
 
     Parameters
     ----------
@@ -156,11 +156,10 @@ def attacked(
     auc, tpr = _curve(place, inside, np.ones(len(place)), len(values))
     tail = (1 - confidence) / 2
     low, high = np.quantile(drawn, [tail, 1 - tail], axis=0)
-    intervals = [
-        Interval(float(found), float(min(low[i], found)), float(max(high[i], found)))
-        for i, found in enumerate((auc, tpr))
-    ]
-    return Attack(n_runs, n_records, *intervals)
+    area, power = (
+        Interval(found, float(min(low[i], found)), float(max(high[i], found))) for i, found in enumerate((auc, tpr))
+    )
+    return Attack(n_runs, n_records, area, power)
 
 
 def _curve(place: Array, inside: Array, weight: Array, size: int) -> tuple[float, float]:
@@ -210,8 +209,8 @@ def epsilon_from_errors(
 ) -> float:
     """The largest ε that two error rates rule out, at least 0: a mechanism with less would force more errors.
 
-    (ε, δ) means ``1 − FNR ≤ e^ε FPR + δ`` and ``1 − FPR ≤ e^ε FNR + δ``. Each rate is replaced by its upper limit at half
-    of the error that `confidence` leaves.
+    (ε, δ) means ``1 − FNR ≤ e^ε FPR + δ`` and ``1 − FPR ≤ e^ε FNR + δ``. Each rate is replaced by its upper limit at
+    half of the error that `confidence` leaves.
     """
     each = 1 - (1 - confidence) / 2
     fpr, fnr = upper_rate(false_positives, outside, each), upper_rate(false_negatives, inside, each)
@@ -238,8 +237,8 @@ def epsilon_from_guesses(
     """The largest ε that so many right guesses about independent coins rule out, at least 0.
 
     Each record was put in by a fair coin of its own. Under (ε, δ) the number of right guesses is at most that of
-    `guesses` coins that fall right with probability ``e^ε/(1 + e^ε)``, but for δ; that holds however the records of a run
-    depend on each other (Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", Theorem 5.2).
+    `guesses` coins that fall right with probability ``e^ε/(1 + e^ε)``, but for δ; that holds however the records of a
+    run depend on each other (Steinke, Nasr and Jagielski, "Privacy auditing with one (1) training run", Theorem 5.2).
 
     Parameters
     ----------
@@ -310,13 +309,15 @@ def membership(
     if n_runs >= 2 * LEAST_RUNS:
         trained = likelihood_ratios(statistics, members, first)
         high, low = _thresholds(trained[first], members[first], delta)
-        S, M = trained[~first], members[~first]
-        called, denied = S > high, S < low
+        seen, M = trained[~first], members[~first]
+        called, denied = seen > high, seen < low
         right = int((called & M).sum() + (denied & ~M).sum())
-        bound = epsilon_from_guesses(right, int(called.sum() + denied.sum()), S.size, delta, confidence)
+        bound = epsilon_from_guesses(right, int(called.sum() + denied.sum()), seen.size, delta, confidence)
         indication = max(
-            epsilon_from_errors(int((S > t)[~M].sum()), int((~M).sum()), int((S <= t)[M].sum()), int(M.sum()),
-                                delta, 1 - (1 - confidence) / 2)
+            epsilon_from_errors(
+                int((seen > t)[~M].sum()), int((~M).sum()), int((seen <= t)[M].sum()), int(M.sum()), delta,
+                1 - (1 - confidence) / 2,
+            )
             for t in (high, low)
         )  # fmt: skip
     attack = Attack(n_runs, found.records, found.auc, found.tpr, bound, indication, delta)
@@ -372,7 +373,7 @@ class Canary:
     epsilon_at_least : float
         The largest ε that the adversary's errors rule out.
     finds : float
-        Noise below this share of what is claimed would have been found by an audit of so many runs, more likely than not.
+        Noise below this share of what is claimed would have been found by an audit of so many runs, likelier than not.
     """
 
     epsilon: float
