@@ -81,6 +81,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
         consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
         clients of the graph view, and all rows of the mixture, alike.
+    privacy : None or "sums", default=None
+        What the server sees. None: every client's answers. "sums": only their sums over all clients, of which there
+        must be at least three; masks that cancel in the sum hide the rest. The graph view then takes
+        ``coupling="subspace"`` in place of "tensor", which needs more than sums. docs/privacy.md says what each keeps
+        from whom.
     solver : Solver, default=None
         Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__kappa=10)`` works.
     random_state : int, RandomState instance or None, default=None
@@ -189,6 +194,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         max_iter: int = 25,
         tol: float = 1e-3,
         client_weights: Mapping[Any, float] | None = None,
+        privacy: Any = None,
         solver: Solver | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -204,6 +210,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.max_iter = max_iter
         self.tol = tol
         self.client_weights = client_weights
+        self.privacy = privacy
         self.solver = solver
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -278,7 +285,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
-        method = view_method(settings.view)
+        method = view_method(settings.view, settings.privacy)
         transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
         result = run(
             transport,
@@ -356,7 +363,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
         if result.server is not None and self.view_ == "graph":
-            self.consensus_ = result.server.Z
+            if result.server.Z is not None and result.server.Z.size:  # the server of a run by sums has none
+                self.consensus_ = result.server.Z
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
         self.history_: list[RoundRecord] = result.rounds
@@ -372,7 +380,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         names = {f.name for f in fields(Settings)} - {"seed", "solver", "levels"}
         schema = getattr(self, "schema_", None)
         levels = () if schema is None or schema.is_plain else schema.levels
-        return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
+        values = {name: getattr(self, name) for name in names}
+        if self.privacy is not None and self.coupling == "tensor" and solver.rho is None:
+            values["coupling"] = "subspace"  # the tensor needs every single projection
+        return Settings(**values, solver=solver, levels=levels, seed=seed)
 
     def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
         """The weights by client id, checked before anything is read or started."""
@@ -674,7 +685,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
-        return view_method(self.view).sent(self.received_)
+        return view_method(self.view, self.privacy).sent(self.received_)
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""

@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..artifacts.files import read_tensors, write_tensors
-from ..errors import LimitError, WithheldError
+from ..errors import LimitError, TrustError, WithheldError
 from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
+from ..protocol.sums import Masking
+from .keys import Keys
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
 
 LARGE = 1 << 16  # bytes of an array that is worth another thread
@@ -69,6 +71,8 @@ class Outbox:
         Gets a description of the first answer of each phase of a run, and says whether it may leave.
     hashing : Executor, optional
         Digests of large arrays are computed there while the run continues; for a `MemoryLedger` only.
+    keys : Keys, optional
+        Masks the answers of phases of which only the sum may be seen; without, such an answer cannot leave.
     """
 
     def __init__(
@@ -79,9 +83,10 @@ class Outbox:
         payloads: Payloads | None = None,
         hold: Hold | None = None,
         hashing: Executor | None = None,
+        keys: Keys | None = None,
     ):
         self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
-        self.payloads, self.hold, self.hashing = payloads, hold, hashing
+        self.payloads, self.hold, self.hashing, self.keys = payloads, hold, hashing, keys
         self._given: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # question -> fields of its answer
         self._count: Counter[str] = Counter()  # different answers of each phase
         for line in ledger.lines():
@@ -138,10 +143,18 @@ class Outbox:
         before = self.earlier(phase, message, context)
         if before is not None:
             answer = before
+        elif isinstance(phase, Masking):
+            phase.check_plain(answer, message.ask, sizes)
+            answer = self._sealed(phase, message, answer, settings, context)
         phase.check_answer(answer, message.ask, sizes)
         fields = [self._described(name, value) for name, value in pack(answer).items()]
         key = (*message.key, asked)
         same = key in self._given and finished(self._given[key]) == finished(fields)
+        if isinstance(phase, Masking) and key in self._given and not same:
+            raise TrustError(
+                f"{phase.name!r} of round {message.round_no} left before with other numbers; a second answer under the "
+                "same mask would show the difference. Start a new run"
+            )
         if not same and fields:
             limit = phase.limit(settings)
             if self._count[phase.name] >= limit:
@@ -156,6 +169,12 @@ class Outbox:
             self._given[key] = fields
             self._count[phase.name] += bool(fields)
         return answer
+
+    def _sealed(self, phase: Masking, message: Message, answer: Any, settings: Any, context: str) -> Any:
+        """What may leave of an answer of which only the sum may be seen."""
+        if self.keys is None:
+            raise TrustError(f"client {self.client_id!r} has no keys to mask {phase.name!r} with")
+        return self.keys.seal(phase, message, answer, settings, context)
 
     def fail(self, message: Message | None, error: BaseException) -> Failure:
         """Let the kind of an error leave, and nothing else of it."""

@@ -16,7 +16,7 @@ from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, Statistics, Sums
 from ..server import Mixture, RoundReport, ServerState, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
-from .base import REPEATS, RESTARTS, Array, Phase, above, array, number, required
+from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number, required
 from .coordinates import sampled
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
@@ -150,14 +150,14 @@ def next_round(
     """Common parameters after a round, and the score of the best start, per row."""
     (mixture,) = required(server, "mixture")
     weights = row_weights(server) or {}
-    said = {cid: answers[cid] for cid in sorted(answers)}
+    said, count = {cid: answers[cid] for cid in sorted(answers)}, how_many(answers)
     n_starts, k, r = next(iter(said.values())).means.shape
     found, scores = [], []
     for s in range(n_starts):
         sums = added(
             weighted(_unpacked(answer, s, k, r, levels), weights.get(cid, 1.0)) for cid, answer in said.items()
         )
-        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, len(said)))
+        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count))
         scores.append(float(sums.score[1] / sums.score[2]))
     mixture = replace(
         mixture,
@@ -210,6 +210,7 @@ class _EM(Phase):
 
     name = "em"
     doing = "in a round of its mixture"
+    sums = True
     resumes = True
     persists = True
     Ask = Ask

@@ -92,16 +92,24 @@ class Moments(Phase):
         width = shared_width({cid: len(of_columns) for cid, of_columns in sums.items()})
         server = replace(server, n_samples=sum(rows.values()), n_features=width)
         if settings.scale == "tfidf":
-            counts = sum(sums.values(), np.zeros(width, int))
-            words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
-            return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
+            return agreed_words(server, sum(sums.values(), np.zeros(width, int)), settings)
         parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
-        pooled = scaling.pool(parts)
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
-        units = _units(pooled, in_one_unit, settings)
-        lifted = units is not None and _lifts(pooled, units, settings)
-        wide = pooled.means is None or width > scaling.FEW_COLUMNS
-        return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
+        return agreed(server, scaling.pool(parts), in_one_unit, settings)
+
+
+def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> ServerState:
+    """The server with common units, from the moments of all rows; it knows numbers of rows and columns already."""
+    units = _units(pooled, in_one_unit, settings)
+    lifted = units is not None and _lifts(pooled, units, settings)
+    wide = pooled.means is None or server.n_features > scaling.FEW_COLUMNS
+    return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
+
+
+def agreed_words(server: ServerState, counts: Array, settings: Settings) -> ServerState:
+    """The server with weights of words, from the number of rows that hold each."""
+    words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
+    return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
 
 
 def needs_moments(settings: Settings) -> bool:

@@ -172,8 +172,8 @@ class Kept:
 
     @property
     def Z(self) -> Any:
-        """The consensus of the graph view."""
-        return self.common["consensus"]
+        """The consensus of the graph view; None where the server saw sums only."""
+        return self.common.get("consensus")
 
     @property
     def kappa(self) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import ClientError, FileError
+from ..errors import ClientError, FileError, TrustError
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, pack, value_bytes
 from ..protocol.graph import METHOD
@@ -220,7 +220,7 @@ class _Run:
         self.transport, self.settings, self.method, self.weights = transport, settings, method, weights
         self.callbacks = callbacks
         self.folder = None if checkpoint is None else Path(checkpoint)
-        self.quorum = _quorum(min_clients, len(transport.client_ids))
+        self.quorum = _quorum(min_clients, len(transport.client_ids), method)
         self.history: tuple[RoundRecord, ...] = ()
         self.answered: dict[str, int] = {}  # the round of each client's last answer
         self.received: dict[tuple[str, str], Received] = {}
@@ -417,7 +417,13 @@ ROUND = "round-" + 5 * "[0-9]"
 CLIENTS = "clients"  # folder inside a round: a client may be called "server"
 
 
-def _quorum(min_clients: int | None, m: int) -> int:
+def _quorum(min_clients: int | None, m: int, method: Method) -> int:
+    if method.masks and min_clients is not None and min_clients < m:
+        raise TrustError(
+            f"min_clients={min_clients} of {m} cannot be used with privacy: a server that only says that a client is gone "
+            "could take the difference of two sums, which shows that client's own part. Wait for all clients, or start "
+            "a new run without the one that is gone"
+        )
     if min_clients is None:
         return m
     if type(min_clients) is not int:
