@@ -36,6 +36,7 @@ from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
 from ..privacy.ledger import LEDGER, FileLedger
 from ..privacy.outbox import Outbox, Payloads
+from ..privacy.rules import Policy, Rules
 from ..protocol.base import Failure, Message
 from ..protocol.method import ClientResult, method_of
 from ..schema import Schema
@@ -87,6 +88,9 @@ class ClientSource:
     schema: dict[str, Any] | None = None  # what the columns are, as `Schema.to_dict` has it; None: numbers
     missing: str = "refuse"  # what becomes of missing cells, as in `fmtc.tables.read_silos`
     header: bool | None = None  # whether a text file has one, if that was said
+    rules: dict[str, Any] | None = (
+        None  # about answers, as `Policy.to_dict` has it; None: no centre of one row, no more
+    )
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
@@ -196,6 +200,8 @@ class KitClient:
             run_id,
             Payloads(self.folder / SENT, keep=self.source.keep_sent),
             self._ask_person if self.source.hold else None,
+            rules=None if self.source.rules is None else Rules(Policy.from_dict(self.source.rules)),
+            ask=self._ask_person if self.source.shown else None,
         )
         subjects: dict[str, Callable[[], Any]] = {
             "client": self._open,
