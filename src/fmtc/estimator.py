@@ -362,9 +362,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.__dict__.pop(name, None)
         self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
-        if result.server is not None and self.view_ == "graph":
-            if result.server.Z is not None and result.server.Z.size:  # the server of a run by sums has none
-                self.consensus_ = result.server.Z
+        consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
+        if consensus is not None and consensus.size:  # the server of a run by sums has none
+            self.consensus_ = consensus
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
         self.history_: list[RoundRecord] = result.rounds

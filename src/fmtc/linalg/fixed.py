@@ -1,8 +1,8 @@
 """Numbers in fixed point, modulo a power of two: sums of them are exact, and do not depend on the order.
 
 A number takes `limbs` words of 64 bits, the lowest first, in two's complement: x is round(x 2^fraction) modulo
-2^(64 limbs). Masks that cancel in a sum (`fmtc.privacy.keys`) need this arithmetic, because rounding of ordinary numbers
-would not cancel.
+2^(64 limbs). Masks that cancel in a sum (`fmtc.privacy.keys`) need this arithmetic, because rounding of ordinary
+numbers would not cancel.
 """
 
 from __future__ import annotations

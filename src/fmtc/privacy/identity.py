@@ -337,8 +337,8 @@ def check_pins(shown: Mapping[str, str], pins: Mapping[str, str]) -> list[str]:
         first = changed[0]
         raise TrustError(
             f"silo {listed(changed)} shows another key than before: {first!r} has the fingerprint {shown[first][:16]}… "
-            f"and {PINS} says {pins[first][:16]}…. Ask that silo by telephone whether it made a new key; if it did, delete "
-            f"its line in {PINS}"
+            f"and {PINS} says {pins[first][:16]}…. Ask that silo by telephone whether it made a new key; if it did, "
+            f"delete its line in {PINS}"
         )
     return sorted(set(shown) - set(pins))
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..artifacts.files import jsonable, read_json, write_file
-from ..errors import RefusedError, TrustError
+from ..errors import FileError, RefusedError, TrustError
 from ..linalg import fixed
 from ..protocol.base import Message, pack, value_digest
 from ..protocol.cards import CODE, Card
@@ -56,9 +56,7 @@ def pair_stream(secret: bytes, run_id: str, info: bytes, n_words: int) -> Array:
     return np.frombuffer(encryptor.update(bytes(WORDS.itemsize * n_words)), WORDS)
 
 
-def mask(
-    words: Array, own: str, secrets: Mapping[str, bytes], run_id: str, roster: str, label: Sequence[str]
-) -> Array:
+def mask(words: Array, own: str, secrets: Mapping[str, bytes], run_id: str, roster: str, label: Sequence[str]) -> Array:
     """Words with the masks of all pairs that a client is part of.
 
     Parameters
@@ -113,6 +111,54 @@ def isolates(rosters: Iterable[Iterable[str]]) -> str | None:
     return None
 
 
+class Rosters:
+    """Whom a client has been summed with, over which rows: a file of its kit.
+
+    Parameters
+    ----------
+    path : path
+    run_id : str
+    fingerprint : callable
+        Of the client's rows.
+    accept : bool
+        A person has said that sums may differ by one client; it is recorded.
+    """
+
+    def __init__(self, path: Path, run_id: str, fingerprint: Callable[[], str], accept: bool = False):
+        self.path, self.run_id, self.fingerprint, self.accept = path, run_id, fingerprint, accept
+
+    def lines(self) -> list[dict[str, Any]]:
+        """All rosters so far, with run and fingerprint of the rows."""
+        if not self.path.exists():
+            return []
+        try:
+            return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
+        except ValueError as error:
+            raise FileError(f"{self.path} is damaged: {error}") from None
+
+    def admit(self, names: Sequence[str]) -> None:
+        """Record a roster, or raise `TrustError` where its sums and those of before would show a single client."""
+        data = self.fingerprint()
+        earlier = [line for line in self.lines() if line["data"] == data]
+        names = sorted(names)
+        if any(line["run"] == self.run_id and line["clients"] != names for line in earlier):
+            raise TrustError("the clients of a run with privacy never change; start a new run")
+        shown = isolates([*(line["clients"] for line in earlier), names])
+        if shown is not None and not self.accept:
+            raise TrustError(
+                f"sums over these clients, with those of earlier runs over the same rows, would show {shown!r} alone: "
+                "the rosters differ by it. Run with the clients of before, or with at least two fewer or more; "
+                "--accept-difference overrides it"
+            )
+        line = {"run": self.run_id, "data": data, "clients": names, "accepted": shown}
+        if line not in earlier:
+            handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(handle, "a", encoding="utf-8") as stream:
+                stream.write(json.dumps(line) + "\n")
+                stream.flush()
+                os.fsync(stream.fileno())
+
+
 class Keys:
     """The keys of one client in one run. Replies to the phases `cards` and `roster`, and masks what leaves after them.
 
@@ -128,8 +174,8 @@ class Keys:
         Keeps the key of the run, for a client that is started again; without, it lives as long as this object.
     aliases : mapping of str to str, optional
         Names in certificates of clients that have another name in the run.
-    earlier : callable, optional
-        Rosters of earlier runs over the same rows.
+    rosters : Rosters, optional
+        Whom the client has been summed with before; left out, nobody.
     """
 
     def __init__(
@@ -140,10 +186,10 @@ class Keys:
         client_id: str,
         folder: Path | None = None,
         aliases: Mapping[str, str] | None = None,
-        earlier: Callable[[], list[list[str]]] = list,
+        rosters: Rosters | None = None,
     ):
         self.identity, self.run_id, self.method, self.client_id = identity, run_id, method, client_id
-        self.folder, self.aliases, self.earlier = folder, dict(aliases or {}), earlier
+        self.folder, self.aliases, self.rosters = folder, dict(aliases or {}), rosters
         self.names: tuple[str, ...] = ()  # of the roster
         self.roster = ""  # its hash
         self.secrets: dict[str, bytes] = {}  # shared with each other client
@@ -216,12 +262,8 @@ class Keys:
                     raise TrustError(f"the card of {name!r} holds no usable key") from None
         if len({card.key for card in cards.values()}) < len(cards):
             raise TrustError("two cards hold the same key")
-        shown = isolates([*self.earlier(), list(cards)])
-        if shown is not None:
-            raise TrustError(
-                f"sums over these clients, together with those of earlier runs over the same rows, would show {shown!r} "
-                "alone: the rosters differ by it. Run with the clients of before, or with several fewer or more"
-            )
+        if self.rosters is not None:
+            self.rosters.admit(list(cards))
         self.names, self.secrets = tuple(sorted(cards)), secrets
         self.roster = hashlib.sha256(joined(ROSTER, *parts)).hexdigest()
         return self.roster[:CODE]

@@ -155,9 +155,7 @@ class Phase:
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
     concludes: ClassVar[bool] = False  # the client has its model after this phase, whether or not it is the last
     sums: ClassVar[bool] = False  # the server needs only the sum of the answers: `reduce` adds them up, and no more
-    limbs: ClassVar[int] = (
-        2  # words of 64 bits for each number, where only the sum may be seen; see `fmtc.protocol.sums`
-    )
+    limbs: ClassVar[int] = 2  # words of 64 bits for each number, where only the sum may be seen: `protocol.sums`
     fraction: ClassVar[int] = 64  # bits after the point of such a number
 
     def times(self, server: Any, settings: Any) -> int:

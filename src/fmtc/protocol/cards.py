@@ -1,4 +1,4 @@
-"""Phases `cards` and `roster`: clients make keys for one run, and agree on who takes part, before anything is summed."""
+"""Phases `cards` and `roster`: clients make keys for one run and agree on who takes part, before anything is summed."""
 
 from __future__ import annotations
 
@@ -126,7 +126,9 @@ def shown_cards(ask: Any) -> Mapping[str, Card]:
         raise RefusedError("roster: the cards cannot be read")
     cards, c0, s0 = {}, 0, 0
     for name, key, (c, s) in zip(names, ask.keys, lengths, strict=True):
-        cards[name] = Card(key.tobytes(), ask.certificates[c0 : c0 + c].tobytes(), ask.signatures[s0 : s0 + s].tobytes())
+        cards[name] = Card(
+            key.tobytes(), ask.certificates[c0 : c0 + c].tobytes(), ask.signatures[s0 : s0 + s].tobytes()
+        )
         c0, s0 = c0 + c, s0 + s
     return cards
 

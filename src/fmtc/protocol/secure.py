@@ -60,8 +60,8 @@ class TotalMoments(Phase):
 
         n_samples: int = number("number of rows", "How many rows all clients have.", kind="count")
         totals: Array | None = array(
-            "d", "column sums; of a category, the number of rows with each level", "In the sum: the mean of each column.",
-            when="the first time; dense rows",
+            "d", "column sums; of a category, the number of rows with each level",
+            "In the sum: the mean of each column.", when="the first time; dense rows",
         )  # fmt: skip
         squares: Array | None = array(
             "d", "sums of squared deviations from the common means (of squared entries, for sparse rows)",
@@ -118,12 +118,12 @@ class TotalMoments(Phase):
         server = replace(server, n_samples=total.n_samples, n_features=len(sums))
         if total.document_counts is not None:
             return agreed_words(server, np.rint(total.document_counts).astype(np.int64), settings)
-        if total.totals is not None:
+        if total.totals is not None and total.filled is not None:
             return replace(server, means=total.totals / np.maximum(total.filled, 1))
         in_one_unit = total.in_one_unit == how_many(answers)
         whole = total.filled is None or bool((total.filled == total.n_samples).all())
         counts = None if whole else total.filled
-        pooled = scaling.Moments(total.n_samples, server.means, total.squares, counts)
+        pooled = scaling.Moments(total.n_samples, server.means, sums, counts)
         return agreed(server, pooled, in_one_unit, settings)
 
 

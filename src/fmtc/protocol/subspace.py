@@ -104,7 +104,8 @@ class TotalRound(Phase):
         )  # fmt: skip
         basis: Array | None = array(
             "d r", "directions that the consensus keeps, from the sum of the last round",
-            "Which combinations of columns the projections of all clients have in common.", when="after the first round",
+            "Which combinations of columns the projections of all clients have in common.",
+            when="after the first round",
         )  # fmt: skip
         ratio: Array | None = array(
             "r", "how far each of them is shrunk", "How strong each of them is.", when="as `basis`", check=above(0)
@@ -147,7 +148,7 @@ class TotalRound(Phase):
         """Z and Y of the last round (Eq. 18, 19), then W and F (Eq. 12, 14-16), and T of this round."""
         (rows,) = required(client, "rows")
         d, k = rows.shape[1], client.k
-        if ask.basis is None:  # Z = Y = 0 (Algorithm 1, initialisation)
+        if ask.basis is None or ask.ratio is None:  # Z = Y = 0 (Algorithm 1, initialisation)
             W, T, Z, before = (np.zeros((d, k)) for _ in range(4))
         else:
             W, T, before = (to_numpy(part) for part in required(client, "W", "T", "Z"))
@@ -264,7 +265,8 @@ class Frame(Phase):
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """The mean."""
-        return replace(server, reference=sum(answer.turned for answer in answers.values()) / how_many(answers))
+        turned = np.sum([answer.turned for answer in answers.values()], axis=0)
+        return replace(server, reference=turned / how_many(answers))
 
 
 class HomeFinish(Phase):
@@ -344,11 +346,11 @@ class Match(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Means of the matched centres; after the last turn, the frame on which clients agree most."""
         m = how_many(answers)
-        frames = sum(answer.matched for answer in answers.values()) / m
+        frames = np.sum([answer.matched for answer in answers.values()], axis=0) / m
         if server.matched + 1 < MATCH_TURNS:
             return replace(server, frames=frames, matched=server.matched + 1)
         best = int(np.square(frames).sum(axis=(1, 2)).argmax())
-        ranks = sum(answer.ranks for answer in answers.values())[best] / m
+        ranks = np.sum([answer.ranks[best] for answer in answers.values()], axis=0) / m
         frame = frames[best][np.argsort(ranks, kind="stable")]
         mixes = settings.solver.mixes and settings.n_clusters > 1
         return replace(server, frames=frame[None], mixture=first_mixture([frame], settings) if mixes else None)

@@ -1,9 +1,9 @@
 """Phases of which the server sees the sum over clients, and nothing of a single one.
 
 `Masking` wraps a phase whose server needs only the sum of its answers. The client replies as ever. On the way out, the
-numbers of its answer become integers modulo 2^64 (or a higher power), and a mask is added to each (`fmtc.privacy.keys`).
-The masks of all clients cancel in the sum; a single message, or a sum that lacks one, is noise. The server adds up,
-and hands the phase one answer in place of many.
+numbers of its answer become integers modulo 2^64 (or a higher power), and a mask is added to each
+(`fmtc.privacy.keys`). The masks of all clients cancel in the sum; a single message, or a sum that lacks one, is noise.
+The server adds up, and hands the phase one answer in place of many.
 """
 
 from __future__ import annotations
@@ -36,7 +36,19 @@ class Masked:
     )
 
 
-COPIED = ("name", "doing", "Ask", "subject", "resumes", "persists", "pure", "rebuilds", "parallel", "threads", "concludes")
+COPIED = (
+    "name",
+    "doing",
+    "Ask",
+    "subject",
+    "resumes",
+    "persists",
+    "pure",
+    "rebuilds",
+    "parallel",
+    "threads",
+    "concludes",
+)
 
 
 class Masking(Phase):
@@ -165,8 +177,8 @@ def opened(phase: Phase, answers: Mapping[str, Any]) -> Any:
     layouts = {answer.layout for answer in answers.values()}
     if len(layouts) > 1:
         raise DataError(
-            f"clients disagree on the columns: their answers to {phase.name!r} have different shapes. Bring every client "
-            "to the same columns."
+            f"clients disagree on the columns: their answers to {phase.name!r} have different shapes. Bring every "
+            "client to the same columns."
         )
     layout = read_layout(layouts.pop(), phase)
     words = [answer.words.reshape(-1, phase.limbs) for answer in answers.values()]
@@ -175,8 +187,8 @@ def opened(phase: Phase, answers: Mapping[str, Any]) -> Any:
         total = fixed.added(total, part)
     if [int(word) for word in total[-1]] != [len(answers), *[0] * (phase.limbs - 1)]:
         raise TrustError(
-            f"the masks of {phase.name!r} do not cancel: an answer was lost, repeated or changed on its way, or clients "
-            "were asked different questions. Start a new run."
+            f"the masks of {phase.name!r} do not cancel: an answer was lost, repeated or changed on its way, or "
+            "clients were asked different questions. Start a new run."
         )
     numbers, declared, place = fixed.decode(total[:-1], phase.fraction), entries(phase.Answer), 0
     found: dict[str, Any] = {}

@@ -420,9 +420,9 @@ CLIENTS = "clients"  # folder inside a round: a client may be called "server"
 def _quorum(min_clients: int | None, m: int, method: Method) -> int:
     if method.masks and min_clients is not None and min_clients < m:
         raise TrustError(
-            f"min_clients={min_clients} of {m} cannot be used with privacy: a server that only says that a client is gone "
-            "could take the difference of two sums, which shows that client's own part. Wait for all clients, or start "
-            "a new run without the one that is gone"
+            f"min_clients={min_clients} of {m} cannot be used with privacy: a server that only says that a client is "
+            "gone could take the difference of two sums, which shows that client's own part. Wait for all clients, or "
+            "start a new run without the one that is gone"
         )
     if min_clients is None:
         return m

@@ -41,7 +41,10 @@ class SubspaceCoupling(Coupling):
 
 
 def directions(G: Array) -> tuple[Array, Array]:
-    """Left singular vectors and values of [T_1 ... T_m], largest first, from the sum of T_t T_tᵀ; (d, d) -> (d, d), (d,)."""
+    """Left singular vectors and values of [T_1 ... T_m], largest first, from the sum of T_t T_tᵀ.
+
+    (d, d) -> (d, d), (d,).
+    """
     squares, U = np.linalg.eigh(G)
     return U[:, ::-1], np.sqrt(np.maximum(squares[::-1], 0))
 
