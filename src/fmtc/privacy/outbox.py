@@ -20,6 +20,7 @@ from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, un
 from ..protocol.sums import Masking
 from .keys import Keys
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
+from .noise import draw
 from .rules import HOLD, REFUSE, Finding, Rules
 
 LARGE = 1 << 16  # bytes of an array that is worth another thread
@@ -199,7 +200,7 @@ class Outbox:
         """What may leave of an answer of which only the sum may be seen."""
         if self.keys is None:
             raise TrustError(f"client {self.client_id!r} has no keys to mask {phase.name!r} with")
-        return self.keys.seal(phase, message, answer, settings, context)
+        return self.keys.seal(phase, message, answer, settings, context, noise=draw)
 
     def fail(self, message: Message | None, error: BaseException) -> Failure:
         """Let the kind of an error leave, and nothing else of it."""
