@@ -26,6 +26,7 @@ OFF, WARN, HOLD, REFUSE = "off", "warn", "hold", "refuse"
 OMIT = "omit"
 SEVERITY = (OFF, WARN, HOLD, REFUSE)
 ALONE = 2  # rows of a cluster below which its centre would be a row
+TRACE = 1e-6  # rows that a concept is said to have of which nothing is sent: common shares must stay above 0
 PRESENT = 0.5  # rows from which a concept counts as one that the silo has: responsibilities are not whole numbers
 
 
@@ -291,7 +292,7 @@ def _without_concepts(answer: Any, least: int) -> Any:
     outer = np.einsum("skp,skq,sk->spq", answer.means, answer.means, 1 / weights)  # w x̄ x̄ᵀ of what is left out
     lower, column = np.tril_indices(r)
     changed = {
-        "counts": np.where(small, 0.0, answer.counts),
+        "counts": np.where(small, TRACE, answer.counts),
         "weights": np.where(small, 0.0, answer.weights),
         "means": np.where(gone, 0.0, answer.means),
         "scatter": answer.scatter - outer[:, lower, column],

@@ -1,20 +1,31 @@
-"""A tap on a transport: everything the server is told in a run, and shadow runs for an audit of it."""
+"""A tap on a transport: everything the server is told in a run, shadow runs for an audit of it, and private stages."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
-from ..protocol.base import Message
+from ..privacy.audit import Observation
+from ..privacy.noise import draw
+from ..protocol.base import Message, Summed
+from ..protocol.graph import METHOD
 from ..protocol.method import Method
+from ..protocol.private import METHOD as PRIVATE
+from ..protocol.private import box_of, public_of
+from ..protocol.sums import Masking, opened
 from .driver import Replies, Result, Transport, run
 from .local import LocalTransport
+
+
+class Reached(Exception):
+    """The phase before which a tapped run was to end."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +38,7 @@ class Exchange:
     asks: Mapping[str, Any]
     answers: Mapping[str, Any]
     before: Mapping[str, Any]  # state of each client when it was asked; for an audit at the client itself
+    total: Any = None  # the sum that the server opens, where answers are masked
 
 
 @dataclass
@@ -36,6 +48,10 @@ class Tap:
     Parameters
     ----------
     transport : Transport
+    method : Method
+        Whose messages pass.
+    until : str, optional
+        Phase before which the run ends, with `Reached`.
 
     Examples
     --------
@@ -54,6 +70,8 @@ class Tap:
     """
 
     transport: Transport
+    method: Method = METHOD
+    until: str | None = None
     passed: list[Exchange] = field(default_factory=list)
 
     @property
@@ -68,13 +86,15 @@ class Tap:
 
     def exchange(self, messages: Mapping[str, Message]) -> Replies:
         """Deliver, collect, and keep what passed."""
-        before = self.clients
+        before, first = self.clients, next(iter(messages.values()))
+        if first.phase == self.until:
+            raise Reached(first.phase)
         replies = self.transport.exchange(messages)
-        first = next(iter(messages.values()))
         asks = {cid: message.ask for cid, message in messages.items()}
-        self.passed.append(
-            Exchange(first.phase, first.round_no, first.turn, asks, dict(replies.answers), before)
-        )  # a copy: the server may empty its own
+        answers = dict(replies.answers)  # a copy: the server may empty its own
+        phase = self.method.phase(first.phase)
+        total = opened(phase.inner, answers) if isinstance(phase, Masking) and len(answers) == len(messages) else None
+        self.passed.append(Exchange(first.phase, first.round_no, first.turn, asks, answers, before, total))
         return replies
 
     def save_clients(self, folder: Path) -> None:
@@ -90,10 +110,15 @@ class Tap:
         return [one for one in self.passed if one.phase == phase]
 
 
-def tapped_run(data: Mapping[str, Any], settings: Any, method: Method) -> tuple[Tap, Result]:
-    """A run in this process, and all that passed."""
-    tap = Tap(LocalTransport(data, settings, method=method))
-    return tap, run(tap, settings, method=method)
+def tapped_run(
+    data: Mapping[str, Any], settings: Any, method: Method, until: str | None = None
+) -> tuple[Tap, Result | None]:
+    """A run in this process and all that passed; no result where it was ended before a phase."""
+    tap = Tap(LocalTransport(data, settings, method=method), method, until)
+    try:
+        return tap, run(tap, settings, method=method)
+    except Reached:
+        return tap, None
 
 
 def shadow_runs(
@@ -102,8 +127,9 @@ def shadow_runs(
     members: np.ndarray,
     settings_of: Callable[[int], Any],
     method: Method,
-    read: Callable[[Tap, Result], np.ndarray],
+    read: Callable[[Tap], np.ndarray],
     progress: Callable[[int], None] = lambda done: None,
+    until: str | None = None,
 ) -> np.ndarray:
     """Whole runs of the product in which each row of one client is in or out, and what is read from their messages.
 
@@ -118,9 +144,11 @@ def shadow_runs(
         Settings of a run, by its number.
     method : Method
     read : callable
-        Takes what passed, and how the run ended; gives q numbers for each of the n rows, (n, q).
+        Takes what passed; gives q numbers for each of the n rows, (n, q).
     progress : callable
         Gets the number of runs done.
+    until : str, optional
+        Phase before which the runs end: what follows sends nothing.
 
     Returns
     -------
@@ -131,9 +159,66 @@ def shadow_runs(
         warnings.simplefilter("ignore")  # about parts of the rows, which nobody asked about
         for number, inside in enumerate(members):
             part = {**data, target: data[target][np.flatnonzero(inside)]}
-            found.append(read(*tapped_run(part, settings_of(number), method)))
+            found.append(read(tapped_run(part, settings_of(number), method, until)[0]))
             progress(number + 1)
     return np.array(found)
 
 
-__all__ = ["Exchange", "Tap", "shadow_runs", "tapped_run"]
+class PrivateStages:
+    """The noisy sums of private runs with and without one record, as an adversary sees them who knows all others.
+
+    Goes through the code of a private run: the phases of `fmtc.protocol.private` and their questions, the stage functions,
+    the noise of `fmtc.privacy.noise`, fixed point and masks. Keys are made once; the transport, the ledger and what
+    clients do at home, which sends nothing, are left out.
+
+    Parameters
+    ----------
+    data : mapping of client id to array of shape (n_t, d)
+        Without the canary.
+    canary : array of shape (d,)
+    settings : Settings
+        With a `Privacy`.
+    """
+
+    def __init__(self, data: Mapping[str, np.ndarray], canary: np.ndarray, settings: Any):
+        self.settings, self.row = settings, np.asarray(canary, np.float64)[None]
+        first = PRIVATE.phases[2].name  # after the cards and the roster
+        tap, _ = tapped_run(data, settings, PRIVATE, until=first)
+        self.keys = tap.transport.keys  # type: ignore[attr-defined]
+        self.target = min(data)
+        self.clients = {cid: PRIVATE.open_client(cid, X, settings, HOST) for cid, X in data.items()}
+        self.joined = replace(self.clients[self.target], X=np.vstack([self.clients[self.target].X, self.row]))
+
+    def __call__(self, inside: bool, number: int) -> list[Observation]:
+        """The sums of one run; the adversary is the server, which works with no client."""
+        settings, found = self.settings, []
+        server = PRIVATE.open_server(tuple(self.clients), settings, None)
+        clients = self.clients | ({self.target: self.joined} if inside else {})
+        honest = len(clients) - settings.privacy.colluding
+        for phase in PRIVATE.phases:
+            if not isinstance(phase, Masking) or not phase.times(server, settings):
+                continue
+            ask = next(iter(phase.asks(server, settings).values()))
+            message = Message(phase.name, ask, turn=number)
+            answers = {}
+            for cid, client in clients.items():
+                _, plain = phase.reply(client, ask, settings, 0)
+                answers[cid] = self.keys[cid].seal(phase, message, plain, settings, noise=noise_source())
+            total = opened(phase.inner, answers)
+            stage, public = phase.inner.stage, public_of(ask, box_of(self.joined, settings))  # type: ignore[attr-defined]
+            others = sum(stage.total(client.X, public) for client in self.clients.values())
+            sigma = phase.noise(ask, settings)["total"] * np.sqrt(len(clients) / honest)
+            added = stage.contributions(self.row, public)[0]
+            found.append(Observation(phase.name, total.total, np.asarray(others), added, float(sigma)))
+            if phase in PRIVATE.loops:
+                break
+            server = phase.inner.reduce(server, Summed(total, len(answers)), settings)
+        return found
+
+
+def noise_source() -> Callable[[float, int], np.ndarray]:
+    """What the outbox draws noise with."""
+    return draw
+
+
+__all__ = ["Exchange", "PrivateStages", "Reached", "Tap", "shadow_runs", "tapped_run"]
