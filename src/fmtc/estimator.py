@@ -21,7 +21,7 @@ from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_sett
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
-from .inference import ClientModel, MixtureModel, assign, memberships, outliers, transformed
+from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
@@ -30,7 +30,7 @@ from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
-from .settings import DEFAULT_BETA, Settings, Solver, check_number, split_solver
+from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
 
@@ -81,7 +81,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
         consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
         clients of the graph view, and all rows of the mixture, alike.
-    privacy : None or "sums", default=None
+    privacy : None, "sums" or Privacy, default=None
         What the server sees. None: every client's answers. "sums": only their sums over all clients, of which there
         must be at least three; masks that cancel in the sum hide the rest. The graph view then takes
         ``coupling="subspace"`` in place of "tensor", which needs more than sums. docs/privacy.md says what each keeps
@@ -108,7 +108,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         number 0 is large in most of them. A client may have no row in a cluster: a concept that only others have.
     client_ids_ : list of str
         Names of the clients, sorted.
-    view_ : {"graph", "mixture"}
+    view_ : {"graph", "mixture", "anchors"}
         The view of the model.
     view_reason_ : str
         Why `view="auto"` chose it, in words; empty where it did not choose, or the model was loaded.
@@ -298,6 +298,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
+        self.__dict__.pop("privacy_", None)
+        if isinstance(settings.privacy, Privacy):
+            from .protocol.private import promise
+
+            self.privacy_: dict[str, Any] = promise(settings, len(silos), result.server.mean.shape[0])
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         return self
@@ -360,7 +365,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.n_features_in_ = n_features
         for name in ("consensus_", "kappa_", "common_centers_"):
             self.__dict__.pop(name, None)
-        self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
+        kinds = {type(model) for model in models.values()}
+        self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
         consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
         if consensus is not None and consensus.size:  # the server of a run by sums has none
@@ -381,7 +387,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         schema = getattr(self, "schema_", None)
         levels = () if schema is None or schema.is_plain else schema.levels
         values = {name: getattr(self, name) for name in names}
-        if self.privacy is not None and self.coupling == "tensor" and solver.rho is None:
+        if self.privacy == "sums" and self.coupling == "tensor" and solver.rho is None:
             values["coupling"] = "subspace"  # the tensor needs every single projection
         return Settings(**values, solver=solver, levels=levels, seed=seed)
 
@@ -628,11 +634,19 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     # ------------------------------------------------------------------------------------------------ models
 
     @property
+    def choice_(self) -> dict[str, str]:
+        """Of a private run: whether each client took the "public" model or stayed "alone"; nobody else learns it."""
+        models = self._fitted_models
+        if not isinstance(self.privacy, Privacy):
+            raise AttributeError("choice_ is what clients of a private run choose: fit with privacy=Privacy(...)")
+        return {cid: "public" if isinstance(model, AnchorModel) else "alone" for cid, model in models.items()}
+
+    @property
     def projections_(self) -> dict[str, Array]:
-        """W of each client, d x k; the graph view only."""
-        found = {cid: model.W for cid, model in self._fitted_models.items() if not isinstance(model, MixtureModel)}
+        """W of each client, d x k; the graph view only, and of a private run the clients that stayed alone."""
+        found = {cid: model.W for cid, model in self._fitted_models.items() if isinstance(model, GraphModel)}
         if not found:
-            raise AttributeError("the mixture view has no projections_; it has cluster_centers_")
+            raise AttributeError(f"the {self.view_} view has no projections_; it has cluster_centers_")
         return found
 
     @property
@@ -689,7 +703,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
-        return self.get_params(deep=False) | {"solver": asdict((self.solver or Solver()).portable())}
+        privacy = asdict(self.privacy) if isinstance(self.privacy, Privacy) else self.privacy
+        solver = asdict((self.solver or Solver()).portable())
+        return self.get_params(deep=False) | {"solver": solver, "privacy": privacy}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators, of either view.
@@ -736,7 +752,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def _scales(self) -> bool:
         """Whether the columns were brought to a common spread."""
-        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in self._models.values()]
+        models = [m for m in self._models.values() if not isinstance(m, AnchorModel)]
+        if len(models) < len(self._models):  # by their bounds
+            return True
+        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in models]
         return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
 
     @property
@@ -931,7 +950,9 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     try:
         settings = current_settings(settings, MODEL_FORMAT)
         solver = settings.get("solver")
-        model = FMTC(**{**settings, "solver": None if solver is None else Solver(**solver)})
+        privacy = settings.get("privacy")
+        privacy = Privacy(**privacy) if isinstance(privacy, Mapping) else privacy
+        model = FMTC(**{**settings, "solver": None if solver is None else Solver(**solver), "privacy": privacy})
         model.settings()
     except (TypeError, ValueError) as error:
         raise FileError(f"{file} is damaged: {error}") from None

@@ -278,6 +278,27 @@ class AnchorModel:
             and (self.shares is None or self.shares.shape == (K,))
         )
 
+    @property
+    def signatures(self) -> Array:
+        """How the anchors of each cluster lie along the columns, half their range being 1; (k, d)."""
+        middle = np.zeros((self.k, self.anchors.shape[1]))
+        for cluster in range(self.k):
+            own = self.clusters == cluster
+            if own.any():
+                middle[cluster] = self.anchors[own].mean(axis=0)
+        columns = len(self.levels) if self.levels is not None else len(self.low)
+        found: Array = middle * self.size @ np.linalg.pinv(self.basis) * (self.radius * columns**0.5)
+        return found
+
+    @property
+    def centers(self) -> Array:
+        """About where clusters lie, in the units of X, categories as shares of their levels; (k, d)."""
+        columns = len(self.levels) if self.levels is not None else len(self.low)
+        unit = self.signatures + self.mean * columns**0.5
+        numbers = len(self.low)
+        middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        return np.hstack([np.clip(unit[:, :numbers], -1, 1) * half + middle, np.clip(unit[:, numbers:], 0, 1)])
+
     def scaled(self, X: Any) -> Any:
         """New rows in the unit ball: distances between them are those that neighbours are found with."""
         return self.public.box.unit(_dense(X))
@@ -307,12 +328,15 @@ class AnchorModel:
     def scores(self, X: Any) -> Array:
         """Log of what `memberships` normalises; the nearest anchor's cluster has the largest; (n, d) -> (n, k)."""
         squares = self._squares(X)
-        if self.precision is None:
-            return -0.5 * squares / self.width**2
+        return -0.5 * squares / self.width**2 if self.precision is None else self.log_shares - 0.5 * squares
+
+    @property
+    def log_shares(self) -> Array:
+        """Of the clusters of a mixture; (k,)."""
         assert self.shares is not None
         shares = np.zeros(self.k)
         np.add.at(shares, self.clusters, self.shares)
-        return np.log(np.maximum(shares, 1e-12)) - 0.5 * squares
+        return np.log(np.maximum(shares, 1e-12))
 
 
 NO_ANCHOR = 16.0  # squared distance to a cluster without an anchor: more than any in the unit ball
@@ -465,4 +489,14 @@ def memberships(X: Any, model: ClientModel) -> Array:
     return _blockwise(X, model.keep, answer)
 
 
-__all__ = ["AnchorModel", "ClientModel", "Frame", "GraphModel", "MixtureModel", "assign", "memberships", "plotted", "project"]
+__all__ = [
+    "AnchorModel",
+    "ClientModel",
+    "Frame",
+    "GraphModel",
+    "MixtureModel",
+    "assign",
+    "memberships",
+    "plotted",
+    "project",
+]

@@ -39,7 +39,7 @@ def test_all_stages_together_have_the_epsilon_that_was_asked_for(epsilon):
 
 @pytest.mark.parametrize("mu", [0.01, 0.268, 1.0, 5.0, 40.0])
 def test_the_curve_is_that_of_two_gaussians(mu):
-    """delta is the largest difference of probabilities: of the set where the likelihood ratio exceeds exp(epsilon)."""
+    """Delta is the largest difference of probabilities: of the set where the likelihood ratio exceeds exp(epsilon)."""
     for epsilon in (0.0, 0.3 * mu, mu * mu / 2, mu * (mu / 2 + 2)):
         x = np.linspace(-12, 12 + mu, 400_001)
         p, q = norm.pdf(x, loc=mu), norm.pdf(x)

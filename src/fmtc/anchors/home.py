@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 
 from ..linalg.neighbors import nearest_neighbors
+from .released import weighted_kmeans
+from .stages import nearest
 
 Array = np.ndarray
 
 PULL = 0.3  # of the public labels, against the own neighbour graph
 STEPS = 60
-OWN_ROWS = 5  # near an anchor, before the client's own labels decide about it
+OWN_ROWS = 5  # near a public anchor, before own ones take its place
+ROWS_AN_ANCHOR, MIN_ROWS = 10, 3  # of the client's own anchors
 NEIGHBORS = 5
 KEEP = 0.85  # the public model stays if it has so many neighbours inside clusters, for each of the model alone
 SHARE_STEPS, PRIOR_ROWS = 20, 5.0
@@ -37,11 +40,37 @@ def spread(labels: Array, k: int, laplacian: Any) -> Array:
     return F.argmax(axis=1)
 
 
-def relabelled(anchor_labels: Array, near: Array, labels: Array, k: int) -> Array:
-    """Cluster of each anchor by the client's own labels of the rows nearest to it, where there are at least five."""
-    votes = np.zeros((len(anchor_labels), k))
-    np.add.at(votes, (near, labels), 1)
-    return np.where(votes.sum(axis=1) >= OWN_ROWS, votes.argmax(axis=1), anchor_labels)
+def own_anchors(E: Array, labels: Array, anchors: Array, clusters: Array, seed: int) -> tuple[Array, Array]:
+    """Anchors that follow the client's own labels: one for about ten of its rows, and the public ones where it has few.
+
+    Each own anchor is the mean of at least three rows. They never leave the client.
+
+    Parameters
+    ----------
+    E : array of shape (n, r)
+        The client's rows in coordinates.
+    labels : array of shape (n,)
+        Its own labels of them.
+    anchors : array of shape (K, r)
+        The public ones.
+    clusters : array of shape (K,)
+        Their clusters.
+
+    Returns
+    -------
+    anchors : array of shape (K', r)
+    clusters : array of shape (K',)
+    """
+    visited = np.bincount(nearest(E, anchors, 1)[:, 0], minlength=len(anchors)) >= OWN_ROWS
+    points, found = [anchors[~visited]], [clusters[~visited]]
+    for cluster in np.unique(labels):
+        rows = E[labels == cluster]
+        centers, place = weighted_kmeans(rows, np.ones(len(rows)), max(1, len(rows) // ROWS_AN_ANCHOR), seed, starts=1)
+        keep = np.bincount(place, minlength=len(centers)) >= MIN_ROWS
+        centers = centers[keep] if keep.any() else rows.mean(axis=0, keepdims=True)
+        points.append(centers)
+        found.append(np.full(len(centers), cluster))
+    return np.vstack(points), np.concatenate(found).astype(np.int64)
 
 
 def closed(X: Array, labels: Array) -> float:

@@ -545,7 +545,7 @@ def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, An
 
 def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
     """Names of columns, and how each cluster of a silo lies along them in their common units; lifted, along none."""
-    from ..inference import MixtureModel
+    from ..inference import AnchorModel, MixtureModel
 
     own = model._models[cid]
     names = getattr(model, "feature_names_in_", None)
@@ -554,6 +554,8 @@ def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
     if schema is not None and not schema.is_plain:
         numbers = [column.name for column in schema.columns if not column.levels]
         names = numbers + [f"{column.name}={level}" for column in schema.columns for level in column.levels]
+    if isinstance(own, AnchorModel):
+        return names, own.signatures
     if isinstance(own, MixtureModel):
         centers = own.centers
         stretch = np.ones(centers.shape[1]) if own.frame.stretch is None else own.frame.stretch

@@ -17,11 +17,8 @@ class Floor:
     >>> from fmtc import Settings
     >>> from fmtc.privacy.floor import Floor
     >>> Floor.read("sums").check(Settings(privacy="sums", view="mixture"))
-    >>> Floor.read("sums").check(Settings())
-    Traceback (most recent call last):
-    ...
-    fmtc.errors.TrustError: the run has no privacy: the server would see this client's own answers; this client asks for
-    at least privacy="sums" (its privacy floor)
+    >>> Floor.read("epsilon=2").epsilon
+    2.0
     """
 
     sums: bool = False

@@ -22,6 +22,7 @@ from ..errors import FileError, RefusedError, TrustError
 from ..linalg import fixed
 from ..protocol.base import Message, pack, value_digest
 from ..protocol.cards import CODE, Card
+from ..protocol.method import dotted, method_of
 from ..protocol.sums import FEWEST, Masked, Masking, encoded, layout_of
 from .identity import Identity
 
@@ -40,9 +41,13 @@ def joined(*parts: bytes | str) -> bytes:
 
 
 def settings_digest(method: str, settings: Any) -> str:
-    """What tells one run's method and settings from another's; all clients of a run must have been told the same."""
-    document = {"method": method, "settings": jsonable(asdict(settings))}
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    """What tells one run's method and settings from another's; all clients of a run must have been told the same.
+
+    Settings that a resumed run may change, such as `max_iter`, do not count.
+    """
+    free = method_of(method).changeable
+    decided = {name: value for name, value in dotted(jsonable(asdict(settings))).items() if name not in free}
+    return hashlib.sha256(json.dumps({"method": method, "settings": decided}, sort_keys=True).encode()).hexdigest()
 
 
 def pair_stream(secret: bytes, run_id: str, info: bytes, n_words: int) -> Array:

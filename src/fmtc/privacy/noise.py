@@ -112,7 +112,7 @@ def _proposals(a: int, b: int, n: int, source: _Bits) -> Array:
     whole = -((-k * a) // b)  # ceil(k sd)
     j = source.below(-(-a // b), len(k))
     X = whole * b - k * a + j * b  # x = X/a
-    keep = (X < a) & ~((k == 0) & (X == 0) & minus)  # 0 has one sign
+    keep = (a > X) & ~((k == 0) & (X == 0) & minus)  # 0 has one sign
     k, minus, value, X = k[keep], minus[keep], (whole + j)[keep], X[keep]
     good = _accepted(k, X, a, source)
     return np.where(minus, -value, value)[good]

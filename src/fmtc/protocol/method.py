@@ -145,7 +145,9 @@ class Method:
 
 
 def view_method(view: str, privacy: Any = None) -> Method:
-    """The method of a view of FMTC, in the clear or by sums."""
+    """The method of a view of FMTC, in the clear or by sums; private runs have one of their own."""
+    if privacy is not None and privacy != "sums":
+        return method_of("fmtc-private")
     name = "fmtc" if view == "graph" else f"fmtc-{view}"
     return method_of(name if privacy is None else f"{name}-sums")
 

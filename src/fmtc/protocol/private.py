@@ -32,7 +32,7 @@ from ..errors import DataError, RefusedError, TrustError
 from ..inference import AnchorModel, GraphModel, assign
 from ..kernels.graph import knn_affinity, normalized_laplacian
 from ..linalg.arrays import HOST
-from ..privacy.accounting import Plan, mu_of, raised
+from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
 from ..server import Cards, RoundReport, refuse_weights
 from ..settings import Settings
 from .base import Array, Nothing, Phase, above, array, number, required
@@ -87,9 +87,7 @@ class PrivateServer:
     def public(self, width: int = 0) -> Public:
         """The state as the stages take it; of the box, the server needs to know the width only."""
         box = Box(np.zeros(width), np.ones(width))
-        return Public(
-            box, self.mean, self.radius, self.basis, self.size, self.centers, self.precision, self.shares
-        )
+        return Public(box, self.mean, self.radius, self.basis, self.size, self.centers, self.precision, self.shares)
 
     @property
     def cells(self) -> released.Cells:
@@ -206,9 +204,7 @@ class StagePhase(Phase):
 
 def public_of(ask: State, box: Box) -> Public:
     """The public state that a question carries."""
-    return Public(
-        box, ask.mean, ask.radius or 0.0, ask.basis, ask.size or 0.0, ask.centers, ask.precision, ask.shares
-    )
+    return Public(box, ask.mean, ask.radius or 0.0, ask.basis, ask.size or 0.0, ask.centers, ask.precision, ask.shares)
 
 
 def box_of(client: PrivateClient, settings: Settings) -> Box:
@@ -219,6 +215,12 @@ def box_of(client: PrivateClient, settings: Settings) -> Box:
 def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     width = len(total) - 1
     public, n = released.read_mean(server.public(width), total)
+    if sd:
+        weak = Plan(n, width, settings.n_clusters, settings.privacy.epsilon, settings.privacy.delta).gate(
+            settings.privacy.accept_weak
+        )
+        if weak:
+            warnings.warn(weak, UserWarning, stacklevel=2)
     return replace(server, mean=public.mean, n_samples=n)
 
 
@@ -316,7 +318,9 @@ class Home(Phase):
     def reply(self, client: PrivateClient, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
         """Personalise, and choose."""
         public = public_of(ask, box_of(client, settings))
-        public.check("mean", "radius", "basis", "size", "centers", *(["precision"] if ask.precision is not None else []))
+        public.check(
+            "mean", "radius", "basis", "size", "centers", *(["precision"] if ask.precision is not None else [])
+        )
         if (ask.clusters >= client.k).any():
             raise RefusedError(f"{self.name}: there are {client.k} clusters")
         model = public_model(client, public, ask.clusters)
@@ -332,22 +336,26 @@ def public_model(client: PrivateClient, public: Public, clusters: Array) -> Anch
     """The public model with the client's own width of an anchor, which only its probabilities need."""
     E = coordinates(client.X, public)
     assert public.centers is not None and public.mean is not None and public.basis is not None
-    gap = E - public.centers[nearest(E, public.centers, 1)[:, 0]]
-    width = max(sqrt(float((gap * gap).sum(axis=1).mean())), 1e-6)
     box = public.box
     levels = np.array(box.levels, np.int64) if box.levels else None
     return AnchorModel(
         np.array(box.low), np.array(box.high), levels, public.mean, public.radius, public.basis, public.size,
-        public.centers, np.asarray(clusters, np.int64), client.k, width, public.precision, public.shares,
+        public.centers, np.asarray(clusters, np.int64), client.k, width_of(E, public.centers), public.precision, public.shares,
     )  # fmt: skip
 
 
+def width_of(E: Array, anchors: Array) -> float:
+    """Root mean square distance of rows to the nearest anchor."""
+    gap = E - anchors[nearest(E, anchors, 1)[:, 0]]
+    return max(sqrt(float((gap * gap).sum(axis=1).mean())), 1e-6)
+
+
 def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> AnchorModel:
-    """Anchors relabelled by the client's own rows near them, whose labels follow the client's neighbour graph.
+    """Own anchors in place of public ones, made of the client's rows; their labels follow its neighbour graph.
 
     A mixture takes the client's own shares.
     """
-    if model.precision is not None:
+    if model.shares is not None:
         return replace(model, shares=home.own_shares(model.scores(client.X), model.shares))
     if len(client.X) <= client.k + 1:
         return model
@@ -355,8 +363,9 @@ def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> A
     solver = settings.solver
     affinity = knn_affinity(model.scaled(client.X), solver.n_neighbors, nonmutual_weight=solver.nonmutual_weight)
     labels = home.spread(labels, client.k, normalized_laplacian(affinity))
-    near = nearest(model.coordinates(client.X), model.anchors, 1)[:, 0]
-    return replace(model, clusters=home.relabelled(model.clusters, near, labels, client.k))
+    E = model.coordinates(client.X)
+    anchors, clusters = home.own_anchors(E, labels, model.anchors, model.clusters, settings.seed)
+    return replace(model, anchors=anchors, clusters=clusters, width=width_of(E, anchors))
 
 
 def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tuple[bool, float]:
@@ -381,7 +390,8 @@ def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         server = GRAPH.open_server([client_id], settings, None)
-        client, history = replace(GRAPH.open_client(client_id, X, settings, HOST), on_trial=True), []
+        client = replace(GRAPH.open_client(client_id, X, settings, HOST), on_trial=True)
+        history: list[RoundReport] = []
         for phase in GRAPH.phases:
             turn = 0
             while phase.times(server, settings) > turn:
@@ -414,7 +424,7 @@ class Anchors(Method):
     changeable: tuple[str, ...] = ()
 
     @property
-    def phases(self) -> tuple[Phase, ...]:  # type: ignore[override]
+    def phases(self) -> tuple[Phase, ...]:
         """Those of both kinds; `times` says which come."""
         return (*self.opening, *self.loops, *self.closing)
 
@@ -434,28 +444,25 @@ class Anchors(Method):
 
     def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> PrivateClient:
         """A client at rest, its rows checked."""
-        privacy = settings.privacy
+        privacy, n, k = settings.privacy, X.shape[0], settings.n_clusters
         if sp.issparse(X):
             raise DataError(
-                f"client {client_id!r} has sparse rows, which have no bounds to clip to. Bring them to some hundred dense "
-                "columns by a public random projection first; 20News, so projected to 100 columns, gave an accuracy of "
-                "33 % where chance gives 25 %."
+                f"client {client_id!r} has sparse rows, which no bounds can clip well: bring them to some hundred dense "
+                "columns by a public random projection (20News in 100 such columns: 33 % right, chance 25 %)."
             )
         if privacy.bounds is None:
             raise TrustError(
-                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); they are never read "
-                "from the data"
+                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads them "
+                "from the data."
             )
-        n = X.shape[0]
         if privacy.noisy and privacy.delta > 1 / max(n, 1):
             raise TrustError(
-                f"client {client_id!r} has {n} rows, and delta={privacy.delta:g} is above 1/{n}: to give one record away "
-                f"would keep that promise. Use a delta below {1 / max(n, 1):.1g}"
+                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole record "
+                f"leak; use a delta below {1 / max(n, 1):.1g}."
             )
-        if n < settings.n_clusters + 1:
+        if n <= k:
             raise DataError(
-                f"client {client_id!r} has {n} rows; n_clusters={settings.n_clusters} needs at least "
-                f"{settings.n_clusters + 1} in every client"
+                f"client {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every client."
             )
         client = PrivateClient(client_id, np.ascontiguousarray(X), settings.n_clusters)
         box_of(client, settings)  # refuses bounds that do not fit
@@ -490,7 +497,9 @@ class Anchors(Method):
         return ClientResult(*required(client, "model", "labels"))
 
 
-MASKED = {phase: Masking(phase) for phase in (MEAN, RADIUS, GRAM, *ANCHORS, BEGIN, *MIXTURE, LINKS)}
+MASKED: dict[Phase, Masking] = {
+    phase: Masking(phase) for phase in (MEAN, RADIUS, GRAM, *ANCHORS, BEGIN, *MIXTURE, LINKS)
+}
 
 
 class Private(Anchors):
@@ -511,7 +520,7 @@ class Private(Anchors):
         """The server before the first message; refuses too few clients, and a plan that cannot work."""
         refuse_few(client_ids)
         if not settings.privacy.noisy:
-            raise TrustError("a private run needs a finite epsilon; without noise, use privacy=\"sums\"")
+            raise TrustError('a private run needs a finite epsilon; without noise, use privacy="sums"')
         if len(client_ids) <= settings.privacy.colluding:
             raise TrustError(
                 f"{len(client_ids)} clients cannot hide a record from {settings.privacy.colluding} that work together"
@@ -519,12 +528,34 @@ class Private(Anchors):
         return super().open_server(client_ids, settings, weights)
 
 
-def plan_of(settings: Settings, n_columns: int) -> Plan | None:
-    """Whether the announced rows are enough; None: nobody has announced any."""
-    privacy = settings.privacy
-    if privacy.rows is None:
-        return None
-    return Plan(privacy.rows, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta)
+def promise(settings: Settings, n_clients: int, n_columns: int) -> dict[str, Any]:
+    """What a private run promises and what it released, in what JSON knows.
+
+    Parameters
+    ----------
+    settings : Settings
+    n_clients : int
+    n_columns : int
+        Columns in the unit ball: numbers, and levels of categories.
+    """
+    privacy, mu = settings.privacy, mu_of_run(settings)
+    kind = method_kind(settings)
+    stages = [phase for phase in PLAIN.phases if isinstance(phase, StagePhase) and kind in phase.kinds]
+    others = range(min(n_clients, 4))
+    colluding = {c: epsilon_of(without_colluders(mu, n_clients, privacy.colluding, c), privacy.delta) for c in others}
+    return {
+        "epsilon": privacy.epsilon, "delta": privacy.delta, "mu": mu, "unit": "record",
+        "relation": "one record added or removed", "epsilon_replaced": epsilon_of(2 * mu, privacy.delta),
+        "epsilon_if_colluding": colluding, "method": kind,
+        "stages": [
+            {
+                "name": phase.name, "share": phase.stage.share, "sensitivity": phase.stage.sensitivity,
+                "sigma": phase.noise(State(), settings).get("total", 0.0),
+            }
+            for phase in stages
+        ],
+        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need,
+    }  # fmt: skip
 
 
 PLAIN, METHOD = Anchors(), Private()

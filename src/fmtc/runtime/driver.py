@@ -92,11 +92,15 @@ class RoundRecord:
     @property
     def title(self) -> str:
         """Such as: mixture round 3."""
+        if np.isnan(self.objective):
+            return "noisy sums"
         return f"{'mixture' if self.in_mixture else 'graph'} round {self.step or self.round_no}"
 
     @property
     def standing(self) -> str:
         """Where the iteration stands, in words: residuals, or the log-likelihood of a mixture."""
+        if np.isnan(self.objective):
+            return "all noisy sums released"
         if self.in_mixture:
             return f"log-likelihood per row {-self.objective:.6g}"
         return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"

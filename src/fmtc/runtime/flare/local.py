@@ -88,11 +88,12 @@ class LocalFederation:
             plan = Plan("local", "localhost", self.port or free_port(), tuple(self.sources), self.lost_after)
             first, *others = provision(plan, self.folder / "kits")
             self.coordinator = Coordinator(first, clock=self.clock)
+            sites = {source.client_id: name for name, source in self.sources.items()}
             for kit in others:
-                source = self.sources[kit.name]
+                source = replace(self.sources[kit.name], sites=sites)
                 if source.client_id in self.rows:
                     source = replace(source, data=str(write_rows(kit.path / ROWS, self.rows[source.client_id])))
-                    self.sources[kit.name] = source
+                self.sources[kit.name] = source
                 source.write(kit.path)
                 self.kits[source.client_id] = kit
             for cid in self.kits:
