@@ -22,6 +22,7 @@ Exit codes:
   1    a failure: a bug in fmtc (FMTC_DEBUG=1 or -v shows where), or something outside
   2    the command was not understood, or would overwrite or disturb something
   3    data rejected: a file or a value that cannot be used
+  4    trust refused: a promise that is not kept, or a rule that forbids it; nothing was sent
   5    a client is missing
   130  interrupted"""
 
@@ -182,6 +183,7 @@ def _as_typed(param: click.Parameter, value: Any) -> Any:
 
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
+    "audit": "audit",
     "bench": "bench",
     "coordinate": "federation",
     "data": "data",

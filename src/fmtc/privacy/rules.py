@@ -115,7 +115,8 @@ class Policy:
         for name in document:
             if name not in known:
                 raise ValueError(f"there is no rule {name!r}; {nearest_names(name, known)}")
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in document.items()})
+        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in document.items()}
+        return cls(**given)
 
     @classmethod
     def read(cls, path: Path) -> Policy:
@@ -229,10 +230,10 @@ class Rules:
 
     def _dominance(self, client: Any) -> Finding | None:
         policy = self.policy
-        state = [getattr(client, name, None) for name in ("factors", "F", "W")]
-        if policy.dominance == OFF or any(part is None for part in state):
+        factors, F, W = (getattr(client, name, None) for name in ("factors", "F", "W"))
+        if policy.dominance == OFF or factors is None or F is None or W is None:
             return None
-        found = record_influence(*state)
+        found = record_influence(factors, F, W)
         change, leverage = float(found.change.max()), float(found.leverage.max())
         if change <= policy.influence[0] and leverage <= policy.leverage[0]:
             return None

@@ -69,6 +69,7 @@ class PrivateServer:
     cards: Cards | None = None
     why: str = ""
     kind: str = "anchors"  # or "mixture"
+    planned: bool = True  # whether a run of too few rows for its epsilon ends; an audit needs no useful clusters
     n_samples: float = 0.0  # with noise
     mean: Array | None = None  # d
     radius: float = 0.0
@@ -215,7 +216,7 @@ def box_of(client: PrivateClient, settings: Settings) -> Box:
 def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     width = len(total) - 1
     public, n = released.read_mean(server.public(width), total)
-    if sd:
+    if sd and server.planned:
         weak = Plan(n, width, settings.n_clusters, settings.privacy.epsilon, settings.privacy.delta).gate(
             settings.privacy.accept_weak
         )
@@ -558,4 +559,14 @@ def promise(settings: Settings, n_clients: int, n_columns: int) -> dict[str, Any
     }  # fmt: skip
 
 
-PLAIN, METHOD = Anchors(), Private()
+class Unplanned(Private):
+    """Private anchors for an audit, which takes any number of rows: what leaves is the same."""
+
+    def open_server(
+        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
+    ) -> PrivateServer:
+        """The server before the first message."""
+        return replace(super().open_server(client_ids, settings, weights), planned=False)
+
+
+PLAIN, METHOD, UNPLANNED = Anchors(), Private(), Unplanned()

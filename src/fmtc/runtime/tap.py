@@ -17,14 +17,13 @@ from ..privacy.noise import draw
 from ..protocol.base import Message, Summed
 from ..protocol.graph import METHOD
 from ..protocol.method import Method
-from ..protocol.private import METHOD as PRIVATE
-from ..protocol.private import box_of, public_of
+from ..protocol.private import UNPLANNED, box_of, public_of
 from ..protocol.sums import Masking, opened
 from .driver import Replies, Result, Transport, run
 from .local import LocalTransport
 
 
-class Reached(Exception):
+class ReachedError(Exception):
     """The phase before which a tapped run was to end."""
 
 
@@ -51,7 +50,7 @@ class Tap:
     method : Method
         Whose messages pass.
     until : str, optional
-        Phase before which the run ends, with `Reached`.
+        Phase before which the run ends, with `ReachedError`.
 
     Examples
     --------
@@ -88,7 +87,7 @@ class Tap:
         """Deliver, collect, and keep what passed."""
         before, first = self.clients, next(iter(messages.values()))
         if first.phase == self.until:
-            raise Reached(first.phase)
+            raise ReachedError(first.phase)
         replies = self.transport.exchange(messages)
         asks = {cid: message.ask for cid, message in messages.items()}
         answers = dict(replies.answers)  # a copy: the server may empty its own
@@ -117,7 +116,7 @@ def tapped_run(
     tap = Tap(LocalTransport(data, settings, method=method), method, until)
     try:
         return tap, run(tap, settings, method=method)
-    except Reached:
+    except ReachedError:
         return tap, None
 
 
@@ -167,9 +166,9 @@ def shadow_runs(
 class PrivateStages:
     """The noisy sums of private runs with and without one record, as an adversary sees them who knows all others.
 
-    Goes through the code of a private run: the phases of `fmtc.protocol.private` and their questions, the stage functions,
-    the noise of `fmtc.privacy.noise`, fixed point and masks. Keys are made once; the transport, the ledger and what
-    clients do at home, which sends nothing, are left out.
+    Goes through the code of a private run: the phases of `fmtc.protocol.private` and their questions, the stage
+    functions, the noise of `fmtc.privacy.noise`, fixed point and masks. Keys are made once; the transport, the ledger
+    and what clients do at home, which sends nothing, are left out.
 
     Parameters
     ----------
@@ -182,20 +181,20 @@ class PrivateStages:
 
     def __init__(self, data: Mapping[str, np.ndarray], canary: np.ndarray, settings: Any):
         self.settings, self.row = settings, np.asarray(canary, np.float64)[None]
-        first = PRIVATE.phases[2].name  # after the cards and the roster
-        tap, _ = tapped_run(data, settings, PRIVATE, until=first)
+        first = UNPLANNED.phases[2].name  # after the cards and the roster
+        tap, _ = tapped_run(data, settings, UNPLANNED, until=first)
         self.keys = tap.transport.keys  # type: ignore[attr-defined]
         self.target = min(data)
-        self.clients = {cid: PRIVATE.open_client(cid, X, settings, HOST) for cid, X in data.items()}
+        self.clients = {cid: UNPLANNED.open_client(cid, X, settings, HOST) for cid, X in data.items()}
         self.joined = replace(self.clients[self.target], X=np.vstack([self.clients[self.target].X, self.row]))
 
     def __call__(self, inside: bool, number: int) -> list[Observation]:
         """The sums of one run; the adversary is the server, which works with no client."""
         settings, found = self.settings, []
-        server = PRIVATE.open_server(tuple(self.clients), settings, None)
+        server = UNPLANNED.open_server(tuple(self.clients), settings, None)
         clients = self.clients | ({self.target: self.joined} if inside else {})
         honest = len(clients) - settings.privacy.colluding
-        for phase in PRIVATE.phases:
+        for phase in UNPLANNED.phases:
             if not isinstance(phase, Masking) or not phase.times(server, settings):
                 continue
             ask = next(iter(phase.asks(server, settings).values()))
@@ -210,7 +209,7 @@ class PrivateStages:
             sigma = phase.noise(ask, settings)["total"] * np.sqrt(len(clients) / honest)
             added = stage.contributions(self.row, public)[0]
             found.append(Observation(phase.name, total.total, np.asarray(others), added, float(sigma)))
-            if phase in PRIVATE.loops:
+            if phase in UNPLANNED.loops:
                 break
             server = phase.inner.reduce(server, Summed(total, len(answers)), settings)
         return found
@@ -221,4 +220,4 @@ def noise_source() -> Callable[[float, int], np.ndarray]:
     return draw
 
 
-__all__ = ["Exchange", "PrivateStages", "Reached", "Tap", "shadow_runs", "tapped_run"]
+__all__ = ["Exchange", "PrivateStages", "ReachedError", "Tap", "shadow_runs", "tapped_run"]
