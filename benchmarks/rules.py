@@ -2,9 +2,9 @@
 
 python benchmarks/rules.py              # some minutes on one core; needs FMTC_DATA
 
-ACC in percent, mean over silos and seeds, default settings of FMTC; labels are for scoring only. `same` says whether all
-labels are those of a run without any rule, to the last row. `small` is the share of clusters that would leave with fewer
-than five rows, at the end of the run.
+ACC in percent, mean over silos and seeds, default settings of FMTC; labels are for scoring only. `same` says whether
+all labels are those of a run without any rule, to the last row. `small` is the share of clusters that would leave with
+fewer than five rows, at the end of the run.
 """
 
 from __future__ import annotations
