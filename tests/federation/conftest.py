@@ -23,7 +23,7 @@ from fmtc.runtime.flare.processes import free_port
 from fmtc.runtime.kitclient import ClientSource
 from fmtc.runtime.local import LocalTransport
 
-from .commands import NAMES, SETTINGS, in_process, start, write_tables
+from .commands import NAMES, SETTINGS, set_up, start, write_tables
 from .simulation import Simulation
 
 FAULTS = Path(__file__).parent / "faults"
@@ -234,20 +234,18 @@ def study(tmp_path, request):
     (tmp_path / "plan.toml").write_text(
         f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {json.dumps(names)}\nlost_after = 8\n'
     )
-    done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
-    assert done.exit_code == 0, done.output
-    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", *names]
+    code = set_up(tmp_path / "plan.toml", tmp_path / "kits", names)
     started = []
 
     def join(name, *more):
         process = start(
             "join", "--kit", tmp_path / "kits" / name, "--data", tmp_path / f"{name}.csv", "--id-column", "patient",
-            "--out", tmp_path / f"of-{name}", *more,
+            "--out", tmp_path / f"of-{name}", "--accept-roster", code, *more,
         )  # fmt: skip
         started.append(process)
         return process
 
-    join.folder, join.files, join.started = tmp_path, files, started
+    join.folder, join.files, join.started, join.code = tmp_path, files, started, code
     join.coordinator = ("coordinate", "--kit", tmp_path / "kits" / "coordinator", *SETTINGS, "--out", tmp_path / "run")
     yield join
     for process in started:

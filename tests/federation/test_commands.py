@@ -27,6 +27,7 @@ from .commands import (
     finish,
     history,
     in_process,
+    set_up,
     start,
     wait_until,
     write_tables,
@@ -126,7 +127,7 @@ def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         (tmp_path / "plan.toml").write_text(f'name="s"\nhost="localhost"\nport={port}\nsilos=["north","south"]\n')
-        assert in_process("federation", "init", "plan.toml").exit_code == 0
+        set_up("plan.toml", tmp_path / "kits", ("north", "south"))
         (tmp_path / ".half.checkpoint").mkdir()
         before = sorted(tmp_path.iterdir())
         given = []

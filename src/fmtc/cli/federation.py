@@ -1,4 +1,4 @@
-"""Commands about federations: federate local, federation init and renew, coordinate and join."""
+"""Commands that run a federation: federate local, coordinate and join. `kits` has those that set one up."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, write_json
-from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
+from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError, TrustError
+from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..schema import Schema
+from .kits import ask_roster, confirmed, show_roster
 from .options import (
     data_options,
     free_path,
@@ -56,11 +58,6 @@ SHOWN_ROUNDS = 8
 @main_group.group(short_help="Run a whole federation on this machine.")
 def federate() -> None:
     """Run a whole federation on this machine: real processes, real certificates, loopback only."""
-
-
-@main_group.group(short_help="Set up a federation of several machines.")
-def federation() -> None:
-    """Set up a federation of several machines: one kit for each party."""
 
 
 # --------------------------------------------------------------------------------------------------- events of a run
@@ -306,97 +303,8 @@ def adopt(
 # ------------------------------------------------------------------------------------------------------- many sites
 
 
-PLAN = """\b
-A plan is a TOML file:
-  name  = "study"                        # letters, digits, - and _
-  host  = "coordinator.example.org"      # where the silos reach the coordinator
-  port  = 8002                           # one port, open at the coordinator only
-  silos = ["north", "south", "west"]
-  lost_after = 30                        # optional: seconds of silence after which a silo counts as lost"""
-
-
-@federation.command(
-    "init",
-    short_help="Make one kit per silo and one for the coordinator.",
-    epilog=PLAN
-    + """
-
-\b
-Examples:
-  fmtc federation init federation.toml --out kits""",
-)
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), default="kits", show_default=True, cls=Option,
-              help="Folder to write.")  # fmt: skip
-def federation_init(plan: Path, out: Path, as_json: bool) -> None:
-    """Make one kit per silo and one for the coordinator: keys, certificates, and a policy for each silo.
-
-    The policy lets a silo run fmtc's own classes only, no code that travels with a job, and no shell. PLAN is a TOML
-    file, see below.
-    """
-    from ..runtime.flare.kits import provision
-    from ..runtime.flare.plan import read_plan
-
-    words = Words()
-    out = free_path(out, False, lambda folder: False)
-    kits = provision(read_plan(plan), out)
-    _show_kits(words, kits, out, as_json)
-
-
-@federation.command(
-    "renew",
-    short_help="Make new kits for the same federation, with new certificates.",
-    epilog=PLAN
-    + """
-
-\b
-Examples:
-  fmtc federation renew federation.toml --authority kits/authority --out kits-2027""",
-)
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--authority", type=click.Path(path_type=Path), required=True, cls=Option,
-              help="Folder authority/ that `fmtc federation init` made.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
-def federation_renew(plan: Path, authority: Path, out: Path, as_json: bool) -> None:
-    """Make new kits for the same federation: certificates run out, and silos come and go.
-
-    Kits made before stay valid until their certificates expire. PLAN may name other silos than before.
-    """
-    from ..runtime.flare.kits import provision
-    from ..runtime.flare.plan import read_plan
-
-    words = Words()
-    out = free_path(out, False, lambda folder: False)
-    kits = provision(read_plan(plan), out, authority=authority)
-    _show_kits(words, kits, out, as_json)
-
-
-def _show_kits(words: Words, kits: Sequence[Any], out: Path, as_json: bool) -> None:
-    table = new_table()
-    for title in ("kit", "goes to", "there, run", "valid until"):
-        table.add_column(title)
-    for kit in kits:
-        here = out / kit.path.name
-        if kit.role == "coordinator":
-            goes, command = f"the coordinator ({kit.plan.host})", "fmtc coordinate --kit coordinator -k 4 --out run"
-        else:
-            goes, command = f"silo {kit.name}", f"fmtc join --kit {kit.name} --data ours.parquet --out ours"
-        table.add_row(Text(str(here)), Text(goes), Text(command), f"{kit.expires:%Y-%m-%d}")
-    words.say(table)
-    words.say("")
-    words.say(f"{out / 'authority'} signs certificates: keep it offline; `fmtc federation renew` asks for it.")
-    words.say("Kits hold private keys: send each to its owner alone, by a way that keeps a secret.")
-    if as_json:
-        print_json({
-            "out": str(out),
-            "authority": str(out / "authority"),
-            "kits": [{"path": str(out / k.path.name), "role": k.role, "name": k.name, "host": k.plan.host,
-                      "port": k.plan.port, "expires": k.expires.isoformat()} for k in kits],
-        })  # fmt: skip
-
-
 kit_option = click.option("--kit", "kit_path", type=click.Path(path_type=Path), required=True, cls=Option,
-                          help="Folder that `fmtc federation init` made for you.")  # fmt: skip
+                          help="Your kit: `fmtc federation request` made it; the coordinator's, `init`.")  # fmt: skip
 
 
 @main_group.command(
@@ -448,6 +356,7 @@ def coordinate(
     """
     from ..artifacts.locks import held
     from ..runtime.conductor import RESULT, finished
+    from ..runtime.flare.enrol import Roster
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator, supervise
@@ -462,10 +371,12 @@ def coordinate(
     plan = kit.plan
     _check_count("--min-clients", min_clients, len(plan.silos))
     weights = model._weights(plan.silos)
+    roster = Roster.read(kit.startup)
     out = free_path(out, force, _is_consensus)
     folder = out.parent.resolve() / f".{out.name}.checkpoint"
     folder.parent.mkdir(parents=True, exist_ok=True)
     names = {silo: silo for silo in plan.silos}
+    show_roster(words, roster)
     before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
     with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
         run_id = _run_to_resume(folder, resume, force)
@@ -493,7 +404,8 @@ def coordinate(
             words.note(f"the run is over, but a silo may not know it: {error}")
         about = finished(order.spec)
         assert about is not None
-        report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started)
+        members = {"code": roster.code, "silos": roster.fingerprints}
+        report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started, members)
         shutil.rmtree(folder, ignore_errors=True)
     show_end(words, report)
     words.say(f"wrote {out}: consensus.safetensors, history.json, report.json; labels and models are with the silos")
@@ -527,6 +439,7 @@ def _write_consensus(
     federation: str,
     file: Path,
     started: float,
+    roster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
     from ..protocol.method import view_method
@@ -540,6 +453,7 @@ def _write_consensus(
         "schema": runs.REPORT_FORMAT,
         "versions": runs.versions(),
         "federation": federation,
+        **({"roster": roster} if roster is not None else {}),
         "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
@@ -566,7 +480,8 @@ Examples:
   fmtc join --kit north --data ours.parquet --id-column patient --out ours
   fmtc join --kit north --data ours.parquet --out ours --max-k 10 --min-rows 20
   fmtc join --kit north --data ours.parquet --out ours --hold
-  fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2""",
+  fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2
+  fmtc join --kit north --data ours.parquet --out ours --accept-roster 1f0c-77a2-93be-04d5""",
 )
 @kit_option
 @click.option("--data", type=click.Path(path_type=Path), required=True, cls=Option, help="Your rows.")
@@ -581,6 +496,22 @@ Examples:
               help="Fewest rows for each cluster a run may ask for, on average.")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
               help="Most runs within 24 hours, comparisons of columns included.")  # fmt: skip
+@click.option(
+    "--privacy-floor",
+    metavar="FLOOR",
+    cls=Option,
+    section="Limits",
+    help="Least privacy of a run: sums, or epsilon=2 for noise of at most that; a run below is refused.",
+)
+@click.option(
+    "--accept-difference",
+    is_flag=True,
+    cls=Option,
+    section="Limits",
+    help="Allow sums over other silos than before, though the difference may show one of them.",
+)
+@click.option("--accept-roster", metavar="CODE", cls=Option, section="Limits",
+              help="Accept the silos of a roster code that you have compared; otherwise you are asked.")  # fmt: skip
 @click.option("--hold", is_flag=True, cls=Option, section="Limits",
               help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
 @quiet_option
@@ -597,6 +528,9 @@ def join(
     max_k: int | None,
     min_rows: int,
     max_runs: int,
+    privacy_floor: str | None,
+    accept_difference: bool,
+    accept_roster: str | None,
     hold: bool,
     quiet: bool,
     client_column: str | None,
@@ -617,16 +551,21 @@ def join(
     Labels go to the rows they were computed from and to no others: where --data has changed since the run began,
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
+
+    The first time you are shown who takes part: names, fingerprints of their keys, and a roster code to compare with
+    them by telephone. Later a silo with another key is refused with exit code 4, before anything leaves.
     """
     words = Words(quiet)
     if client_column is not None:
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     if hold and not sys.stdin.isatty():
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
+    from ..runtime.flare.enrol import Roster
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.membership import Membership
     from ..runtime.kitclient import ClientSource
 
+    Floor.read(privacy_floor)
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
@@ -634,9 +573,11 @@ def join(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
+        floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
     )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, source, kit.path)
+    ask_roster(words, kit, Roster.read(kit.startup), accept_roster, dialled=False)
     plan = kit.plan
     words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
     written: list[dict[str, Any]] = []
@@ -657,6 +598,10 @@ def join(
                     f"somebody else tried to join as {kit.name!r}, with a copy of this kit, and was refused; if that "
                     "was none of yours, have new kits made"
                 )
+            elif kind == "roster":
+                status.stop()
+                ask_roster(words, kit, event["roster"], accept_roster)
+                status.start()
             elif kind == "restarted":
                 words.note(f"our process ended and is started again; {event['log']} may say why")
             elif kind == "asked":
@@ -666,6 +611,8 @@ def join(
                 answer_held(words, event, member.decide)
                 status.start()
             elif kind == "error":
+                if event.get("kind") == TrustError.__name__ and not stay:
+                    raise TrustError(f"{event['why']}. Nothing was sent.")
                 words.note(f"we could not answer: {event['why']}")
             elif kind == "preflight":
                 for sentence in (*event["error"], *event["note"]):
@@ -708,8 +655,17 @@ def _in_words(event: Mapping[str, Any]) -> str:
     units = "" if solver["rho"] is None else ", in the paper's absolute units"
     return (
         f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: {views[settings['view']]}, coupling "
-        f"{settings['coupling']}, scale {settings['scale']}{units}"
+        f"{settings['coupling']}, scale {settings['scale']}{units}; {privacy_in_words(settings.get('privacy'))}"
     )
+
+
+def privacy_in_words(privacy: Any) -> str:
+    """What the coordinator will see, in a few words."""
+    if privacy is None:
+        return "no privacy: the coordinator sees our answers"
+    if privacy == "sums":
+        return "privacy by sums: the coordinator sees sums over all silos only"
+    return f"differential privacy, epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g}"
 
 
 def answer_held(
@@ -739,18 +695,10 @@ def answer_held(
         table.add_row(field["field"], shape, f"{field['bytes']:,}", *told)
     show(words.console, Text(f"the first answer of the phase {event['phase']} wants to leave:"))
     show(words.console, table)
-    allowed = (ask or _confirm)("Send it, and later answers of this phase in this run?")
+    allowed = (ask or confirmed)("Send it, and later answers of this phase in this run?")
     decide(event["run"], event["phase"], allowed)
     if not allowed:
         words.note(f"the answer to {event['phase']} stays here; the coordinator learns only that it was withheld")
-
-
-def _confirm(question: str) -> bool:
-    """Yes or no from the terminal; what was typed before the question does not count."""
-    import termios  # of POSIX, as federations are
-
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    return click.confirm(question, err=True)
 
 
 def _look(words: Words, source: ClientSource, kit: Path) -> str:

@@ -22,7 +22,7 @@ Exit codes:
   1    a failure: a bug in fmtc (FMTC_DEBUG=1 or -v shows where), or something outside
   2    the command was not understood, or would overwrite or disturb something
   3    data rejected: a file or a value that cannot be used
-  4    trust refused: a promise that is not kept, or a rule that forbids it; nothing was sent
+  4    trust refused: nothing was sent
   5    a client is missing
   130  interrupted"""
 
@@ -193,7 +193,7 @@ COMMANDS = {
     "explain": "explain",
     "export": "models",
     "federate": "federation",
-    "federation": "federation",
+    "federation": "kits",
     "fit": "models",
     "inspect": "models",
     "join": "federation",

@@ -12,7 +12,7 @@ import click
 from ..errors import nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
-from ..settings import SCALES, VIEWS, Settings, Solver, split_solver
+from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, split_solver
 from .program import Option
 
 if TYPE_CHECKING:
@@ -53,6 +53,10 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "max_iter": (int, "Largest number of rounds; the mixture may take four times as many."),
     "tol": (float, "Stop when both residuals are below, or the mixture's likelihood hardly changes; 0: all rounds."),
+    "privacy": (
+        click.Choice(PRIVACIES),
+        "sums: whoever coordinates sees sums over all silos, at least three, and nothing of a single one.",
+    ),
     "n_jobs": (int, "Silos processed at the same time; -1 for all cores."),
     "device": (str, "Where silos compute: cpu, or a device of PyTorch such as cuda (pip install 'fmtc[gpu]')."),
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..artifacts.files import write_file
-from ..errors import FileError, TrustError, listed
+from ..errors import KitError, TrustError, listed
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -127,9 +127,9 @@ class KitIdentity:
         try:
             key = load_pem_private_key((startup / "client.key").read_bytes(), None)
         except (OSError, ValueError) as error:
-            raise FileError(f"{startup / 'client.key'} is not a private key: {str(error).splitlines()[0]}") from None
+            raise KitError(f"{startup / 'client.key'} is not a private key: {str(error).splitlines()[0]}") from None
         if not isinstance(key, RSAPrivateKey) or key.public_key() != own.public_key():
-            raise FileError(f"{startup / 'client.key'} is not the key of client.crt beside it")
+            raise KitError(f"{startup / 'client.key'} is not the key of client.crt beside it")
         self._key = key
         self._trust = Trust.read(startup)
         self.name = common_name(own).removeprefix(SITE)
@@ -230,7 +230,7 @@ def load_certificate(path: Path) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise FileError(f"{path} is not a certificate: {str(error).splitlines()[0]}") from None
+        raise KitError(f"{path} is not a certificate: {str(error).splitlines()[0]}") from None
 
 
 def read_revoked(content: bytes, authority: x509.Certificate, where: Any = "the list of revoked certificates") -> Any:
@@ -337,7 +337,7 @@ def check_pins(shown: Mapping[str, str], pins: Mapping[str, str]) -> list[str]:
         first = changed[0]
         raise TrustError(
             f"silo {listed(changed)} shows another key than before: {first!r} has the fingerprint {shown[first][:16]}… "
-            f"and {PINS} says {pins[first][:16]}…. Ask that silo by telephone whether it made a new key; if it did, "
+            f"and {PINS} says {pins[first][:16]}…. Ask that silo by telephone whether it made a new key; if so, "
             f"delete its line in {PINS}"
         )
     return sorted(set(shown) - set(pins))

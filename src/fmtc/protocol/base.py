@@ -461,7 +461,7 @@ def privacy_table(phases: tuple[Phase, ...], side: str = "Answer") -> str:
     if side == "Ask":
         lines += [f"| any | `{name}` | {' | '.join(columns)} |" for name, columns in PLACE.items()]
     for phase in phases:
-        for name, entry in entries(getattr(phase, side)).items():
+        for name, entry in entries(getattr(getattr(phase, "inner", phase), side)).items():  # of sums: what is summed
             what = f"{entry.what} ({entry.when})" if entry.when else entry.what
             lines.append(f"| {phase.name} | `{name}` | {entry.size} | {what} | {entry.tells} |")
     if side == "Answer":

@@ -68,7 +68,9 @@ class Roster(Phase):
         keys: Array = array("m 32", "their keys for this run", "Nothing about rows.", kind="uint8")
         certificates: Array = array("b", "their certificates, one after the other", "Who they are.", kind="uint8")
         signatures: Array = array("a", "their signatures, one after the other", "Nothing about rows.", kind="uint8")
-        lengths: Array = array("m 2", "how long each certificate and each signature is", "Nothing.", kind="int64")
+        lengths: Array = array(
+            "m 2", "how long each certificate and each signature is", "Nothing about rows.", kind="int64"
+        )
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:
