@@ -56,7 +56,7 @@ def test_scores_are_those_of_gaussians_fitted_without_the_run(rng):
     others = np.arange(30) != run
     inside, outside = T[others & members[:, record]], T[others & ~members[:, record]]
     away = np.vstack([inside - inside.mean(axis=0), outside - outside.mean(axis=0)])
-    C = away.T @ away / (len(away) - 2) + 0.01 * np.eye(2)
+    C = away.T @ away / (len(away) - 2) + (0.01 + 2 / 30) * np.eye(2)
     gap = inside.mean(axis=0) - outside.mean(axis=0)
     expected = np.linalg.solve(C, gap) @ (T[run] - (inside.mean(axis=0) + outside.mean(axis=0)) / 2)
     assert found[run, record] == pytest.approx(expected, rel=1e-6)

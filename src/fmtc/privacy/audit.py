@@ -21,6 +21,7 @@ Array = np.ndarray
 FPR = 0.01  # share of non-members called members at which the attack's power is told
 CONFIDENCE = 0.95
 LEAST_RUNS = 8  # shadow runs: with fewer, a record is in or out too rarely for a Gaussian
+LEAST_VARIANCE = 0.01  # added to that of each statistic, in units of its own; and q/runs, for covariances from few runs
 BOOTSTRAPS = 400
 REFINED = 48  # bisections
 
@@ -96,7 +97,7 @@ def likelihood_ratios(statistics: Array, members: Array, train: Array | None = N
         own |= here
     freedom = np.maximum(counts - own - 2, 1)
     C = (scatter - drop) / freedom[:, :, None, None]
-    C += (0.01 + 1e-9) * np.eye(q)  # statistics that say the same thing; the unit is their own variance
+    C += (LEAST_VARIANCE + q / use.sum()) * np.eye(q)  # few runs, or statistics that say the same thing
     gap = means[0] - means[1]
     ratio = np.linalg.solve(C, gap[..., None])[..., 0]
     found = np.einsum("rnq,rnq->rn", ratio, S - (means[0] + means[1]) / 2)

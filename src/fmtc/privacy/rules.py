@@ -22,6 +22,7 @@ from ..linalg.arrays import double, to_numpy
 
 Array = np.ndarray
 
+RULES = "rules.toml"  # file of a kit
 OFF, WARN, HOLD, REFUSE = "off", "warn", "hold", "refuse"
 OMIT = "omit"
 SEVERITY = (OFF, WARN, HOLD, REFUSE)
