@@ -22,6 +22,7 @@ from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
+from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
@@ -126,6 +127,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Graph view only. F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
         Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+    roster_code_ : str
+        Only with `privacy`, and not in a model that was loaded. 16 digits that stand for who took part and with which
+        keys: the same at all clients, to be compared by telephone.
     agreement_ : dict of str to float
         Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
         those that k-means finds in its embedding, from at most 2000 rows.
@@ -285,6 +289,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
+        if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
+            from .protocol.private import gate
+
+            gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
         method = view_method(settings.view, settings.privacy)
         transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
         result = run(
@@ -298,11 +306,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
-        self.__dict__.pop("privacy_", None)
-        if isinstance(settings.privacy, Privacy):
-            from .protocol.private import promise
-
-            self.privacy_: dict[str, Any] = promise(settings, len(silos), result.server.mean.shape[0])
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         return self
@@ -363,14 +366,23 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        for name in ("consensus_", "kappa_", "common_centers_"):
+        for name in ("consensus_", "kappa_", "common_centers_", "roster_code_", "privacy_"):
             self.__dict__.pop(name, None)
+        if isinstance(self.privacy, Privacy):
+            from .protocol.private import promise
+
+            n_clients = None if result.server is None else len(result.server.client_ids)
+            self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)
         kinds = {type(model) for model in models.values()}
         self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
         consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
         if consensus is not None and consensus.size:  # the server of a run by sums has none
             self.consensus_ = consensus
+        cards = getattr(result.server, "cards", None)
+        code = getattr(result.server, "roster", "") if cards is None else cards.code
+        if code:
+            self.roster_code_ = code
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
         self.history_: list[RoundRecord] = result.rounds

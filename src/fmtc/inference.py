@@ -417,9 +417,9 @@ def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> 
 def assign(X: Any, model: ClientModel) -> Array:
     """Cluster of each new row; (n, d) -> (n,). Row by row: no batch effect.
 
-    Mixture: the cluster with the largest posterior. Anchors: the cluster of the nearest one. Graph with unit centres: project, normalise, nearest centre. These
-    have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm: one product
-    with the d x k matrix W Cᵀ decides.
+    Mixture: the cluster with the largest posterior. Anchors: the cluster of the nearest one. Graph with unit centres:
+    project, normalise, nearest centre. These have unit norm, so the nearest one has the largest product with the row,
+    whatever the row's own norm: one product with the d x k matrix W Cᵀ decides.
     """
     if isinstance(model, MixtureModel | AnchorModel):
         return model.scores(X).argmax(axis=1)

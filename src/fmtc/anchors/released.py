@@ -6,7 +6,6 @@ comes from the seed of the run, which is public.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from math import sqrt
 
@@ -140,9 +139,7 @@ def revived(cells: Cells, seed: int) -> Array:
 def weighted_kmeans(E: Array, weight: Array, k: int, seed: int, starts: int = STARTS) -> tuple[Array, Array]:
     """Centres and labels of weighted points; as many clusters as there are different points, at most."""
     k = min(k, len(np.unique(E, axis=0)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = KMeans(k, n_init=starts, random_state=seed).fit(E, sample_weight=np.maximum(weight, 1e-9))
+    found = KMeans(k, n_init=starts, random_state=seed).fit(E, sample_weight=np.maximum(weight, 1e-9))
     return found.cluster_centers_, found.labels_
 
 
@@ -228,7 +225,7 @@ def next_mixture(cells: Cells, second: Array, n: float, sd: float) -> MixtureSta
 
 
 def _mixture(means: Array, counts: Array, second: Array, n: float) -> MixtureState:
-    """The common covariance is what the released second moments leave for the rows about the means: it costs nothing."""
+    """The common covariance is what the released second moments leave for rows about the means: it costs nothing."""
     counts = np.maximum(counts, 1.0)
     shares = counts / counts.sum()
     within = np.diag(second) - (means.T * shares) @ means

@@ -43,7 +43,7 @@ from .options import (
 )
 from .preflight import show_findings
 from .program import Option, main_group
-from .settings import build_model, model_options
+from .settings import bind_bounds, build_model, model_options
 from .words import (
     Words,
     most_rounds,
@@ -251,6 +251,7 @@ def federate_local(
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
+            bind_bounds(model, settings["bounds"], types)
         weights = model._weights(silo.name for silo in silos)
         places = {stem_of(path): path.resolve() for path in files}
         salt = None if recipe is None else recipe.salt
@@ -379,6 +380,7 @@ def coordinate(
     model = build_model(settings, as_published)
     if schema is not None:
         model.schema_ = Schema.read(schema)
+        bind_bounds(model, settings["bounds"], model.schema_)
     kit = Kit.read(kit_path, "coordinator")
     kit.check()
     plan = kit.plan
@@ -473,6 +475,7 @@ def _write_consensus(
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
+        "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}},
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -480,6 +483,10 @@ def _write_consensus(
         write_json(part / "history.json", [asdict(record) for record in result.rounds])
         write_json(part / "report.json", report)
     return report
+
+
+def _mode(privacy: Any) -> str:
+    return "clear" if privacy is None else "sums" if privacy == "sums" else "private"
 
 
 def _is_consensus(folder: Path) -> bool:
@@ -509,6 +516,13 @@ Examples:
               help="Fewest rows for each cluster a run may ask for, on average.")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
               help="Most runs within 24 hours, comparisons of columns included.")  # fmt: skip
+@click.option(
+    "--epsilon-budget",
+    type=click.FloatRange(0, min_open=True),
+    cls=Option,
+    section="Limits",
+    help="Most privacy that your rows may spend in private runs, all together; see `fmtc outbox budget`.",
+)
 @click.option(
     "--privacy-floor",
     metavar="FLOOR",
@@ -543,6 +557,7 @@ def join(
     max_k: int | None,
     min_rows: int,
     max_runs: int,
+    epsilon_budget: float | None,
     privacy_floor: str | None,
     accept_difference: bool,
     accept_roster: str | None,
@@ -588,6 +603,7 @@ def join(
     source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
+        epsilon_budget=epsilon_budget,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
         rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
@@ -786,5 +802,20 @@ def _write_silo(
     report = runs.report(
         model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes
     )
+    trust = report["trust"] | {"roster": kept.roster, "heads": {silo.name: lines[-1]["hash"]} if lines else {}}
+    if trust["mode"] == "alone":
+        trust["mode"] = "clear"  # a run of several silos, of which we know one
+    if trust["mode"] == "private":
+        trust["budget"] = _budget(source, kit, kept.data)
+    report |= {"trust": trust}
     runs.write_run(out, force, model, results, report)
     return report
+
+
+def _budget(source: ClientSource, kit: Path, rows: str) -> dict[str, Any]:
+    """What the silo's rows have spent in all private runs so far, and what is left."""
+    from ..privacy.budget import BUDGET, Budget
+
+    budget = Budget(kit / BUDGET, source.epsilon_budget)
+    spent = budget.spent(rows)
+    return {"spent": spent.epsilon, "delta": spent.delta, "left": budget.left(rows)}

@@ -31,7 +31,7 @@ from .options import (
     text_option,
 )
 from .program import Option, main_group
-from .settings import build_model, model_options
+from .settings import bind_bounds, build_model, model_options
 from .terminal import printable
 from .words import (
     Rounds,
@@ -153,6 +153,7 @@ def fit(
             silos = read_silos(files, **reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
+            bind_bounds(model, settings["bounds"], silos[0].schema)
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)

@@ -185,6 +185,7 @@ def _as_typed(param: click.Parameter, value: Any) -> Any:
 COMMANDS = {
     "audit": "audit",
     "bench": "bench",
+    "bounds": "privacy",
     "coordinate": "federation",
     "data": "data",
     "demo": "demo",
@@ -201,6 +202,7 @@ COMMANDS = {
     "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",
+    "privacy": "privacy",
     "report": "report",
     "schema": "preflight",
     "version": "demo",

@@ -1,4 +1,4 @@
-"""What a private run costs: Gaussian differential privacy (Dong, Roth and Su), and whether there are rows enough for it.
+"""What a private run costs, by Gaussian differential privacy (Dong, Roth and Su), and whether there are rows for it.
 
 A release with Gaussian noise of standard deviation s, to which no record adds more than a vector of length D, is μ-GDP
 with μ = D/s. Releases compose exactly: μ² adds up, also where a later one depends on the earlier ones. A μ is the same
@@ -9,8 +9,8 @@ sentence above, and both are covered:
 
 1. Rounding a client's sum to the grid moves each number by at most half a step, so two sums that differ by one record
    may be further apart by one step in each number. `raised` adds that to the sensitivity: 2^-24 sqrt(numbers).
-2. The continuous Gaussian rounded to the grid is GDP exactly, because rounding is post-processing and the sums are whole
-   numbers. Within 12 standard deviations the probabilities of the discrete and of the rounded Gaussian differ by a
+2. The continuous Gaussian rounded to the grid is GDP exactly: rounding is post-processing, and sums are whole numbers.
+   Within 12 standard deviations the probabilities of the discrete and of the rounded Gaussian differ by a
    factor of at most exp(6.5/s²), s the standard deviation in steps of the grid; beyond lies less than 1e-32 of either.
    `grid_slack` adds this up over numbers and clients, for both sides of a ratio: ε grows by less than 1e-5 even with a
    hundred thousand numbers, fifty clients and ε = 8. The sum of the clients' noise is a function of all of it, so that
@@ -48,6 +48,9 @@ def delta_of(epsilon: float, mu: float) -> float:
     return float(-exp(first) * expm1(min(second - first, 0.0)))
 
 
+NO_PROMISE = 1e6  # epsilon from which nothing is promised, and no noise is needed
+
+
 def mu_of(epsilon: float, delta: float) -> float:
     """The largest μ whose curve passes below (ε, δ); infinity for ε = infinity: no noise.
 
@@ -57,7 +60,7 @@ def mu_of(epsilon: float, delta: float) -> float:
     >>> [round(mu_of(epsilon, 1e-5), 3) for epsilon in (1, 2, 4, 8)]
     [0.268, 0.502, 0.925, 1.666]
     """
-    if epsilon == inf:
+    if epsilon >= NO_PROMISE:
         return inf
     found = brentq(lambda mu: delta_of(epsilon, mu) - delta, 1e-9, LARGEST_MU, xtol=1e-13, rtol=1e-13)
     return float(found) * (1 - 1e-12)  # of two sides of a root, the one that keeps the promise
@@ -182,7 +185,7 @@ least 4477 rows, or a larger epsilon.
         if self.verdict == "no":
             raise TrustError(self.sentence)
         if not accepted:
-            raise TrustError(f"{self.sentence} To run it all the same, say --yes (or Privacy(accept_weak=True)).")
+            raise TrustError(f"{self.sentence[:-1]}; to run it all the same, say --yes or Privacy(accept_weak=True).")
         return self.sentence
 
 

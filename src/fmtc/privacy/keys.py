@@ -25,6 +25,7 @@ from ..protocol.cards import CODE, Card
 from ..protocol.method import dotted, method_of
 from ..protocol.sums import FEWEST, Masked, Masking, encoded, layout_of
 from .identity import Identity
+from .noise import draw
 
 Array = np.ndarray
 
@@ -271,6 +272,11 @@ class Keys:
             self.rosters.admit(list(cards))
         self.names, self.secrets = tuple(sorted(cards)), secrets
         self.roster = hashlib.sha256(joined(ROSTER, *parts)).hexdigest()
+        return self.code
+
+    @property
+    def code(self) -> str:
+        """The roster in short, to be compared by telephone; empty before it is accepted."""
         return self.roster[:CODE]
 
     # ------------------------------------------------------------------------------------------------------ masking
@@ -282,7 +288,7 @@ class Keys:
         answer: Any,
         settings: Any,
         context: str = "",
-        noise: Noise | None = None,
+        noise: Noise = draw,
     ) -> Masked:
         """An answer in the form in which it may leave: noise where the phase asks for it, then masks.
 
@@ -295,8 +301,8 @@ class Keys:
         settings : object
         context : str
             Digest of what else the answer depends on; the same at all clients.
-        noise : callable, optional
-            Draws noise: `fmtc.privacy.noise.draw`.
+        noise : callable
+            Draws noise.
         """
         if not self.secrets:
             raise RefusedError(f"phase {phase.name!r} came before the roster")
@@ -309,11 +315,9 @@ class Keys:
         return Masked(words=words.ravel(), layout=json.dumps(layout_of(answer)))
 
     def _noisy(
-        self, words: Array, phase: Masking, answer: Any, wanted: Mapping[str, float], settings: Any, noise: Noise | None
+        self, words: Array, phase: Masking, answer: Any, wanted: Mapping[str, float], settings: Any, noise: Noise
     ) -> Array:
         """Words with this client's part of the noise; the last word, which checks the masks, has none."""
-        if noise is None:
-            raise TrustError(f"phase {phase.name!r} needs noise, and there is none")
         honest = len(self.names) - settings.privacy.colluding
         if honest < 1:
             raise TrustError(

@@ -20,12 +20,12 @@ from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, un
 from ..protocol.sums import Masking
 from .keys import Keys
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
-from .noise import draw
 from .rules import HOLD, REFUSE, Finding, Rules
 
 LARGE = 1 << 16  # bytes of an array that is worth another thread
 
 Hold = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
+Charge = Callable[[float, float], None]  # squared mu and delta of a release; raises `TrustError` where it is too much
 
 
 class Payloads:
@@ -76,6 +76,8 @@ class Outbox:
         Digests of large arrays are computed there while the run continues; for a `MemoryLedger` only.
     keys : Keys, optional
         Masks the answers of phases of which only the sum may be seen; without, such an answer cannot leave.
+    charge : callable, optional
+        Told what a private answer costs before it leaves; see `fmtc.privacy.budget`.
     rules : Rules, optional
         What is looked at before an answer leaves in the clear. By default only that no centre is a row.
     ask : callable, optional
@@ -91,12 +93,13 @@ class Outbox:
         hold: Hold | None = None,
         hashing: Executor | None = None,
         keys: Keys | None = None,
+        charge: Charge | None = None,
         rules: Rules | None = None,
         ask: Hold | None = None,
     ):
         self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
         self.payloads, self.hold, self.hashing, self.keys = payloads, hold, hashing, keys
-        self.rules, self.ask = rules or Rules(), ask or hold
+        self.charge, self.rules, self.ask = charge, rules or Rules(), ask or hold
         self._warned: set[str] = set()  # rules that have been spoken of in this process
         self._approved: set[tuple[str, str]] = set()  # phases, and the rules that held an answer a person let pass
         self._given: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # question -> fields of its answer
@@ -188,6 +191,9 @@ class Outbox:
                 )
             self._obey(findings)
             self._ask_person(phase, message, fields, findings)
+            cost = phase.charge(settings)
+            if cost and self.charge is not None:  # on disk before anything leaves: a crash can only charge too much
+                self.charge(cost, settings.privacy.delta)
             if self.payloads is not None:
                 self.payloads.write(message, asked, answer)
         self._record(message, asked, REPLAY if same else RELEASE, fields, findings)
@@ -200,7 +206,7 @@ class Outbox:
         """What may leave of an answer of which only the sum may be seen."""
         if self.keys is None:
             raise TrustError(f"client {self.client_id!r} has no keys to mask {phase.name!r} with")
-        return self.keys.seal(phase, message, answer, settings, context, noise=draw)
+        return self.keys.seal(phase, message, answer, settings, context)
 
     def fail(self, message: Message | None, error: BaseException) -> Failure:
         """Let the kind of an error leave, and nothing else of it."""

@@ -30,6 +30,7 @@ from ..anchors import home, released
 from ..anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, Stage, coordinates, nearest
 from ..errors import DataError, RefusedError, TrustError
 from ..inference import AnchorModel, GraphModel, assign
+from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
 from ..linalg.arrays import HOST
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
@@ -213,15 +214,19 @@ def box_of(client: PrivateClient, settings: Settings) -> Box:
     return Box.of(settings.privacy.bounds, client.X.shape[1], settings.levels)
 
 
+def gate(settings: Settings, n_rows: float, n_columns: int) -> None:
+    """Raise `TrustError` where rows are too few for the promise; warn where that was accepted."""
+    privacy = settings.privacy
+    weak = Plan(n_rows, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).gate(privacy.accept_weak)
+    if weak:
+        warnings.warn(weak, UserWarning, stacklevel=2)
+
+
 def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     width = len(total) - 1
     public, n = released.read_mean(server.public(width), total)
-    if sd and server.planned:
-        weak = Plan(n, width, settings.n_clusters, settings.privacy.epsilon, settings.privacy.delta).gate(
-            settings.privacy.accept_weak
-        )
-        if weak:
-            warnings.warn(weak, UserWarning, stacklevel=2)
+    if sd and server.planned:  # the number of rows has noise as well: to look at it costs nothing
+        gate(settings, n, width)
     return replace(server, mean=public.mean, n_samples=n)
 
 
@@ -341,7 +346,8 @@ def public_model(client: PrivateClient, public: Public, clusters: Array) -> Anch
     levels = np.array(box.levels, np.int64) if box.levels else None
     return AnchorModel(
         np.array(box.low), np.array(box.high), levels, public.mean, public.radius, public.basis, public.size,
-        public.centers, np.asarray(clusters, np.int64), client.k, width_of(E, public.centers), public.precision, public.shares,
+        public.centers, np.asarray(clusters, np.int64), client.k, width_of(E, public.centers),
+        public.precision, public.shares,
     )  # fmt: skip
 
 
@@ -388,22 +394,20 @@ def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
         settings, view="graph", beta=0.0, coupling="tensor", scale="auto", privacy=None,
         solver=replace(settings.solver, final="kmeans"),
     )  # fmt: skip
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        server = GRAPH.open_server([client_id], settings, None)
-        client = replace(GRAPH.open_client(client_id, X, settings, HOST), on_trial=True)
-        history: list[RoundReport] = []
-        for phase in GRAPH.phases:
-            turn = 0
-            while phase.times(server, settings) > turn:
-                loops = phase in GRAPH.loops
-                ask = phase.asks(server, settings)[client_id]
-                client, answer = phase.reply(client, ask, settings, len(history) + loops)
-                found = phase.reduce(server, {client_id: answer}, settings)
-                server, turn = (found[0] if loops else found), turn + 1
-                if loops:
-                    history.append(found[1])
-                    turn = 0 if GRAPH.stop_reason(history, settings) is None else turn
+    server = GRAPH.open_server([client_id], settings, None)
+    client = replace(GRAPH.open_client(client_id, X, settings, HOST), on_trial=True)
+    history: list[RoundReport] = []
+    for phase in GRAPH.phases:
+        turn = 0
+        while phase.times(server, settings) > turn:
+            loops = phase in GRAPH.loops
+            ask = phase.asks(server, settings)[client_id]
+            client, answer = phase.reply(client, ask, settings, len(history) + loops)
+            found = phase.reduce(server, {client_id: answer}, settings)
+            server, turn = (found[0] if loops else found), turn + 1
+            if loops:
+                history.append(found[1])
+                turn = 0 if GRAPH.stop_reason(history, settings) is None else turn
     return required(client, "model", "labels")
 
 
@@ -448,18 +452,18 @@ class Anchors(Method):
         privacy, n, k = settings.privacy, X.shape[0], settings.n_clusters
         if sp.issparse(X):
             raise DataError(
-                f"client {client_id!r} has sparse rows, which no bounds can clip well: bring them to some hundred dense "
+                f"client {client_id!r} has sparse rows, which no bounds clip well: bring them to some hundred dense "
                 "columns by a public random projection (20News in 100 such columns: 33 % right, chance 25 %)."
             )
         if privacy.bounds is None:
             raise TrustError(
-                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads them "
-                "from the data."
+                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads "
+                "them from the data."
             )
         if privacy.noisy and privacy.delta > 1 / max(n, 1):
             raise TrustError(
-                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole record "
-                f"leak; use a delta below {1 / max(n, 1):.1g}."
+                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole "
+                f"record leak; use a delta below {1 / max(n, 1):.1g}."
             )
         if n <= k:
             raise DataError(
@@ -529,21 +533,23 @@ class Private(Anchors):
         return super().open_server(client_ids, settings, weights)
 
 
-def promise(settings: Settings, n_clients: int, n_columns: int) -> dict[str, Any]:
+def promise(settings: Settings, n_clients: int | None, n_features: int) -> dict[str, Any]:
     """What a private run promises and what it released, in what JSON knows.
 
     Parameters
     ----------
     settings : Settings
-    n_clients : int
-    n_columns : int
-        Columns in the unit ball: numbers, and levels of categories.
+    n_clients : int, optional
+        Of the run; left out, nothing is said of clients that work together.
+    n_features : int
+        Columns of the table.
     """
     privacy, mu = settings.privacy, mu_of_run(settings)
     kind = method_kind(settings)
     stages = [phase for phase in PLAIN.phases if isinstance(phase, StagePhase) and kind in phase.kinds]
-    others = range(min(n_clients, 4))
-    colluding = {c: epsilon_of(without_colluders(mu, n_clients, privacy.colluding, c), privacy.delta) for c in others}
+    m = n_clients or 0
+    colluding = {c: epsilon_of(without_colluders(mu, m, privacy.colluding, c), privacy.delta) for c in range(min(m, 4))}
+    n_columns = expanded_width(settings.levels, n_features)
     return {
         "epsilon": privacy.epsilon, "delta": privacy.delta, "mu": mu, "unit": "record",
         "relation": "one record added or removed", "epsilon_replaced": epsilon_of(2 * mu, privacy.delta),
@@ -555,7 +561,7 @@ def promise(settings: Settings, n_clients: int, n_columns: int) -> dict[str, Any
             }
             for phase in stages
         ],
-        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need,
+        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need if privacy.noisy else 0,
     }  # fmt: skip
 
 

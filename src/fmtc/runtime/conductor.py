@@ -155,6 +155,7 @@ def write_result(spec: Spec, result: Result) -> None:
         "before": result.before,
         "why": getattr(result.server, "why", ""),
         "view": getattr(result.server, "view", None),
+        "roster": getattr(getattr(result.server, "cards", None), "code", ""),
         "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
@@ -169,6 +170,7 @@ class Kept:
     client_ids: tuple[str, ...]
     common: dict[str, Any]
     why: str = ""  # the view was chosen so
+    roster: str = ""  # code of the roster, where only sums were seen
 
     @property
     def Z(self) -> Any:
@@ -187,7 +189,7 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
     try:
         result = Result(
-            Kept(tuple(about["client_ids"]), arrays, about["why"]),
+            Kept(tuple(about["client_ids"]), arrays, about["why"], about.get("roster", "")),
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             about["converged"],
             about["stopped_because"],

@@ -34,6 +34,7 @@ from ..errors import ChangedError, DataError, FileError, LimitError, RefusedErro
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
+from ..privacy.budget import BUDGET, Budget
 from ..privacy.floor import Floor
 from ..privacy.identity import KitIdentity
 from ..privacy.keys import Keys, Rosters
@@ -94,10 +95,9 @@ class ClientSource:
     header: bool | None = None  # whether a text file has one, if that was said
     floor: str | None = None  # the least privacy that a run must have, as `fmtc.privacy.floor.Floor` reads it
     sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
+    epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
     accept_difference: bool = False  # sums over other clients than before may show one of them: a person has said yes
-    rules: dict[str, Any] | None = (
-        None  # about answers, as `Policy.to_dict` has it; None: no centre of one row, no more
-    )
+    rules: dict[str, Any] | None = None  # about answers, as `Policy.to_dict` has it; None: no centre of one row
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
@@ -214,6 +214,7 @@ class KitClient:
             Payloads(self.folder / SENT, keep=self.source.keep_sent),
             self._ask_person if self.source.hold else None,
             keys=self.keys,
+            charge=self._charge,
             rules=None if self.source.rules is None else Rules(Policy.from_dict(self.source.rules)),
             ask=self._ask_person if self.source.shown else None,
         )
@@ -233,6 +234,10 @@ class KitClient:
         rosters = Rosters(self.kit / ROSTERS, self.run_id, self._fingerprint, source.accept_difference)
         identity = KitIdentity(self.kit)
         return Keys(identity, self.run_id, method, source.client_id, self.folder, source.sites, rosters)
+
+    def _charge(self, mu2: float, delta: float) -> None:
+        """Charge the budget of the client's rows for an answer that is about to leave."""
+        Budget(self.kit / BUDGET, self.source.epsilon_budget).charge(self._fingerprint(), mu2, delta)
 
     def _fingerprint(self) -> str:
         """Of the client's rows and their identifiers."""
@@ -334,6 +339,7 @@ class KitClient:
             "data": self.data,
             "settings": settings | {"random_state": self.random_state},
             "notes": self.notes,
+            "roster": "" if self.keys is None else self.keys.code,
             "seconds": self.clock.monotonic() - self.began,
         }
         write_client_result(self.folder / RESULT, client, self.method.name, about)
@@ -419,6 +425,7 @@ class KeptResult:
     settings: dict[str, Any]  # of the run, for the model to name
     seconds: float
     run: str
+    roster: str = ""  # code of the roster, where only sums were seen
 
     def check(self, silo: Silo, file: str) -> None:
         """Refuse rows that the labels were not computed from: other rows, identifiers, or another order of them."""
@@ -451,7 +458,8 @@ def read_client_result(path: Path) -> KeptResult:
         inner = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("model/")}
         model = unflatten(kind, inner, about["model"])
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
-        return KeptResult(ClientResult(model, arrays["labels"]), tuple(about["notes"]), **facts)
+        result = ClientResult(model, arrays["labels"])
+        return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
     except (KeyError, TypeError) as error:
         raise FileError(f"{path} is damaged: {error}") from None
 
