@@ -9,7 +9,7 @@ from tests.test_cli_outbox import fmtc_json, fmtc_run
 from fmtc.cli.federation import answer_held, policy_of
 from fmtc.cli.words import Words
 from fmtc.privacy.rules import Policy
-from fmtc.runtime import tap as taps
+from fmtc.runtime import audits
 
 
 @pytest.fixture
@@ -38,11 +38,19 @@ def test_members_in_words_and_as_a_picture(files, tmp_path):
 
 
 def test_members_of_sums(files):
-    found = fmtc_json("audit", "members", *files, *GRAPH, "--sums", "--silo", "west", "--runs", 16)
+    found = fmtc_json("audit", "members", *files, *GRAPH, "--privacy", "sums", "--silo", "west", "--runs", 16)
     assert found["client"] == "west"
     assert "totals" in found["mode"]
     assert found["attack"]["auc"]["low"] <= found["attack"]["auc"]["value"] <= found["attack"]["auc"]["high"]
     assert found["broken"] is False
+
+
+def test_members_of_private_runs(files, tmp_path):
+    (tmp_path / "bounds.toml").write_text('"*" = [-5, 15]\n')
+    flags = ("-k", 2, "--epsilon", 2, "--bounds", tmp_path / "bounds.toml", "--runs", 16)
+    found = fmtc_json("audit", "members", *files, *flags)
+    assert found["mode"] == "private, epsilon 2: noisy totals"
+    assert (found["epsilon"], found["broken"]) == (2, False)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,8 @@ def test_canary_passes_and_broken_noise_ends_with_4(monkeypatch):
     rng = np.random.default_rng(3)
     share = {"of": 1.0}
     draw = lambda sd, size: np.rint(rng.normal(0, share["of"] * sd, size)).astype(np.int64)  # noqa: E731
-    monkeypatch.setattr(taps, "noise_source", lambda: draw)
+    stages = audits.PrivateStages
+    monkeypatch.setattr(audits, "PrivateStages", lambda *args: stages(*args[:3], draw))
     done = fmtc_run("audit", "canary", "--epsilon", 12, "--runs", 20)
     assert done.exit_code == 0, done.stderr
     assert "consistent" in done.stderr

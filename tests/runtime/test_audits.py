@@ -16,10 +16,10 @@ from fmtc import Privacy, Settings, Solver
 from fmtc.errors import DataError
 from fmtc.kernels.projection import RidgeFactors
 from fmtc.privacy.attacker import statistics
+from fmtc.privacy.keys import Keys
 from fmtc.protocol import private
 from fmtc.protocol.base import pack, value_digest
 from fmtc.protocol.method import view_method
-from fmtc.runtime import tap as taps
 from fmtc.runtime.audits import audit_canary, audit_influence, audit_members, audit_span
 from fmtc.runtime.tap import PrivateStages, tapped_run
 
@@ -118,54 +118,48 @@ def test_rows_too_few_for_shadow_runs_are_refused(rng):
 # ------------------------------------------------------------------------------------------------------------- canary
 
 
-def seeded(monkeypatch, share=1.0):
+def seeded(share=1.0):
     """Noise of the right law, or of a share of it, from a seed."""
     rng = np.random.default_rng(5)
-    source = lambda: lambda sd, size: np.rint(rng.normal(0, share * sd, size)).astype(np.int64)  # noqa: E731
-    monkeypatch.setattr(taps, "noise_source", source)
+    return lambda sd, size: np.rint(rng.normal(0, share * sd, size)).astype(np.int64)
 
 
 CLAIM = Privacy(epsilon=12, delta=1e-5, method="anchors", colluding=0)  # few runs tell much where little noise is due
 
 
-def test_the_right_noise_passes(monkeypatch):
-    seeded(monkeypatch)
-    found = audit_canary(CLAIM, runs=120, clients=3)
+def test_the_right_noise_passes():
+    found = audit_canary(CLAIM, runs=120, noise=seeded())
     assert not found.caught
     assert found.epsilon_at_least > 5  # and the canary is not blind: the corner adds nearly what is allowed
 
 
 def test_the_noise_of_the_product_passes():
-    found = audit_canary(CLAIM, runs=24, clients=3, confidence=1 - 1e-7)
+    found = audit_canary(CLAIM, runs=24, confidence=1 - 1e-7)
     assert not found.caught
     assert found.auc > 0.6
 
 
 @pytest.mark.parametrize(("share", "runs"), [(0.0, 80), (0.5, 160)], ids=["off", "halved"])
-def test_too_little_noise_is_caught(monkeypatch, share, runs):
-    seeded(monkeypatch, share)
-    found = audit_canary(CLAIM, runs=runs, clients=3)
+def test_too_little_noise_is_caught(share, runs):
+    found = audit_canary(CLAIM, runs=runs, noise=seeded(share))
     assert found.caught
     assert found.epsilon_at_least > found.epsilon
 
 
 def test_a_sensitivity_that_is_too_small_is_caught(monkeypatch):
-    seeded(monkeypatch)
     for phase in (private.MEAN, private.RADIUS, private.GRAM, *private.ANCHORS, private.LINKS):
         monkeypatch.setattr(phase, "stage", replace(phase.stage, sensitivity=phase.stage.sensitivity / 2))
-    assert audit_canary(CLAIM, runs=160, clients=3).caught
+    assert audit_canary(CLAIM, runs=160, noise=seeded()).caught
 
 
-def test_the_stages_are_those_of_a_run(rng):
+def test_the_stages_are_those_of_a_run(rng, monkeypatch):
     """Without noise, what the audit releases is to the last bit what a tapped run sends."""
     data = {name: rng.uniform(0.3, 0.7, (20, 2)) for name in "abc"}
-    settings = Settings(2, privacy=Privacy(epsilon=8, bounds=(0, 1), method="anchors"))
-    with pytest.MonkeyPatch.context() as patch:
-        silent = lambda sd, size: np.zeros(size, np.int64)  # noqa: E731
-        patch.setattr(taps, "noise_source", lambda: silent)
-        patch.setattr("fmtc.privacy.outbox.draw", silent)
-        seen = PrivateStages(data, np.ones(2), settings)(False, 0)
-        tap, _ = tapped_run(data, settings, private.UNPLANNED, until="home")
+    settings, seal = Settings(2, privacy=Privacy(epsilon=8, bounds=(0, 1), method="anchors")), Keys.seal
+    silent = {"noise": lambda sd, size: np.zeros(size, np.int64)}
+    monkeypatch.setattr(Keys, "seal", lambda self, *args, **options: seal(self, *args, **{**options, **silent}))
+    seen = PrivateStages(data, np.ones(2), settings)(False, 0)
+    tap, _ = tapped_run(data, settings, private.UNPLANNED, until="home")
     totals = {one.phase: one.total.total for one in tap.passed if one.total is not None}
     assert list(totals) == [one.stage for one in seen]
     for one in seen:

@@ -23,11 +23,11 @@ from .options import (
     text_option,
 )
 from .program import Option, main_group
-from .settings import build_model, model_options
+from .settings import bind_bounds, build_model, model_options
 from .words import Words, new_table, plural, print_json, size_of
 
 if TYPE_CHECKING:
-    from ..settings import Privacy, Settings
+    from ..settings import Settings
 
 BROKEN = 4  # exit code: a claim is false
 SLOW = 2.0  # seconds after which a bar is shown
@@ -70,46 +70,6 @@ class _Bar:
 # --------------------------------------------------------------------------------------------------------- what is read
 
 
-def privacy_options(command: Any) -> Any:
-    """Which kind of run is audited."""
-    for option in (
-        click.option("--bounds", metavar="LOW,HIGH", callback=_read_bounds, cls=Option, section="Privacy",
-                     help="Public bounds of all columns, for --epsilon; never read them from the data."),
-        click.option("--delta", type=float, default=1e-5, show_default=True, cls=Option, section="Privacy",
-                     help="Delta of a private run."),
-        click.option("--epsilon", type=float, cls=Option, section="Privacy",
-                     help="Audit a private run; inf for its anchors without noise."),
-        click.option("--sums", is_flag=True, cls=Option, section="Privacy",
-                     help="Audit a run of which the server sees sums over silos only."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def _read_bounds(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is not of the form LOW,HIGH, such as 0,100") from None
-    return low, high
-
-
-def privacy_of(sums: bool, epsilon: float | None, delta: float, bounds: Any) -> str | Privacy | None:
-    """The `privacy` of settings that flags ask for."""
-    from ..settings import Privacy
-
-    if sums and epsilon is not None:
-        raise click.UsageError("give --sums or --epsilon, not both: a private run shows sums only, with noise")
-    if epsilon is None:
-        return "sums" if sums else None
-    try:
-        return Privacy(epsilon=epsilon, delta=delta, bounds=bounds)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-
-
 def rows_options(command: Any) -> Any:
     """Files, how they are read, and the model."""
     for option in reversed(
@@ -132,9 +92,7 @@ READ = ("client_column", "label_column", "id_column", "drop", "columns", "as_typ
         "obsm", "text_column", "as_published")  # fmt: skip
 
 
-def _read(
-    words: Words, files: Sequence[Path], given: dict[str, Any], privacy: Any = None
-) -> tuple[dict[str, Any], Settings]:
+def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
     """The rows of each silo as a run has them, and the settings; as `fmtc fit` would have them."""
     from dataclasses import asdict
 
@@ -146,12 +104,11 @@ def _read(
     if recipe is not None:
         reading |= asdict(recipe)
         given["scale"] = given["scale"] or "tfidf"
-    if privacy == "sums" and given.get("coupling") is None:
-        given["coupling"] = "subspace"
-    model = build_model(given | ({} if privacy is None else {"privacy": privacy}), flags["as_published"])
+    model = build_model(given, flags["as_published"])
     reading |= {name: flags[name] for name in ("client_column", "label_column", "id_column", "drop")}
     with words.warnings_as_notes():
         silos = read_silos(files, **reading, judge=True)
+        bind_bounds(model, given["bounds"], silos[0].schema)
         rows = {silo.name: silo.encoded for silo in silos}
         data = {cid: X for cid, (X, _) in model._parts(rows, None, reset=True).items()}
     words.say(f"{size_of(silos)}")
@@ -176,8 +133,8 @@ def _chosen(data: Mapping[str, Any], silo: str | None) -> str:
     epilog="""\b
 Examples:
   fmtc audit members north.csv south.csv west.csv -k 4
-  fmtc audit members *.csv -k 4 --silo north --sums --runs 200
-  fmtc audit members *.csv -k 4 --epsilon 1 --bounds 0,100
+  fmtc audit members *.csv -k 4 --silo north --privacy sums --runs 200
+  fmtc audit members *.csv -k 4 --epsilon 1 --bounds bounds.toml
   fmtc audit members *.csv -k 4 --plot roc.png --json""",
 )
 @rows_options
@@ -185,7 +142,6 @@ Examples:
 @click.option("--runs", type=click.IntRange(8), default=100, show_default=True, cls=Option, help="Shadow runs.")
 @click.option("--plot", type=click.Path(path_type=Path), cls=Option, help="Write the curve of the attack, as a PNG.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --plot.")
-@privacy_options
 @click.pass_context
 def members(
     ctx: click.Context,
@@ -195,10 +151,6 @@ def members(
     runs: int,
     plot: Path | None,
     force: bool,
-    sums: bool,
-    epsilon: float | None,
-    delta: float,
-    bounds: Any,
     quiet: bool,
     as_json: bool,
     **given: Any,
@@ -218,8 +170,7 @@ def members(
     if plot is not None:
         plot = free_path(plot, force)
         from ..plot import roc as draw_roc
-    privacy = privacy_of(sums, epsilon, delta, bounds)
-    data, settings = _read(words, files, given, privacy)
+    data, settings = _read(words, files, given)
     target = _chosen(data, silo)
     with _Bar(words, f"shadow runs of {target}", runs) as bar:
         found = audit_members(data, settings, target, runs=runs, seed=settings.seed, progress=bar)

@@ -13,6 +13,7 @@ from ..kernels.influence import record_influence
 from ..privacy.accounting import epsilon_of, mu_of, without_colluders
 from ..privacy.attacker import statistics
 from ..privacy.audit import LEAST_RUNS, Attack, Canary, Span, canary_audit, drawn_members, membership, row_span
+from ..privacy.keys import Noise
 from ..protocol.method import Method, view_method
 from ..protocol.private import PLAIN, UNPLANNED
 from ..settings import Privacy, Settings
@@ -170,6 +171,7 @@ def audit_canary(
     columns: int = 2,
     n_clusters: int = 2,
     confidence: float = 0.95,
+    noise: Noise | None = None,
     progress: Progress = _silent,
 ) -> Canary:
     """Hold the promise of private runs against an adversary who knows every record but one.
@@ -186,12 +188,14 @@ def audit_canary(
         Half of them with the canary. At ε = 1 a thousand say little: audit at ε of 4 or more, the code is the same.
     clients, rows, columns, n_clusters : int
         Of the rows that are made up for it.
+    noise : callable, optional
+        Draws in place of the noise of the product; for those who break it on purpose.
     """
     privacy = replace(privacy, bounds=(0.0, 1.0), rows=None)
     rng = np.random.default_rng(0)
     names = [f"silo{number:02d}" for number in range(clients)]
     data = {name: np.clip(rng.normal(0.5, 0.05, (rows, columns)), 0, 1) for name in names}
-    stages = PrivateStages(data, np.ones(columns), Settings(n_clusters, privacy=privacy))
+    stages = PrivateStages(data, np.ones(columns), Settings(n_clusters, privacy=privacy), noise)
     mu = without_colluders(mu_of(privacy.epsilon, privacy.delta), clients, privacy.colluding, 0)
     return canary_audit(
         stages, mu=mu, epsilon=epsilon_of(mu, privacy.delta), delta=privacy.delta, epsilon_of=epsilon_of, runs=runs,

@@ -13,7 +13,7 @@ import numpy as np
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..privacy.audit import Observation
-from ..privacy.noise import draw
+from ..privacy.keys import Noise
 from ..protocol.base import Message, Summed
 from ..protocol.graph import METHOD
 from ..protocol.method import Method
@@ -177,9 +177,12 @@ class PrivateStages:
     canary : array of shape (d,)
     settings : Settings
         With a `Privacy`.
+    noise : callable, optional
+        Draws in place of the noise of the product; for those who break it on purpose.
     """
 
-    def __init__(self, data: Mapping[str, np.ndarray], canary: np.ndarray, settings: Any):
+    def __init__(self, data: Mapping[str, np.ndarray], canary: np.ndarray, settings: Any, noise: Noise | None = None):
+        self.options = {} if noise is None else {"noise": noise}
         self.settings, self.row = settings, np.asarray(canary, np.float64)[None]
         first = UNPLANNED.phases[2].name  # after the cards and the roster
         tap, _ = tapped_run(data, settings, UNPLANNED, until=first)
@@ -202,7 +205,7 @@ class PrivateStages:
             answers = {}
             for cid, client in clients.items():
                 _, plain = phase.reply(client, ask, settings, 0)
-                answers[cid] = self.keys[cid].seal(phase, message, plain, settings, noise=noise_source())
+                answers[cid] = self.keys[cid].seal(phase, message, plain, settings, **self.options)
             total = opened(phase.inner, answers)
             stage, public = phase.inner.stage, public_of(ask, box_of(self.joined, settings))  # type: ignore[attr-defined]
             others = sum(stage.total(client.X, public) for client in self.clients.values())
@@ -213,11 +216,6 @@ class PrivateStages:
                 break
             server = phase.inner.reduce(server, Summed(total, len(answers)), settings)
         return found
-
-
-def noise_source() -> Callable[[float, int], np.ndarray]:
-    """What the outbox draws noise with."""
-    return draw
 
 
 __all__ = ["Exchange", "PrivateStages", "ReachedError", "Tap", "shadow_runs", "tapped_run"]
