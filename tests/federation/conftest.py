@@ -7,6 +7,7 @@ import json
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -178,6 +179,13 @@ def simulation(data, tmp_path):
         np.save(tmp_path / f"{cid}.npy", X)
     with Simulation([ClientSource(cid, str(tmp_path / f"{cid}.npy")) for cid in data], tmp_path) as fed:
         yield fed
+
+
+@pytest.fixture
+def simulated(monkeypatch, tmp_path):
+    """`federate` and `fmtc federate local` without processes and without waiting."""
+    short = partial(Simulation, folder=tmp_path / "simulation")
+    monkeypatch.setattr("fmtc.runtime.flare.local.LocalFederation", short)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -435,6 +435,10 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
     ('number of rows', 'a number', 3, 24)
     """
     known = {(phase.name, name): entry for phase in phases for name, entry in entries(phase.Answer).items()}
+    for phase in phases:
+        if hasattr(phase, "inner"):  # what the masked words hold
+            whole = ", ".join(entries(phase.inner.Answer))
+            known[phase.name, "words"] = replace(known[phase.name, "words"], what=f"{whole}: masked, to be added up")
     rows = []
     for total in totals:
         entry = known.get((total.phase, total.field))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
-from ..errors import AbortedError, DataError, FileError, InputError, OwnError
+from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
 from ..protocol.base import Message
 from ..protocol.end import END
 from ..protocol.graph import METHOD
@@ -58,7 +58,7 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
     """Run a method to its end, from the last checkpoint if there is one; whatever happens is told to `listen`.
 
     The events are surveyed, differ, agree, round, done and ended; and, where the run cannot go on: aborted, lost (too
-    few clients are there), stopped (too few clients can answer), refused data, failed.
+    few clients are there), stopped (too few clients can answer), refused data, trust refused, failed.
     """
     over = finished(spec)
     if over is not None:  # an earlier attempt wrote the result, and was lost before all clients knew
@@ -84,6 +84,8 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
         return listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
     except InputError as error:
         return listen("refused data", why=str(error))
+    except TrustError as error:
+        return listen("trust refused", why=str(error))
     except Exception as error:
         listen("failed", why=f"{type(error).__name__}: {error}")
         raise

@@ -224,7 +224,7 @@ class _Run:
         self.transport, self.settings, self.method, self.weights = transport, settings, method, weights
         self.callbacks = callbacks
         self.folder = None if checkpoint is None else Path(checkpoint)
-        self.quorum = _quorum(min_clients, len(transport.client_ids), method)
+        self.quorum = quorum(min_clients, len(transport.client_ids), method)
         self.history: tuple[RoundRecord, ...] = ()
         self.answered: dict[str, int] = {}  # the round of each client's last answer
         self.received: dict[tuple[str, str], Received] = {}
@@ -421,7 +421,14 @@ ROUND = "round-" + 5 * "[0-9]"
 CLIENTS = "clients"  # folder inside a round: a client may be called "server"
 
 
-def _quorum(min_clients: int | None, m: int, method: Method) -> int:
+def quorum(min_clients: int | None, m: int, method: Method) -> int:
+    """How many of m clients must answer.
+
+    Raises
+    ------
+    TrustError
+        If fewer than all may do, and only sums over all of them may be seen.
+    """
     if method.masks and min_clients is not None and min_clients < m:
         raise TrustError(
             f"min_clients={min_clients} of {m} cannot be used with privacy: a server that only says that a client is "
