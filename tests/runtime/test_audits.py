@@ -103,7 +103,7 @@ def test_other_rows_than_those_of_the_target_do_not_matter_to_what_is_read(rng):
     data = rows(rng)
     tap, _ = tapped_run(data, GRAPH, view_method("graph"), until="finish")
     state = tap.clients["a"]
-    blind = replace(state, X=np.zeros((3, 8)), F=None, W=None, factors=None, graph=None)
+    blind = replace(state, X=np.zeros((3, 8)), rows=None, F=None, W=None, factors=None, graph=None)
     X = rng.normal(size=(5, 8))
     assert_array_equal(statistics(tap.passed, state, X, GRAPH, "a"), statistics(tap.passed, blind, X, GRAPH, "a"))
 
