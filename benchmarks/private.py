@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from fmtc import FMTC, LocalTransport, Privacy, Settings, clustering_accuracy, run
+from fmtc.datasets import synthetic
 from fmtc.inference import assign
 from fmtc.privacy.accounting import Plan
 from fmtc.protocol import private
@@ -35,6 +36,7 @@ SETS = {  # silos, rows of each, public bounds
     "twonorm": (10, 700, None),
     "wdbc": (5, 110, None),
 }
+SIMULATED = {"subspace": (10, 500), "offset": (10, 500), "skew": (10, 500)}  # kinds of `fmtc.datasets.synthetic`
 JUDGED = 3  # silos that are scored; all of them release
 
 
@@ -58,6 +60,20 @@ def deal(y: np.ndarray, silos: int, rows: int, seed: int, concentration: float =
             taken.append(pools[rng.choice(len(pools), p=p / p.sum())].pop())
         found.append(np.array(taken))
     return found
+
+
+def federation(folder: Path, name: str, seed: int) -> tuple[dict, dict, tuple | None]:
+    """Rows and classes of each silo, and public bounds if there are any."""
+    if name in SIMULATED:
+        silos, rows = SIMULATED[name]
+        found = synthetic(name, n_clients=silos, n_samples=rows, n_clusters=10, n_features=64, seed=seed)
+        parts = {cid: np.flatnonzero(found.clients == cid) for cid in np.unique(found.clients)}
+        X, y, bounds = found.X, found.y, None
+    else:
+        silos, rows, bounds = SETS[name]
+        X, y = read(folder, name)
+        parts = {f"silo{t}": part for t, part in enumerate(deal(y, silos, rows, seed))}
+    return {c: X[part] for c, part in parts.items()}, {c: y[part] for c, part in parts.items()}, bounds
 
 
 def score(labels: dict[str, np.ndarray], truth: dict[str, np.ndarray]) -> float:
@@ -107,12 +123,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     lines = []
     for name in given.sets.split(","):
-        silos, rows, bounds = SETS[name]
-        X, y = read(given.data, name)
-        k, bounds = int(y.max()) + 1, bounds or (X.min(axis=0), X.max(axis=0))
         for seed in range(given.seeds):
-            parts = {f"silo{t}": part for t, part in enumerate(deal(y, silos, rows, seed))}
-            data, truth = {c: X[part] for c, part in parts.items()}, {c: y[part] for c, part in parts.items()}
+            data, truth, bounds = federation(given.data, name, seed)
+            X, y = np.vstack(list(data.values())), np.concatenate(list(truth.values()))
+            k, bounds = int(y.max()) + 1, bounds or (X.min(axis=0), X.max(axis=0))
             judged = sorted(truth)[:JUDGED]
             own = {cid: truth[cid] for cid in judged}
             settings = Settings(n_clusters=k, seed=seed)

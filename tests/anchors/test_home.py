@@ -44,20 +44,39 @@ def test_own_anchors_hold_no_row_and_keep_public_ones_elsewhere():
 
 def test_closed_clusters_count_beyond_chance():
     X, truth = two_lines()
-    assert home.closed(X, truth) > 0.95
-    assert abs(home.closed(X, np.random.default_rng(3).integers(2, size=len(X)))) < 0.2
-    assert home.closed(X, np.zeros(len(X), int)) == 0  # one giant cluster is closed by chance only
-    assert home.closed(X[:1], truth[:1]) == 0
+    judge = home.held_back(len(X), 0)
+    assert home.closed(X, truth, judge) > 0.95
+    assert abs(home.closed(X, np.random.default_rng(3).integers(2, size=len(X)), judge)) < 0.4
+    assert home.closed(X, np.zeros(len(X), int), judge) == 0  # one giant cluster is closed by chance only
 
 
 def test_the_choice():
     X, truth = two_lines()
+    judge = home.held_back(len(X), 0)
     noise = np.random.default_rng(4).integers(2, size=len(X))
-    assert home.keeps_public(X, truth, truth)[0]
-    keep, ratio = home.keeps_public(X, noise, truth)
+    assert home.keeps_public(X, judge, truth, truth)[0]
+    keep, ratio = home.keeps_public(X, judge, noise, truth)
     assert not keep and ratio < 0.5
-    assert home.keeps_public(X, truth, noise)[0]
-    assert not home.keeps_public(X, np.zeros(len(X), int), truth)[0]
+    assert home.keeps_public(X, judge, truth, noise)[0]
+    assert not home.keeps_public(X, judge, np.zeros(len(X), int), truth)[0]
+
+
+def test_merged_clusters_are_noticed():
+    """Four groups that the public model takes for two: every neighbour is still in the same cluster."""
+    rng = np.random.default_rng(6)
+    truth = np.repeat([0, 1, 2, 3], 40)
+    X = np.array([[0, 0], [0, 1], [1, 0], [1, 1.0]])[truth] + 0.02 * rng.normal(size=(160, 2))
+    judge = home.held_back(160, 0)
+    assert home.closed(X, truth // 2, judge) == 1
+    assert not home.keeps_public(X, judge, truth // 2, truth)[0]
+    assert home.keeps_public(X, judge, 3 - truth, truth)[0]
+
+
+def test_own_clusters_take_public_numbers():
+    own, public = np.array([0, 0, 1, 1, 2, 2]), np.array([2, 2, 0, 0, 0, 1])
+    order = home.order_of(own, public, 4)
+    assert sorted(order) == [0, 1, 2, 3]
+    assert np.argsort(order)[own].tolist() == [2, 2, 0, 0, 1, 1]
 
 
 def test_a_fifth_is_held_back():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 
 from ..linalg.neighbors import nearest_neighbors
 from .released import weighted_kmeans
@@ -20,7 +21,7 @@ STEPS = 60
 OWN_ROWS = 5  # near a public anchor, before own ones take its place
 ROWS_AN_ANCHOR, MIN_ROWS = 10, 3  # of the client's own anchors
 NEIGHBORS = 5
-KEEP = 0.85  # the public model stays if it has so many neighbours inside clusters, for each of the model alone
+KEEP = 0.85  # the public model stays if it is at least so good, for each unit of the model alone
 SHARE_STEPS, PRIOR_ROWS = 20, 5.0
 HELD_BACK = 5  # one row in so many judges
 
@@ -73,22 +74,52 @@ def own_anchors(E: Array, labels: Array, anchors: Array, clusters: Array, seed: 
     return np.vstack(points), np.concatenate(found).astype(np.int64)
 
 
-def closed(X: Array, labels: Array) -> float:
-    """Share of the five nearest neighbours in the same cluster, beyond what cluster sizes alone give."""
-    count = min(NEIGHBORS, len(X) - 1)
-    if count < 1:
-        return 0.0
-    _, neighbor = nearest_neighbors(X, count)
+def closed(X: Array, labels: Array, judge: Array) -> float:
+    """Share of the five nearest other rows in the cluster of a row held back, beyond what cluster sizes alone give."""
+    count = min(NEIGHBORS, int((~judge).sum()))
+    _, neighbor = nearest_neighbors(X[~judge], count, X[judge])
     sizes = np.bincount(labels) / len(labels)
     chance = float((sizes**2).sum())
-    return float(((labels[neighbor] == labels[:, None]).mean() - chance) / max(1 - chance, 1e-9))
+    same = (labels[~judge][neighbor] == labels[judge][:, None]).mean()
+    return float((same - chance) / max(1 - chance, 1e-9))
 
 
-def keeps_public(X: Array, public: Array, alone: Array) -> tuple[bool, float]:
-    """Whether the public labels of rows held back are nearly as closed as those of the model alone, and the ratio."""
-    ours, own = closed(X, public), closed(X, alone)
-    ratio = ours / own if own > 0 else float("inf") if ours >= 0 else 0.0
-    return ratio >= KEEP, ratio
+def explained(X: Array, labels: Array, judge: Array) -> float:
+    """Share of the variance of rows held back that the means of the other rows of their clusters explain."""
+    middle, k = X[~judge].mean(axis=0), int(labels.max()) + 1
+    one = np.eye(k)[labels[~judge]]
+    counts = one.sum(axis=0)
+    means = np.where(counts[:, None] > 0, one.T @ X[~judge] / np.maximum(counts, 1)[:, None], middle)
+    total = float(np.square(X[judge] - middle).sum())
+    return 1 - float(np.square(X[judge] - means[labels[judge]]).sum()) / total if total > 0 else 0.0
+
+
+def keeps_public(X: Array, judge: Array, public: Array, alone: Array) -> tuple[bool, float]:
+    """Whether the public labels of rows held back are nearly as good as those of a model alone, and the ratio.
+
+    Two measures must agree, because each has a blind spot: clusters that are merged stay closed, and clusters that are
+    cut at random places still explain variance.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    judge : array of shape (n,) of bool
+        Rows held back, which the model alone did not see.
+    public, alone : array of shape (n,)
+        Labels of all rows.
+    """
+    ratios = []
+    for measure in (closed, explained):
+        ours, own = measure(X, public, judge), measure(X, alone, judge)
+        ratios.append(ours / own if own > 0 else 1.0)
+    return min(ratios) >= KEEP, min(ratios)
+
+
+def order_of(own: Array, public: Array, k: int) -> Array:
+    """Which of the client's own clusters takes each public number: those that share most rows; (k,)."""
+    shared = np.zeros((k, k))
+    np.add.at(shared, (public, own), 1)
+    return linear_sum_assignment(-shared)[1]
 
 
 def held_back(n: int, seed: int) -> Array:

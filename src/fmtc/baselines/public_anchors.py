@@ -42,8 +42,8 @@ class PublicAnchors(Baseline):
     then follows its own neighbour graph, and stays alone if the public model suits its rows badly. With at most 7
     clusters the last steps are those of a mixture with one shape for all clusters.
 
-    Provenance: ours; `fmtc.Privacy` is the same with noise. Bounds are the range of all rows here, which a private run
-    never uses.
+    Provenance: ours (2026); `fmtc.Privacy` is the same with noise. Bounds are the range of all rows here, which a
+    private run never uses.
 
     Parameters
     ----------

@@ -475,7 +475,8 @@ def _write_consensus(
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
-        "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}},
+        "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
+        | runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -783,8 +784,10 @@ def _write_silo(
     from ..estimator import read_settings
     from ..inference import MixtureModel
     from ..protocol.em import EM
+    from ..protocol.private import LOOPS
     from ..protocol.round import ROUND
     from ..runtime.driver import Received, Result
+    from ..settings import Privacy
 
     kept: KeptResult = event["result"]
     silo = replace(source.rows(kit), name=source.client_id)
@@ -792,7 +795,8 @@ def _write_silo(
     model = read_settings(kit, kept.settings)
     lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
     loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
-    n_iter = len({line["round"] for line in lines if line["phase"] == loop.name})  # those that this silo was there for
+    names = [loop.name] if not isinstance(model.privacy, Privacy) else [phase.name for phase in LOOPS]
+    n_iter = len({line["round"] for line in lines if line["phase"] in names})  # those that this silo was there for
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))

@@ -332,10 +332,12 @@ class Home(Phase):
         model = public_model(client, public, ask.clusters)
         keep, ratio = chosen(client, model, settings)
         if keep:
-            labels = assign(client.X, own := personal(client, model, settings))
-            return replace(client, model=own, labels=labels, choice="public", ratio=ratio), Nothing()
-        alone_model, labels = alone(client.client_id, client.X, settings)
-        return replace(client, model=alone_model, labels=labels, choice="alone", ratio=ratio), Nothing()
+            model = personal(client, model, settings)
+            return replace(client, model=model, labels=assign(client.X, model), choice="public", ratio=ratio), Nothing()
+        own, labels = alone(client.client_id, client.X, settings)
+        order = home.order_of(labels, assign(client.X, model), client.k)  # as far as it can, numbers mean the same
+        own = replace(own, centers=own.centers[order], shares=None if own.shares is None else own.shares[order])
+        return replace(client, model=own, labels=np.argsort(order)[labels], choice="alone", ratio=ratio), Nothing()
 
 
 def public_model(client: PrivateClient, public: Public, clusters: Array) -> AnchorModel:
@@ -384,8 +386,8 @@ def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tup
         own, _ = alone(client.client_id, client.X[~judge], settings)
     except DataError:  # rows that are all equal: the public model does no harm
         return True, inf
-    X = client.X[judge]
-    return home.keeps_public(model.scaled(X), assign(X, model), assign(X, own))
+    X = client.X
+    return home.keeps_public(model.scaled(X), judge, assign(X, model), assign(X, own))
 
 
 def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
@@ -499,7 +501,8 @@ class Anchors(Method):
 
     def result(self, client: PrivateClient) -> ClientResult:
         """Model and labels of a client after the run."""
-        return ClientResult(*required(client, "model", "labels"))
+        model, labels = required(client, "model", "labels")
+        return ClientResult(model, labels, choice=client.choice)
 
 
 MASKED: dict[Phase, Masking] = {
