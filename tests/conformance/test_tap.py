@@ -135,7 +135,8 @@ def test_only_a_node_lets_a_phase_reply():
 
     A phase that extends another may call the reply it inherits, or that it wraps (`sums`, whose answer is masked on its
     way out; `subspace`, whose k-means answer stays). `probe` clusters some rows in both views, and what these phases
-    would say stays with it.
+    would say stays with it. `tap` plays the clients of an audit, which have no transport; `private` and
+    `alone` fit a client at home.
     """
     callers = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
@@ -147,8 +148,12 @@ def test_only_a_node_lets_a_phase_reply():
             ):
                 callers[node.func.attr].add(path.relative_to(SOURCE).as_posix())
     assert callers["reply"] == {
-        f"{f}.py" for f in ("runtime/node", "protocol/probe", "protocol/sums", "protocol/subspace")
-    }
+        f"{f}.py"
+        for f in (
+            "runtime/node", "runtime/tap", "protocol/alone", "protocol/probe", "protocol/private", "protocol/sums",
+            "protocol/subspace",
+        )
+    }  # fmt: skip
     assert callers["release"] == {"runtime/node.py"}
 
 
