@@ -1129,6 +1129,7 @@ CODES = {
     "UsageError": 2, "InUseError": 2,
     "InputError": 3, "DataError": 3, "NotFiniteError": 3, "ChangedError": 3, "FileError": 3, "DatasetError": 3,
     "KitError": 3, "DifferError": 3, "LimitError": 3, "RefusedError": 3, "WithheldError": 3,
+    "TrustError": 4,
     "MissingClientError": 5, "ClientError": 5, "SiteError": 5, "OwnError": 5,
 }  # fmt: skip
 
@@ -1199,7 +1200,7 @@ def test_a_real_failure_to_write_is_one_sentence(home, tmp_path):
 
 def test_help_has_examples_and_exit_codes():
     text = fmtc_ok("--help").stdout
-    for code in ("0", "1", "2", "3", "5", "130"):
+    for code in ("0", "1", "2", "3", "4", "5", "130"):
         assert re.search(rf"^    {code} +\w", text, re.MULTILINE)
     assert main_group.epilog == EXIT_CODES
     for words, command in leaves(main_group):

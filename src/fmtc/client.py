@@ -68,6 +68,7 @@ class ClientState:
     labels: Array | None = None  # n
     agreement: float | None = None  # of the labels with those of the embedding; see `protocol.number`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
+    choice: str | None = None  # "federated" or "alone", where the client compared the two
     device: str = HOST
     on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
 

@@ -27,6 +27,7 @@ from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
+from .protocol.alone import FEDERATED
 from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
@@ -134,6 +135,19 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     agreement_ : dict of str to float
         Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
         those that k-means finds in its embedding, from at most 2000 rows.
+    choice_ : dict of str to {"federated", "public", "alone"}
+        Which model each client kept: the common one, or one of its own, where it compared the two (``solver.exit``) and
+        the common one cut clearly more neighbours apart. Not in a model that was loaded.
+    influence_ : ndarray of shape (n_clients, n_clients)
+        Who pulls whom, in the order of `influence_ids_`: how far what the common model says of the client of the row
+        moves when the client of the column is left out. Graph view: its slice of the consensus, relative to its norm.
+        Mixture: its means, in units of the common covariance. Not for more than 64 clients of the graph view, nor in a
+        model that was loaded.
+    influence_ids_ : list of str
+        Clients of the rows and columns of `influence_`.
+    held_ : list of str
+        Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
+        runs, and in a model that was loaded.
     schema_ : Schema
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
@@ -249,7 +263,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         printed: dict[str, Any] = {
             "view": "graph", "scale": "none", "lift": False, "final": "kmeans",
             "align": False, "center_features": False, "labels_from": "embedding", "n_neighbors": 10,
-            "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50,
+            "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50, "contain": False, "exit": False,
         }  # fmt: skip
         return cls(n_clusters, **split_solver({"alpha": alpha, "beta": beta, "rho": rho, **printed, **others}))
 
@@ -349,6 +363,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if self.view_ == "graph" and any(value is not None for value in measured.values()):
             self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
+        self.choice_ = {cid: clients[cid].choice or FEDERATED for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
@@ -370,7 +385,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        for name in ("consensus_", "kappa_", "common_centers_", "roster_code_", "privacy_"):
+        for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
+                     "roster_code_", "privacy_"):  # fmt: skip
             self.__dict__.pop(name, None)
         if isinstance(self.privacy, Privacy):
             from .protocol.private import promise
@@ -389,6 +405,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.roster_code_ = code
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
+        self.held_: list[str] = list(getattr(result.server, "held", ()))
+        if getattr(result.server, "influence", None) is not None:
+            self.influence_: Array = result.server.influence
+            self.influence_ids_ = list(result.server.client_ids)
         self.history_: list[RoundRecord] = result.rounds
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter
@@ -648,14 +668,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return {"text/plain": repr(self), **shown}
 
     # ------------------------------------------------------------------------------------------------ models
-
-    @property
-    def choice_(self) -> dict[str, str]:
-        """Of a private run: whether each client took the "public" model or stayed "alone"; nobody else learns it."""
-        models = self._fitted_models
-        if not isinstance(self.privacy, Privacy):
-            raise AttributeError("choice_ is what clients of a private run choose: fit with privacy=Privacy(...)")
-        return {cid: "public" if isinstance(model, AnchorModel) else "alone" for cid, model in models.items()}
 
     @property
     def projections_(self) -> dict[str, Array]:

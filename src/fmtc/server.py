@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from .errors import DataError, InputError
 from .kernels.alignment import generalized_procrustes, rotate, turn_towards
+from .kernels.containment import MOST_SLICES, Judged, judge, pulls
 from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
 from .kernels.scaling import Scaling
@@ -32,6 +33,9 @@ class RoundReport:
     primal_residual: float = float("nan")
     dual_residual: float = float("nan")
     rank: int = 0
+    capped: tuple[str, ...] = ()  # clients whose answer was larger than the others allow, and was made smaller
+    odd: tuple[str, ...] = ()  # clients that have nothing in common with the rest, and next to no weight
+    affinity: Mapping[str, float] | None = None  # of each client with the rest, 0 to 1
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,10 @@ class ServerState:
     reference: Array | None = None  # d x k, mean of the projections in the common frame
     frames: Array | None = None  # g x k x k, centres that clusters are matched to; after the last turn, one frame
     matched: int = 0  # turns of that
+    held: tuple[str, ...] = ()  # clients that were capped, odd or refused at any time
+    aside: tuple[str, ...] = ()  # those of the last round, which have no part in what is found after it
+    told: Mapping[str, Array] = field(default_factory=dict)  # by client: rows, then means and variances of coordinates
+    influence: Array | None = None  # m x m, how far client s (row) moves when client t (column) is left out
     workspace: Workspace = field(
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
     )  # owns the memory of W and Y from the first round on
@@ -205,12 +213,13 @@ def server_step(
     """
     memory = Workspace() if workspace is None else workspace
     W = _stacked(server, answers, settings, memory)
+    present = [t for t, cid in enumerate(server.client_ids) if cid in answers]
+    judged = _contained(server, W, present, settings)
     losses = server.losses.copy()
     for t, cid in enumerate(server.client_ids):
         if cid in answers:
             losses[t] = local_objective(answers[cid].cut, answers[cid].misfit, settings.alpha)
     rotations: Mapping[str, Array] = {cid: R for cid, R in server.rotations.items() if cid not in answers}
-    present = [t for t, cid in enumerate(server.client_ids) if cid in answers]
     among = slice(None) if len(present) == W.shape[2] else present
     if workspace is not None:
         answers.clear()
@@ -229,7 +238,13 @@ def server_step(
     def ahead(b: slice) -> Array:  # docs/paper.md#rounds
         return OVER_RELAXED * W[b] + (1 - OVER_RELAXED) * server.Z[b] if accelerate else W[b]
 
-    T = memory.compute(lambda b: ahead(b) + server.Y[b] / rho, over=server.Y, dtype=W.dtype)
+    def target(b: slice) -> Array:
+        T = ahead(b) + server.Y[b] / rho
+        if judged.odd.any():
+            T[:, :, judged.odd] = W[b][:, :, judged.odd]  # nor does what it said before count
+        return T
+
+    T = memory.compute(target, over=server.Y, dtype=W.dtype)
     consensus = coupling.prox(T, beta / rho, p).separate_from(T)  # Eq. 18
     Z = consensus.Z
     Y = memory.compute(lambda b: update_dual(0, T[b], Z[b], rho), over=T)  # Eq. 19; T, used up here, has the old dual
@@ -242,12 +257,65 @@ def server_step(
         primal_residual=primal,
         dual_residual=dual,
         rank=consensus.rank,
+        capped=_named(server, judged.capped),
+        odd=_named(server, judged.odd),
+        affinity={cid: round(float(a), 4) for cid, a in zip(server.client_ids, judged.affinity, strict=True) if a == a}
+        or None,
     )
     server = replace(
         server, W=W, Z=Z, Y=Y, beta=beta, losses=losses, rotations=rotations,
-        round_no=server.round_no + 1,
+        round_no=server.round_no + 1, held=noted(server.held, report.capped, report.odd),
+        aside=noted((), report.capped, report.odd),
     )  # fmt: skip
     return server, report
+
+
+JUDGED_AFTER = 3  # rounds: before, honest clients may have little in common, if they come to have it
+
+
+def _contained(server: ServerState, W: Array, present: list[int], settings: Settings) -> Judged:
+    """Judge the slices of this round, and scale those down that are too large or odd, in place."""
+    coupled = settings.beta > 0 or not COUPLINGS[settings.coupling].shrinks  # else nobody pulls anybody
+    if not (settings.solver.contains and coupled):
+        return judge(W, [])
+    judged = judge(W, present, compare=server.round_no >= JUDGED_AFTER)
+    for t in np.flatnonzero(judged.factors != 1):
+        for b in blocks(W):
+            W[b][:, :, t] *= judged.factors[t]
+    return judged
+
+
+def with_influence(server: ServerState, settings: Settings) -> ServerState:
+    """The server after its last round, with who pulls whom in its consensus; T of Eq. 18 is Z + Y/rho (Eq. 19)."""
+    if not 2 <= len(server.client_ids) <= MOST_SLICES or server.beta is None:
+        return server
+    coupling, tau, p = COUPLINGS[settings.coupling], server.beta / server.rho, settings.solver.schatten_p
+    T = server.Z + server.Y / server.rho
+    return replace(server, influence=pulls(T, server.Z, lambda part: coupling.prox(part, tau, p).Z))
+
+
+def _named(server: ServerState, chosen: Array) -> tuple[str, ...]:
+    return tuple(cid for cid, is_chosen in zip(server.client_ids, chosen, strict=True) if is_chosen)
+
+
+def noted(held: tuple[str, ...], *others: Iterable[str]) -> tuple[str, ...]:
+    """Clients that were held, with others; each once, sorted."""
+    return tuple(sorted({*held, *(cid for some in others for cid in some)}))
+
+
+def set_aside(server: ServerState, client_ids: Iterable[str], far: Array) -> tuple[ServerState, list[str]]:
+    """The server, which leaves some clients out of what all have in common, and the ids of the others."""
+    ids = list(client_ids)
+    aside = [cid for cid, is_far in zip(ids, far, strict=True) if is_far]
+    if not aside:
+        return server, ids
+    server = replace(server, held=noted(server.held, aside), aside=noted(server.aside, aside))
+    return server, [cid for cid in ids if cid not in aside]
+
+
+def heard(server: ServerState, answers: Mapping[str, Any]) -> list[str]:
+    """Ids of the clients that answered and were not set aside, sorted; all of them where none is left."""
+    return sorted(set(answers) - set(server.aside)) or sorted(answers)
 
 
 def _stacked(server: ServerState, answers: Mapping[str, Any], settings: Settings, memory: Workspace) -> Array:

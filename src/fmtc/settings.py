@@ -81,6 +81,14 @@ class Solver:
     message_dtype : {"float32"}, default=None
         Precision of the matrices that clients and server send each other. None sends them as they are. "float32"
         halves the bytes of double precision; both sides still compute in full precision.
+    contain : bool, default=True
+        Limit what one broken or hostile client can do to the others, from three clients on. The server caps projections
+        and sums that are far larger than those of the others, gives a client that has nothing in common with the rest
+        next to no weight, and refuses messages that no rows can give. A run in the paper's units is not contained.
+    exit : bool or "auto", default="auto"
+        Whether each client compares the common model with one that it fits alone, and keeps its own where the common
+        one cuts clearly more neighbours apart. "auto" compares where the server had to cap, weigh down or refuse
+        somebody.
 
     Examples
     --------
@@ -108,6 +116,8 @@ class Solver:
     kappa: float | None = None
     n_init: int = 10
     message_dtype: str | None = None
+    contain: bool = True
+    exit: bool | str = "auto"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name, as scikit-learn's estimators give them."""
@@ -137,10 +147,10 @@ class Solver:
         check_number("schatten_p", self.schatten_p, Real, "a number with 0 < p <= 1", lambda v: 0 < v <= 1)
         wanted = "a number above 0 and at most 1"
         check_number("nonmutual_weight", self.nonmutual_weight, Real, wanted, lambda v: 0 < v <= 1)
-        for name in ("align", "accelerate"):
+        for name in ("align", "accelerate", "contain"):
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        for name in ("center_features", "lift"):
+        for name in ("center_features", "lift", "exit"):
             value = getattr(self, name)
             if not (isinstance(value, bool | np.bool_) or (isinstance(value, str) and value == "auto")):
                 raise ValueError(f'{name} must be True, False or "auto", got {value!r}')
@@ -162,6 +172,11 @@ class Solver:
     def portable(self) -> Self:
         """A copy that JSON can hold, which has no infinity: the largest number means the same."""
         return replace(self, kappa=LARGEST_NUMBER if self.kappa == float("inf") else self.kappa)
+
+    @property
+    def contains(self) -> bool:
+        """Whether the server limits what one client can do; in the paper's units it does not."""
+        return bool(self.contain) and self.rho is None
 
     @property
     def mixes(self) -> bool:

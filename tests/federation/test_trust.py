@@ -300,6 +300,47 @@ def test_a_process_ends_unless_a_person_has_accepted_its_roster(home):
     assert receive(kit, json.loads(older) | {"number": 1}).number == 1
 
 
+def test_a_process_is_not_started_again_where_nobody_accepts(home):
+    """Whoever watches may ignore the event; the process stays down all the same."""
+    kit, roster, started = kit_of(home, "north"), forged(home, "east"), []
+
+    def start(kit, party):
+        started.append(party)
+        return Ended(kit, party, roster)
+
+    with Membership(kit, ClientSource("north", ""), clock=ManualClock(), start=start) as member:
+        events = member.watch()
+        assert next(events)["event"] == "roster"
+        with pytest.raises(TrustError, match=r"'east' of the roster .* was not accepted; nothing was sent"):
+            next(events)
+    assert len(started) == 1
+
+
+def test_the_server_begins_with_the_roster_for_silos_only(home):
+    startup, sent = kit_of(home, "coordinator").startup, []
+
+    class Connection:
+        local_endpoint = SimpleNamespace(name="server", properties={"a": 1})
+
+        def __init__(self, peer):
+            self.conn = SimpleNamespace(get_conn_properties=lambda: {"peer_cn": peer})
+
+        def send_dict(self, frame_type, stream_id, data):
+            sent.append(data)
+
+        def send_handshake(self, frame_type):
+            sent.append("plain")
+
+    keys, types = SimpleNamespace(ENDPOINT_NAME="name", TIMESTAMP="time"), SimpleNamespace(READY=5)
+    serve.hand_out(SimpleNamespace(SfmConnection=Connection, HandshakeKeys=keys, Types=types, PEER="peer_cn"), startup)
+    Connection("silo-north").send_handshake(5)
+    assert sent[0] | {"time": 0, serve.MEMBERS: ""} == {"name": "server", "a": 1, "time": 0, serve.MEMBERS: ""}
+    assert json.loads(sent[0][serve.MEMBERS]) == read_json(startup / "roster.json")
+    for peer, frame in (("coordinator@fmtc.local", 5), (None, 5), ("silo-north", 4)):
+        Connection(peer).send_handshake(frame)
+    assert sent[1:] == 3 * ["plain"]
+
+
 # ------------------------------------------------------------------------------------------------- requests
 
 

@@ -130,16 +130,20 @@ def assert_same_server(one, other, rtol=1e-9):
 @each_table
 @pytest.mark.parametrize("phase", [AXES, COORDINATES, SEED, EM], ids=lambda phase: phase.name)
 def test_the_server_needs_nothing_but_the_sum_of_the_answers(phase, table):
-    """Who sent what, and in which order, makes no difference: as when sums are all that the server can open."""
+    """Who sent what, and in which order, makes no difference: as when sums are all that the server can open.
+
+    Nobody can be compared with others then.
+    """
     if phase is AXES and table in ("numbers", "categories and missing cells"):
         pytest.skip("columns are few")
     game = game_of(table).before(phase)
     answers = game.ask(phase)
     (first, *others) = answers.values()
     summed = {"a": nothing(first), "b": total([first, *others]), "c": nothing(first)}
+    settings = replace(game.settings, solver=replace(game.settings.solver, contain=False))
 
     def reduced(said):
-        found = phase.reduce(game.server, said, game.settings)
+        found = phase.reduce(game.server, said, settings)
         return found[0] if phase is EM else found
 
     expected = reduced(dict(answers))

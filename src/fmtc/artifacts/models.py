@@ -41,7 +41,7 @@ PORTABLE = (bool, int, float, str, type(None))
 ROUND = {
     "round_no": COUNT, "objective": NUMBER, "lagrangian": NUMBER, "primal_residual": NUMBER, "dual_residual": NUMBER,
     "rank": COUNT, "bytes_up": COUNT, "bytes_down": COUNT, "seconds": float, "missing": [str], "refused?": COUNT,
-    "step?": COUNT,
+    "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
 MODEL = {
     "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None), "solver?": (dict, None)},

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
+    from ..runtime.driver import RoundRecord
     from ..tables.silos import Silo
 
 Array = np.ndarray
@@ -45,6 +46,11 @@ TABLES = "tables"  # folder of a run: the tables that were given, with the clust
 OUTBOX = "outbox"  # folder of a run: what left each client
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
 
+TRUST = {  # who pulls whom
+    "clients": [{"silo": str, "capped": COUNT, "odd": COUNT, "affinity": NUMBER, "held": bool, "kept": (str, None)}],
+    "influence": ([[float]], None),
+    "rounds": COUNT,
+}
 # What a reader relies on in report.json, in the language of `check_form`: for any run, for a run with models, and for
 # the coordinator's. "details" is the result of `fmtc.report.study`.
 ANY_REPORT = {
@@ -64,6 +70,7 @@ ANY_REPORT = {
     "seconds": float,
     "notes": [str],
     "missing?": [str],
+    "trust?": (TRUST, None),
 }  # fmt: skip
 REPORT = ANY_REPORT | {
     "files": [str],
@@ -233,13 +240,20 @@ def report(
         "seconds": seconds,
         "notes": notes,
         "sent": model._sent(),
-        "trust": trust(model),
+        "trust": seen(model)
+        | trust(
+            getattr(model, "influence_ids_", model.client_ids_),
+            model.history_,
+            getattr(model, "influence_", None),
+            model.held_,
+            getattr(model, "choice_", {}),
+        ),
         **scores(results),
     }
 
 
-def trust(model: FMTC) -> dict[str, Any]:
-    """What a reader needs to know to trust a run: who saw what, what was promised, and what to compare.
+def seen(model: FMTC) -> dict[str, Any]:
+    """Who saw what, what was promised, and what to compare: the other half of the part "trust" of report.json.
 
     Returns
     -------
@@ -259,6 +273,46 @@ def trust(model: FMTC) -> dict[str, Any]:
         "promise": getattr(model, "privacy_", None),
         "heads": heads,
     }
+
+
+def trust(
+    client_ids: Sequence[str],
+    history: Sequence[RoundRecord],
+    influence: np.ndarray | None,
+    held: Sequence[str],
+    choice: Mapping[str, str],
+) -> dict[str, Any]:
+    """Who pulls whom, who was capped or weighed down, and who kept the common model: the part "trust" of report.json.
+
+    Parameters
+    ----------
+    client_ids : sequence of str
+        Of the rows and columns of `influence`.
+    history : sequence of RoundRecord
+    influence : ndarray of shape (m, m), optional
+    held : sequence of str
+        Clients that were capped, weighed down, set aside or refused at any time.
+    choice : mapping of client id to str
+        "federated" or "alone", of those clients that are known here.
+
+    Returns
+    -------
+    dict
+    """
+    known = [record.affinity for record in history if record.affinity]
+    last = known[-1] if known else {}
+    return {
+        "clients": [
+            {
+                "silo": cid, "capped": sum(cid in record.capped for record in history),
+                "odd": sum(cid in record.odd for record in history), "affinity": last.get(cid), "held": cid in held,
+                "kept": choice.get(cid),
+            }
+            for cid in [*client_ids, *(cid for cid in held if cid not in client_ids)]
+        ],
+        "influence": None if influence is None else influence.round(6).tolist(),
+        "rounds": len(history),
+    }  # fmt: skip
 
 
 def write_run(

@@ -462,7 +462,8 @@ def _write_consensus(
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
-        "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}},
+        "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
+        | runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:

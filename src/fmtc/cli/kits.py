@@ -61,7 +61,7 @@ kit_option = click.option("--kit", "folder", type=click.Path(path_type=Path), re
 
 @federation.command(
     "init",
-    short_help="Make a federation: its authority, and the kit of the coordinator.",
+    short_help="Make a federation: authority and coordinator.",
     epilog=PLAN
     + """
 
@@ -211,7 +211,7 @@ def _say_told(words: Words, told: Path | None, authority: Path) -> None:
 
 @federation.command(
     "revoke",
-    short_help="Have the certificates of a silo, or of the coordinator, count no more.",
+    short_help="Have certificates count no more.",
     epilog=CODES
     + """
 
@@ -296,7 +296,7 @@ def federation_renew(
 
 @federation.command(
     "request",
-    short_help="Make your own key, and a request to have it signed.",
+    short_help="Make your own key, and a request to sign it.",
     epilog=CODES
     + """
 
@@ -332,7 +332,7 @@ def federation_request(folder: Path, name: str, out: Path | None, force: bool, a
 
 @federation.command(
     "accept",
-    short_help="Take in what the organiser made: a certificate, or a new roster.",
+    short_help="Take in what the organiser signed.",
     epilog=CODES
     + """
 

@@ -17,8 +17,8 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from ..artifacts import runs
-from ..artifacts.files import file_names, write_file
-from ..errors import DataError, listed
+from ..artifacts.files import check_form, file_names, read_json, write_file
+from ..errors import DataError, FileError, listed
 from .options import (
     data_options,
     free_path,
@@ -454,6 +454,7 @@ Examples:
   fmtc inspect run
   fmtc inspect run --top 8
   fmtc inspect run --json | python -m json.tool
+  fmtc inspect run --influence                  (who pulls whom, and who was capped)
   fmtc inspect --wire                           (every field that a silo may send or receive)""",
 )
 @click.argument("run", type=click.Path(path_type=Path), required=False)
@@ -461,7 +462,9 @@ Examples:
               help="Features to show for each cluster.")  # fmt: skip
 @click.option("--wire", is_flag=True, cls=Option,
               help="Show the declarations of all messages instead: fields, shapes, what each can tell.")  # fmt: skip
-def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
+@click.option("--influence", is_flag=True, cls=Option,
+              help="Show who pulls whom instead, and which silos were capped, weighed down or refused.")  # fmt: skip
+def inspect_run(run: Path | None, top: int, wire: bool, influence: bool, as_json: bool) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight, per
@@ -472,7 +475,12 @@ def inspect_run(run: Path | None, top: int, wire: bool, as_json: bool) -> None:
     if wire == (run is not None):
         raise click.UsageError("give either the folder of a run or a model, or --wire")
     if run is None:
+        if influence:
+            raise click.UsageError("--influence needs the folder of a run")
         _show_wire(as_json)
+        return
+    if influence:
+        _show_influence(run, as_json)
         return
     from ..estimator import load
 
@@ -528,6 +536,51 @@ def _show_wire(as_json: bool) -> None:
                 show_indented(console, Text(f"can tell: {field['tells']}", "dim"), 10)
         console.print()
     show(console, Text("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + "."))
+
+
+def _show_influence(run: Path, as_json: bool) -> None:
+    """Who pulls whom in a run, from its report.json."""
+    if not (run / "report.json").is_file():
+        raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")
+    found = read_json(run / "report.json").get("trust")
+    if not isinstance(found, dict):
+        raise FileError(
+            f"{run} does not say who pulls whom: it was written by an older version of fmtc, or by one silo"
+        )
+    check_form(run / "report.json", found, runs.TRUST, "trust")
+    if as_json:
+        print_json(found)
+        return
+    console, clients, rounds = new_console(), found["clients"], found["rounds"]
+    table = new_table()
+    for title in ("silo", "affinity", "capped", "weighed down", "kept"):
+        table.add_column(title, justify="left" if title in ("silo", "kept") else "right")
+    for line in clients:
+        affinity = "" if line["affinity"] is None else f"{line['affinity']:.2f}"
+        kept = {"federated": "common model", "alone": "its own model", None: ""}[line["kept"]]
+        table.add_row(
+            Text(line["silo"]), affinity, f"{line['capped']} of {rounds}", f"{line['odd']} of {rounds}", Text(kept)
+        )
+    console.print(table)
+    held = [line["silo"] for line in clients if line["held"]]
+    show(console, Text(f"Held: {', '.join(held)}." if held else "Nobody was capped, weighed down or refused."))
+    pulls = found["influence"]
+    if pulls is None:
+        show(console, Text("Who pulls whom is known for 2 to 64 silos, where a run had them in one place."))
+        return
+    console.print()
+    table = new_table()
+    table.add_column("moves, without")
+    for line in clients[: len(pulls)]:
+        table.add_column(Text(line["silo"]), justify="right")
+    for line, row in zip(clients, pulls, strict=False):
+        cells = ["" if t == clients.index(line) else f"{value:.3f}" for t, value in enumerate(row)]
+        table.add_row(Text(line["silo"]), *cells)
+    console.print(table)
+    show(
+        console,
+        Text("Each row: how far a silo's part of the common model moves when the silo of a column is left out."),
+    )
 
 
 def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
 
@@ -48,6 +48,33 @@ def weighted(sums: Sums, weight: float) -> Sums:
 def added(parts: Iterable[Sums]) -> Sums:
     """Sums over silos, in the order given."""
     return reduce(lambda a, b: Sums(**{f.name: getattr(a, f.name) + getattr(b, f.name) for f in fields(Sums)}), parts)
+
+
+def pulls(parts: Sequence[Sums], common: Common) -> Array:
+    """Who pulls whom: how far the means of silo s move when silo t is left out, in units of the common covariance.
+
+    Parameters
+    ----------
+    parts : sequence of m Sums
+    common : Common
+        That they were computed with.
+
+    Returns
+    -------
+    ndarray of shape (m, m)
+        Row s, column t; root mean square over the rows of s, 0 on the diagonal.
+    """
+    counts, W = (np.array([getattr(part, name) for part in parts]) for name in ("counts", "weights"))
+    means = np.array([part.means for part in parts])
+    total, rest = W.sum(axis=0), W.sum(axis=0) - W  # k and m x k
+    left = np.where((rest > 1e-10)[:, :, None], (means.sum(axis=0) - means) / np.maximum(rest, 1e-300)[:, :, None], 0.0)
+    gap = np.where((rest > 1e-10)[:, :, None], left - means.sum(axis=0) / np.maximum(total, 1e-300)[:, None], 0.0)
+    moved = np.einsum("tjr,rs,tjs->tj", gap, np.linalg.inv(common.covariance), gap)
+    b = np.where(np.isinf(common.spread), 1e12, common.spread)
+    shrink = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300) / (1 + counts * b) ** 2
+    found = np.sqrt(np.maximum(shrink @ moved.T, 0))
+    np.fill_diagonal(found, 0.0)
+    return found
 
 
 def pooled(common: Common, sums: Sums, pool: Pool, levels: tuple[int, ...], size: float, n_silos: int) -> Common:

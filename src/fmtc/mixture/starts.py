@@ -165,8 +165,12 @@ def first_common(
     scatter = covariance[:r, :r] - (means[:, :r].T * (counts / n)) @ means[:, :r]
     size = float(np.trace(covariance[:r, :r])) / max(r, 1)
     profiles = np.tile(profile, (len(counts), 1)) if levels else np.zeros((len(counts), 0))
+    within = (scatter + scatter.T) / 2
+    lam, V = np.linalg.eigh(within) if r else (np.zeros(0), within)
+    if lam.min(initial=0) < -0.005 * size:  # moments and clusters are not of the same rows: a silo was left out between
+        within = (V * np.maximum(lam, 0)) @ V.T
     return Common(
-        np.ascontiguousarray(means[:, :r]), (scatter + scatter.T) / 2 + 0.01 * size * np.eye(r),
+        np.ascontiguousarray(means[:, :r]), within + 0.01 * size * np.eye(r),
         (counts + 1) / (n + len(counts)), profiles, np.full(len(counts), FIRST_SPREAD), FIRST_DRIFT,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,13 +11,15 @@ import numpy as np
 from ..client import ClientState, rows_of
 from ..kernels.projection import column_means
 from ..linalg.arrays import HOST
-from ..server import Mixture, ServerState
+from ..mixture.bounds import far_sizes, impossible_products
+from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import POOLED_SCALES, Settings
 from .base import REPEATS, Array, Phase, array, required
 
 STEPS = 5
 SPARE = 8  # columns beyond those wanted: they make the wanted ones converge
 FEWEST, MOST = 10, 40  # axes
+MOST_PRODUCTS = 5.0  # of one client for each of its rows, in medians of all clients
 
 
 def n_axes(settings: Settings) -> int:
@@ -81,9 +83,19 @@ class Axes(Phase):
         totals = None if told else np.asarray(mean, dtype=np.float64) * X.shape[0]
         return client, self.Answer(products=products, totals=totals)
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """A product of the basis with what is not a covariance."""
+        basis = next(iter(self.asks(server, settings).values())).basis
+        found = {cid: impossible_products(basis, answer.products) for cid, answer in answers.items()}
+        return {cid: why for cid, why in found.items() if why is not None}
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Orthonormal again; after the last step, axes with the largest variance first."""
         ids = sorted(answers)
+        if settings.solver.contains and all(cid in server.told for cid in ids):
+            sizes = [np.linalg.norm(answers[cid].products) / server.told[cid][0] for cid in ids]
+            server, _ = set_aside(server, ids, far_sizes(np.array(sizes), MOST_PRODUCTS))
+        ids = heard(server, answers)
         products = sum((answers[cid].products for cid in ids[1:]), np.array(answers[ids[0]].products))
         Q, R = np.linalg.qr(products)
         U, _, _ = np.linalg.svd(R)
@@ -91,8 +103,13 @@ class Axes(Phase):
         before, origin = server.mixture or empty(settings.n_clusters), None
         if all(answers[cid].totals is not None for cid in ids):
             totals = np.sum([np.asarray(answers[cid].totals) for cid in ids], axis=0)
-            origin = totals @ axes / server.n_samples
+            origin = totals @ axes / _rows(server, ids)
         return replace(server, mixture=replace(before, axes=axes, origin=origin))
+
+
+def _rows(server: ServerState, ids: list[str]) -> float:
+    """Rows of some clients, where they have told it; of all otherwise."""
+    return sum(server.told[cid][0] for cid in ids) if all(cid in server.told for cid in ids) else server.n_samples
 
 
 def empty(k: int) -> Mixture:

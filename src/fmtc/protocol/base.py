@@ -186,6 +186,10 @@ class Phase:
         """What one release costs of the privacy budget, as a squared mu of Gaussian differential privacy."""
         return 0.0
 
+    def impossible(self, server: Any, answers: Mapping[str, Any], settings: Any) -> Mapping[str, str]:
+        """What no honest client can have said, by client: the server drops these answers before it reduces the rest."""
+        return {}
+
     def check_ask(self, ask: Any, sizes: Mapping[str, int]) -> None:
         """Raise `RefusedError` where a question does not fit its declaration."""
         check(ask, self.Ask, self.name, dict(sizes))
@@ -325,6 +329,26 @@ def _wrong_array(value: Any, entry: Entry, sizes: dict[str, int]) -> str | None:
     if value.dtype.kind == "f" and not np.isfinite(value).all():
         return "holds NaN or infinity"
     return None
+
+
+TOTAL = "*"  # who "says" what nobody said alone: the sum over all clients
+
+
+def dropped(phase: Phase, server: Any, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
+    """Answers that the server must not use, by client, with one sentence each; of sums over clients, none.
+
+    Whether an answer has the declared form, its sender and its transport have checked. A hostile sender does not check.
+    """
+    if TOTAL in answers:
+        return {}
+    found = {}
+    for cid, answer in answers.items():
+        for name, value in pack(answer).items():
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
+                found[cid] = f"{phase.name}: {name} holds NaN or infinity"
+    rest = {cid: answer for cid, answer in answers.items() if cid not in found}
+    odd = phase.impossible(server, rest, settings) if rest else {}
+    return found | {cid: f"{phase.name}: what came {why}" for cid, why in odd.items()}
 
 
 # ------------------------------------------------------------------------------------------------- packing, counting

@@ -14,7 +14,8 @@ from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
 from ..server import ServerState
 from ..settings import Settings
-from .base import Array, Nothing, Phase, array, required
+from .alone import WHEN, chosen, compares, is_compared
+from .base import Array, Nothing, Phase, array, number, required
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
 
@@ -34,6 +35,10 @@ class Conclude(Phase):
         order: Array = array(
             "k", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
         )
+        compare: bool | None = number(
+            "whether the client compares the common model with one of its own",
+            "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
+        )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Once, in the mixture view."""
@@ -44,7 +49,9 @@ class Conclude(Phase):
         mixture = required(server, "mixture")[0].best(1)
         order = np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
         last = asked(mixture)
-        return dict.fromkeys(server.client_ids, self.Ask(**{**vars(last), "order": order}))
+        return dict.fromkeys(
+            server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
+        )
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """The client's own parameters, and its labels by the very code of predict."""
@@ -56,7 +63,10 @@ class Conclude(Phase):
         labels = assign(client.X, model)
         if not client.on_trial and len(np.unique(labels)) < client.k:
             _warn_of_equal_rows(client)
-        return replace(client, model=model, labels=labels), Nothing()
+        client = replace(client, model=model, labels=labels)
+        if is_compared(client, ask.compare, settings):
+            client = chosen(client, settings, "mixture")
+        return client, Nothing()
 
 
 def _warn_of_equal_rows(client: ClientState) -> None:

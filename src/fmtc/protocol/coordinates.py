@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +11,9 @@ import scipy.sparse as sp
 
 from ..client import ClientState, cells_of, stream
 from ..errors import DataError, RefusedError
+from ..mixture.bounds import far_columns, impossible_moments, numbers_only
 from ..mixture.starts import along, draw, flat_coordinates, is_centred, shape
-from ..server import Mixture, ServerState
+from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import Settings
 from .axes import empty, n_axes
 from .base import Array, Phase, array, number
@@ -81,10 +82,34 @@ class Coordinates(Phase):
         )
         return client, answer
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """Moments of no rows, or of other rows than before."""
+        found = {}
+        for cid, answer in answers.items():
+            n = answer.n_samples
+            why = impossible_moments(n, answer.sums, answer.within, answer.fourths, answer.between)
+            if cid in server.told and n != server.told[cid][0]:
+                why = f"is of {n} rows, and the client has said that it has {server.told[cid][0]:g}"
+            if why is not None:
+                found[cid] = why
+        return found
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Covariance of all rows, and about the silos' own means; centres of the first starts."""
-        said = [answers[cid] for cid in sorted(answers)]
+        ids = sorted(answers)
+        if settings.solver.contains:
+            rows = np.array([[float(answers[cid].n_samples)] for cid in ids])
+            means = np.array([answers[cid].sums for cid in ids]) / rows
+            variances = np.array([np.diag(answers[cid].within) for cid in ids]) / rows
+            axes = server.mixture is not None and server.mixture.axes is not None
+            known = numbers_only(means, variances, () if axes else settings.levels)
+            server, _ = set_aside(server, ids, far_columns(*known))
+        said = [answers[cid] for cid in heard(server, answers)]
         n = sum(answer.n_samples for answer in said)
+        told = {
+            cid: np.concatenate([[answer.n_samples], answer.sums / max(answer.n_samples, 1), np.diag(answer.within)])
+            for cid, answer in answers.items()
+        }
         mean = np.sum([answer.sums for answer in said], axis=0) / n
         within = np.sum([answer.within for answer in said], axis=0) / n
         total = within + np.sum([answer.between for answer in said], axis=0) / n - np.outer(mean, mean)
@@ -100,7 +125,7 @@ class Coordinates(Phase):
         flat = flat_coordinates(fourths, n, mean, total, r, SINGLE)
         weights = _weights(len(mean), flat, settings)
         centers = fresh_centers(mixture, weights, settings, 0)
-        return replace(server, n_samples=n, mixture=replace(mixture, centers=centers, weights=weights))
+        return replace(server, n_samples=n, told=told, mixture=replace(mixture, centers=centers, weights=weights))
 
 
 def _weights(p: int, flat: Array, settings: Settings) -> Array:

@@ -10,17 +10,20 @@ import numpy as np
 
 from ..client import ClientState, Clusters
 from ..errors import RefusedError
+from ..kernels.containment import MOST_SLICES
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
-from ..mixture.pooling import Pool, added, pooled, weighted
+from ..mixture.bounds import impossible_sums, limited
+from ..mixture.pooling import Pool, added, pooled, pulls, weighted
 from ..mixture.steps import Common, Statistics, Sums
-from ..server import Mixture, RoundReport, ServerState, row_weights
+from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
 from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number, required
-from .coordinates import sampled
+from .coordinates import SAMPLE, sampled
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 SETTLE_STEPS = 60
+CLOSE = 8.0, 4.0  # distance and scatter of one client's projections, in medians: they are in a common frame
 
 
 def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
@@ -145,18 +148,24 @@ def _stacked(parts: list[Sums], name: str) -> Array:
 
 
 def next_round(
-    server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...]
-) -> tuple[Mixture, float]:
-    """Common parameters after a round, and the score of the best start, per row."""
+    server: ServerState, answers: Mapping[str, Answer], pool: Pool, levels: tuple[int, ...], *, contains: bool = False
+) -> NextRound:
+    """Common parameters after a round, and what it says about the clients."""
     (mixture,) = required(server, "mixture")
     weights = row_weights(server) or {}
-    said, count = {cid: answers[cid] for cid in sorted(answers)}, how_many(answers)
+    said = {cid: answers[cid] for cid in heard(server, answers)}
+    count = how_many(answers) - (len(answers) - len(said))
     n_starts, k, r = next(iter(said.values())).means.shape
-    found, scores = [], []
+    found, scores, capped, influence = [], [], set[str](), None
     for s in range(n_starts):
-        sums = added(
-            weighted(_unpacked(answer, s, k, r, levels), weights.get(cid, 1.0)) for cid, answer in said.items()
-        )
+        parts = [_unpacked(answer, s, k, r, levels) for answer in said.values()]
+        if contains:
+            close = {"far_at": CLOSE[0], "wide_at": CLOSE[1]} if pool.even else {}
+            parts, touched = limited(parts, mixture.common(s), levels, **close)
+            capped |= {cid for cid, is_far in zip(said, touched, strict=True) if is_far}
+        if n_starts == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
+            influence = pulls(parts, mixture.common(s))
+        sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count))
         scores.append(float(sums.score[1] / sums.score[2]))
     mixture = replace(
@@ -166,7 +175,34 @@ def next_round(
         spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
         scores=np.array(scores), rounds=mixture.rounds + 1,
     )  # fmt: skip
-    return mixture, max(scores)
+    return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said))
+
+
+@dataclass(frozen=True)
+class NextRound:
+    """What the server makes of a round of a mixture."""
+
+    mixture: Mixture
+    score: float  # of the best start, per row
+    capped: tuple[str, ...]  # clients whose sums were too large
+    influence: Array | None  # who pulls whom, where one start is left
+    client_ids: tuple[str, ...]  # of the rows and columns of `influence`
+
+
+def impossible_rounds(
+    server: ServerState, answers: Mapping[str, Answer], levels: tuple[int, ...], told: Mapping[str, tuple[int, ...]]
+) -> dict[str, str]:
+    """What no rows can give, by client."""
+    (mixture,) = required(server, "mixture")
+    found = {}
+    for cid, answer in answers.items():
+        n_starts, k, r = answer.means.shape
+        for s in range(n_starts):
+            sums = _unpacked(answer, s, k, r, levels)
+            why = impossible_sums(sums, mixture.common(s), levels, told.get(cid, ()))
+            if why is not None:
+                found[cid] = why
+    return found
 
 
 def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -> Sums:
@@ -243,15 +279,36 @@ class _EM(Phase):
         )  # fmt: skip
         return client, answer
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """Sums of no rows, or of other rows than before."""
+        (mixture,) = required(server, "mixture")
+        told = {cid: (int(known[0]), min(int(known[0]), SAMPLE)) for cid, known in server.told.items()}
+        return impossible_rounds(server, answers, category_levels(mixture, settings), told)
+
     def reduce(
         self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings
     ) -> tuple[ServerState, RoundReport]:
         """Add up, pool, and let the best starts go on."""
         (mixture,) = required(server, "mixture")
         levels = category_levels(mixture, settings)
-        mixture, score = next_round(server, answers, pool_of(settings), levels)
-        mixture = mixture.best(COMPARED.get(mixture.rounds, len(mixture.keep)))
-        return replace(server, mixture=mixture), RoundReport(objective=-score)
+        contains = settings.solver.contains
+        found = next_round(server, answers, pool_of(settings), levels, contains=contains)
+        mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
+        server = replace(server, mixture=mixture, held=noted(server.held, found.capped))
+        if found.influence is not None:
+            server = replace(server, influence=_for_all(server.client_ids, found))
+        return server, RoundReport(objective=-found.score, capped=found.capped)
+
+
+def _for_all(client_ids: tuple[str, ...], found: NextRound) -> Array:
+    """Who pulls whom among all clients; those that had no part pull nobody."""
+    assert found.influence is not None
+    if client_ids == found.client_ids:
+        return found.influence
+    place = [client_ids.index(cid) for cid in found.client_ids]
+    influence = np.zeros((len(client_ids), len(client_ids)))
+    influence[np.ix_(place, place)] = found.influence
+    return influence
 
 
 def em_stops(history: Any, settings: Settings) -> tuple[bool, str] | None:
@@ -326,13 +383,19 @@ class Settle(Phase):
         own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
         return replace(client, own=own), answer
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """Sums of no rows."""
+        return impossible_rounds(server, answers, (), {})
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
         """Add up and pool."""
         (mixture,) = required(server, "mixture")
         before = mixture.scores[0] if mixture.rounds else -np.inf
-        mixture, score = next_round(server, answers, settle_pool(settings), ())
-        done = abs(score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
-        return replace(server, mixture=replace(mixture, settled=bool(done)))
+        contains = settings.solver.contains
+        found = next_round(server, answers, settle_pool(settings), (), contains=contains)
+        mixture = found.mixture
+        done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
+        return replace(server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, found.capped))
 
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:

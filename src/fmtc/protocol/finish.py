@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..kernels.alignment import match_clusters
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import asarray_like, namespace, to_numpy
 from ..mixture.starts import FIRST_SPREAD
-from ..server import Mixture, ServerState
+from ..server import Mixture, ServerState, heard, with_influence
 from ..settings import Settings
 from .base import Array, Phase, array, required
 from .round import is_rotation
@@ -96,13 +96,21 @@ class Finish(Phase):
         own = Clusters(E, replace(model, centers=centers), labels)
         return replace(client, own=own), self.Answer(centers=centers)
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """Centres that are not of length 1."""
+        return {
+            cid: "has centres that are not of length 1"
+            for cid, answer in answers.items()
+            if np.abs(np.linalg.norm(answer.centers.astype(np.float64), axis=1) - 1).max() > 1e-3
+        }
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         mixture = None
         if settings.solver.mixes and settings.n_clusters > 1:
-            mixture = first_mixture([answers[cid].centers[order] for cid, order in orders.items()], settings)
-        return replace(server, orders=orders, mixture=mixture)
+            mixture = first_mixture([answers[cid].centers[orders[cid]] for cid in heard(server, orders)], settings)
+        return with_influence(replace(server, orders=orders, mixture=mixture), settings)
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length

@@ -12,13 +12,14 @@ number   clusters take the common numbers
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..client import ClientState, open_client, width
 from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
-from ..server import ServerState, client_weights, without_clients
+from ..server import ServerState, client_weights, noted, without_clients
 from ..settings import Settings, Solver
 from .base import Phase, required
 from .em import SETTLE
@@ -73,6 +74,10 @@ class GraphView(Method):
         """The server without some clients, before the first round is done."""
         return without_clients(server, absent)
 
+    def held(self, server: ServerState, client_ids: Iterable[str]) -> ServerState:
+        """The server, which remembers whose answers were dropped."""
+        return replace(server, held=noted(server.held, client_ids))
+
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k)."""
         return {"D": client.X.shape[1], "d": width(client, settings), "k": client.k}
@@ -97,12 +102,17 @@ class GraphView(Method):
 
     def common(self, server: ServerState) -> dict[str, Any]:
         """The consensus Z, d x k x m, and the pooling strength of each concept where a mixture forms the clusters."""
-        return {"consensus": server.Z} | ({} if server.kappa is None else {"kappa": server.kappa})
+        return {"consensus": server.Z} | known(kappa=server.kappa, influence=server.influence)
 
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""
         model, labels, F = required(client, "model", "labels", "F")
-        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses)
+        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses, client.choice)
+
+
+def known(**arrays: Any) -> dict[str, Any]:
+    """Those of some arrays that there are."""
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 METHOD = GraphView()

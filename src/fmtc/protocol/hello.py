@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ..client import ClientState, with_rows
 from ..errors import DataError
 from ..kernels.lift import RIDGE
-from ..server import ServerState, client_weights, shared_width
+from ..mixture.bounds import far_sizes
+from ..server import ServerState, client_weights, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
 
@@ -47,14 +49,22 @@ class Hello(Phase):
         n, d = rows.shape
         return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(client))
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """No rows."""
+        return {cid: "is of no rows" for cid, answer in answers.items() if answer.n_samples < 1}
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
         ids = tuple(sorted(answers))
         d, k, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
         refuse_flat([cid for cid in ids if answers[cid].sum_of_squares == 0])
         omega = client_weights(ids, server.weights)
-        rows = sum(answers[cid].n_samples for cid in ids)
-        scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in ids)))
+        said = list(ids)
+        if settings.solver.contains:
+            sizes = np.array([answers[cid].sum_of_squares / answers[cid].n_samples for cid in ids])
+            server, said = set_aside(server, ids, far_sizes(sizes))
+        rows = sum(answers[cid].n_samples for cid in said)
+        scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in said)))
         beta: float | None
         if settings.solver.rho is None:
             rho, beta = rho_of(server, settings, m), None

@@ -44,6 +44,7 @@ class ClientResult:
     embedding: np.ndarray | None = None  # n x k; only where the run was in this process
     agreement: float | None = None  # of the labels with those of the embedding; as `embedding`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
+    choice: str | None = None  # "federated" or "alone": which model it kept, where it compared the two
 
 
 class Method:
@@ -118,6 +119,10 @@ class Method:
     def without(self, server: Any, absent: set[str]) -> Any:
         """The server without some clients, before the first round is done."""
         raise NotImplementedError
+
+    def held(self, server: Any, client_ids: Iterable[str]) -> Any:
+        """The server, which is told whose answers were dropped."""
+        return server
 
     def sizes(self, client: Any, settings: Any) -> dict[str, int]:
         """What a client knows of the letters in shapes."""

@@ -23,7 +23,7 @@ from .base import Phase, required
 from .conclude import CONCLUDE
 from .coordinates import COORDINATES
 from .em import EM, em_stops
-from .graph import GraphView
+from .graph import GraphView, known
 from .method import ClientResult
 from .moments import MOMENTS
 from .rescale import RESCALE
@@ -53,12 +53,13 @@ class MixtureView(GraphView):
     def common(self, server: ServerState) -> dict[str, Any]:
         """Common parameters of the concepts."""
         mixture = required(server, "mixture")[0].best(1)
-        return {"means": mixture.means[0], "covariance": mixture.covariance[0], "kappa": server.kappa}
+        found = {"means": mixture.means[0], "covariance": mixture.covariance[0]}
+        return found | known(kappa=server.kappa, influence=server.influence)
 
     def result(self, client: ClientState) -> ClientResult:
         """Model and labels of a client after the run."""
         model, labels = required(client, "model", "labels")
-        return ClientResult(model, labels)
+        return ClientResult(model, labels, choice=client.choice)
 
 
 METHOD = MixtureView()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,8 @@ from ..errors import RefusedError
 from ..kernels import scaling
 from ..kernels.encoding import expanded
 from ..kernels.lift import lifts
-from ..server import ServerState, shared_width
+from ..mixture.bounds import far_columns, far_sizes, numbers_only
+from ..server import ServerState, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Array, Nothing, Phase, array, number
 
@@ -78,6 +79,19 @@ class Moments(Phase):
             n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, in_one_unit=in_one_unit
         )
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """No rows, negative squares, more cells than rows."""
+        found = {}
+        for cid, answer in answers.items():
+            counts = [part for part in (answer.filled, answer.document_counts) if part is not None]
+            if answer.n_samples < 1:
+                found[cid] = "is of no rows"
+            elif any(part.min(initial=0) < 0 or part.max(initial=0) > answer.n_samples for part in counts):
+                found[cid] = f"counts cells that {answer.n_samples} rows cannot have"
+            elif answer.squares is not None and answer.squares.min(initial=0) < 0:
+                found[cid] = "has squares below 0"
+        return found
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Common units for the columns of all clients."""
         said = {cid: answers[cid] for cid in sorted(answers)}
@@ -90,12 +104,16 @@ class Moments(Phase):
             )
         rows = {cid: answer.n_samples for cid, answer in said.items()}
         width = shared_width({cid: len(of_columns) for cid, of_columns in sums.items()})
-        server = replace(server, n_samples=sum(rows.values()), n_features=width)
+        told = {cid: np.array([float(n)]) for cid, n in rows.items()}
+        server = replace(server, n_samples=sum(rows.values()), n_features=width, told=told)
         if settings.scale == "tfidf":
             return agreed_words(server, sum(sums.values(), np.zeros(width, int)), settings)
-        parts = [scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said]
+        parts = {cid: scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said}
+        if settings.solver.contains:
+            server, near = set_aside(server, parts, _far(list(parts.values()), settings))
+            parts = {cid: parts[cid] for cid in near}
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
-        return agreed(server, scaling.pool(parts), in_one_unit, settings)
+        return agreed(server, scaling.pool(parts.values()), in_one_unit, settings)
 
 
 def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> ServerState:
@@ -110,6 +128,17 @@ def agreed_words(server: ServerState, counts: Array, settings: Settings) -> Serv
     """The server with weights of words, from the number of rows that hold each."""
     words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
     return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
+
+
+def _far(parts: list[scaling.Moments], settings: Settings) -> Array:
+    """Which silos' columns are far beyond the others'; where there are numbers, categories do not count."""
+    if any(part.means is None for part in parts):
+        return far_sizes(np.array([float(np.sum(part.squares)) / part.n for part in parts]))
+    cells = np.array([np.full(len(part.squares), part.n) if part.counts is None else part.counts for part in parts])
+    none = np.where(cells > 0, 0.0, np.nan)
+    means = np.array([part.means for part in parts]) + none
+    variances = np.array([part.squares for part in parts]) / np.maximum(cells, 1) + none
+    return far_columns(*numbers_only(means, variances, settings.levels))
 
 
 def needs_moments(settings: Settings) -> bool:

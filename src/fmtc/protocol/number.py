@@ -20,7 +20,8 @@ from ..mixture import personal
 from ..mixture.steps import Common
 from ..server import ServerState
 from ..settings import Settings
-from .base import Array, Nothing, Phase, array, required
+from .alone import WHEN, chosen, compares, is_compared
+from .base import Array, Nothing, Phase, array, number, required
 from .em import first_statistics, is_order, settle_pool
 
 
@@ -45,6 +46,10 @@ class Number(Phase):
         covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
         shares: Array | None = array("1 k", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 k", "1/kappa", "As in `settle`.", when="after `settle`")
+        compare: bool | None = number(
+            "whether the client compares the common model with one of its own",
+            "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
+        )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Once, in the graph view."""
@@ -56,7 +61,8 @@ class Number(Phase):
         if server.mixture is not None:
             names = ("means", "covariance", "shares", "spread")
             last = {name: getattr(server.mixture, name) for name in names}
-        return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
+        compare = compares(server, settings)
+        return {cid: self.Ask(order=order, compare=compare, **last) for cid, order in server.orders.items()}
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Take the common numbers; with a mixture, personal means in place of k-means centres."""
@@ -76,7 +82,10 @@ class Number(Phase):
         agreement, misses = None, False
         if settings.solver.labels_from == "projection" and client.k > 1 and client.graph is not None:
             agreement, misses = _followed(client, labels, settings)
-        return replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses), Nothing()
+        client = replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses)
+        if is_compared(client, ask.compare, settings):
+            client = chosen(client, settings, "graph")
+        return client, Nothing()
 
 
 SAMPLE = 2000  # rows that are compared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..kernels.lift import cut_share, shows_shapes
 from ..linalg.arrays import HOST, to_numpy
 from ..server import ServerState
 from ..settings import Settings
+from .alone import played
 from .base import Array, Phase, how_many, number
 from .conclude import CONCLUDE
 from .finish import FINISH
@@ -85,6 +86,14 @@ class Probe(Phase):
             gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """Shares beyond 1."""
+        return {
+            cid: f"has gain {answer.gain:g} and entropy {answer.entropy:g}, which are no shares"
+            for cid, answer in answers.items()
+            if not (abs(answer.gain) <= 4 and -1e-6 <= answer.entropy <= 1 + 1e-6)
+        }
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""
         said = [answers[cid] for cid in sorted(answers)]
@@ -139,14 +148,8 @@ def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
     client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
     client = replace(client, round_no=0, device=HOST, on_trial=True)
-    steps: list[tuple[Any, int]] = [(HELLO, 1), (PREPARE, 1), (ROUND, ROUNDS), (FINISH, 1)]
-    for phase, rounds in steps:
-        for round_no in range(1, rounds + 1):
-            (ask,) = phase.asks(server, settings).values()
-            client, answer = phase.reply(client, ask, settings, round_no)
-            if phase is not FINISH:
-                found = phase.reduce(server, {client.client_id: answer}, settings)
-                server = found[0] if phase is ROUND else found
+    phases = (HELLO, PREPARE, ROUND, FINISH)
+    client, _ = played(client, server, settings, phases, lambda _, done: len(done) >= ROUNDS, (ROUND,))
     assert client.own is not None and client.rows is not None
     return to_numpy(client.own.labels), client.rows.X
 

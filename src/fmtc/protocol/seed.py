@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..client import ClientState
+from ..mixture.bounds import impossible_steps
 from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
-from ..server import Mixture, ServerState
+from ..server import Mixture, ServerState, heard
 from ..settings import Settings
 from .base import REPEATS, Array, Phase, above, array, required
 from .coordinates import fresh_centers, sampled
@@ -79,10 +80,24 @@ class Seed(Phase):
         )  # fmt: skip
         return client, self.Answer(counts=counts, sums=sums)
 
+    def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
+        """Clusters that the client's own moments rule out."""
+        found = {}
+        for cid, answer in answers.items():
+            if cid not in server.told:
+                continue
+            n, p = int(server.told[cid][0]), answer.sums.shape[2]
+            mean, within = server.told[cid][1 : 1 + p], server.told[cid][1 + p :]
+            squares = np.array([within + (0 if is_centred(s) else n) * mean**2 for s in range(len(answer.counts))])
+            why = impossible_steps(answer.counts, answer.sums, n, squares)
+            if why is not None:
+                found[cid] = why
+        return found
+
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Move the centres; and have common parameters ready, should this have been the last step."""
         (mixture,) = required(server, "mixture")
-        said = [answers[cid] for cid in sorted(answers)]
+        said = [answers[cid] for cid in heard(server, answers)]
         counts = np.sum([answer.counts for answer in said], axis=0)
         sums = np.sum([answer.sums for answer in said], axis=0)
         turn = mixture.rounds + 1

@@ -22,6 +22,7 @@ from ..kernels.objective import local_objective
 from ..linalg.arrays import asarray_like, to_numpy
 from ..server import OVER_RELAXED, RoundReport, ServerState
 from ..settings import POOLED_SCALES, Settings
+from .alone import WHEN, compares
 from .base import REPEATS, Array, Nothing, Phase, above, array, how_many, number, required
 from .em import Ask as Parameters
 from .em import Settle, asked
@@ -407,12 +408,17 @@ class HomeNumber(Number):
         covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
         shares: Array | None = array("1 k", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
         spread: Array | None = array("1 k", "1/kappa", "As in `settle`.", when="after `settle`")
+        compare: bool | None = number(
+            "whether the client compares the common model with one of its own", "Nothing about rows.", kind="flag",
+            when=WHEN,
+        )  # fmt: skip
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
         frames, m = required(server, "frames")[0], server.mixture
         last = {} if m is None else {name: getattr(m, name) for name in ("means", "covariance", "shares", "spread")}
-        return dict.fromkeys(server.client_ids, self.Ask(frame=frames[0], **last))
+        ask = self.Ask(frame=frames[0], **last, compare=compares(server, settings))
+        return dict.fromkeys(server.client_ids, ask)
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Take the common numbers."""

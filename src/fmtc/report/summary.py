@@ -182,10 +182,11 @@ def _summary(run: _Run) -> dict[str, Any]:
         "explained": run.explanation is not None,
         "calibrated": run.view == "mixture",
         "history": run.history,
+        "trust": _trust(report.get("trust")),
         "points": _points(run),
         "sent": report.get("sent", []),
         "letters": _letters(report.get("sent", [])),
-        "trust": _trust(report.get("trust")),
+        "seen": _seen(report.get("trust")),
         "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
         "settings": _settings(report["settings"]),
@@ -195,6 +196,20 @@ def _summary(run: _Run) -> dict[str, Any]:
         "absent": _absent(run),
     }
     return summary | {"words": _findings(run, summary), "run_words": _run_words(run, summary)}
+
+
+def _trust(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Who pulls whom, with the shade of each cell; None for one silo, or where it was not kept."""
+    if found is None or len(found["clients"]) < 2:
+        return None
+    pulls = found["influence"]
+    most = max((value for row in pulls or [] for value in row), default=0.0)
+    rows = [
+        [{"value": value, "shade": round(4 * value / most) if most > 0 else 0, "self": s == t}
+         for t, value in enumerate(row)]
+        for s, row in enumerate(pulls or [])
+    ]  # fmt: skip
+    return {**found, "cells": rows, "held": [line["silo"] for line in found["clients"] if line["held"]]}
 
 
 # ------------------------------------------------------------------------------------------------------ silos
@@ -364,9 +379,9 @@ _MODES = {
 }
 
 
-def _trust(trust: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _seen(trust: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Who saw what, what was promised and what can be compared; None for runs of older versions."""
-    if trust is None:
+    if trust is None or "mode" not in trust:
         return None
     words, promise = [_MODES[trust["mode"]]], trust.get("promise")
     if promise:

@@ -158,6 +158,7 @@ def write_result(spec: Spec, result: Result) -> None:
         "why": getattr(result.server, "why", ""),
         "view": getattr(result.server, "view", None),
         "roster": getattr(getattr(result.server, "cards", None), "code", ""),
+        "held": getattr(result.server, "held", ()),
         "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
@@ -173,6 +174,7 @@ class Kept:
     common: dict[str, Any]
     why: str = ""  # the view was chosen so
     roster: str = ""  # code of the roster, where only sums were seen
+    held: tuple[str, ...] = ()  # clients that were capped, set aside or refused
 
     @property
     def Z(self) -> Any:
@@ -184,6 +186,11 @@ class Kept:
         """Pooling strength of each concept; None where a run has none."""
         return self.common.get("kappa")
 
+    @property
+    def influence(self) -> Any:
+        """Who pulls whom; None where it is not known."""
+        return self.common.get("influence")
+
 
 def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     """The result in a file of `write_result`, and the rest of what it says (run, method, settings)."""
@@ -191,7 +198,9 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
     try:
         result = Result(
-            Kept(tuple(about["client_ids"]), arrays, about["why"], about.get("roster", "")),
+            Kept(
+                tuple(about["client_ids"]), arrays, about["why"], about.get("roster", ""), tuple(about.get("held", ()))
+            ),
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             about["converged"],
             about["stopped_because"],

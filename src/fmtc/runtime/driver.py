@@ -14,15 +14,15 @@ import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import ClientError, FileError, TrustError
+from ..errors import ClientError, FileError, RefusedError, TrustError
 from ..linalg.threads import one_thread
-from ..protocol.base import Message, Phase, pack, value_bytes
+from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph import METHOD
 from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 4
+CHECKPOINT_FORMAT = 5
 
 
 @dataclass
@@ -83,6 +83,9 @@ class RoundRecord:
     missing: tuple[str, ...] = ()
     refused: int = 0
     step: int = 0  # which round of its loop, where the run has several; 0: not known
+    capped: tuple[str, ...] = ()  # clients whose answer was far larger than those of the others, and was made smaller
+    odd: tuple[str, ...] = ()  # clients that had nothing in common with the rest, and next to no weight
+    affinity: Mapping[str, float] | None = None  # of each client with the rest, 0 to 1, where it was computed
 
     @property
     def in_mixture(self) -> bool:
@@ -109,7 +112,8 @@ class RoundRecord:
     def from_dict(cls, line: Mapping[str, Any]) -> RoundRecord:
         """Undo `asdict` and JSON, where a number that is not finite was written as null."""
         numbers = {name: float("nan") if value is None else value for name, value in line.items()}
-        return cls(**numbers | {"missing": tuple(line["missing"])})
+        names = {name: tuple(line.get(name, ())) for name in ("missing", "capped", "odd")}
+        return cls(**numbers | names | {"affinity": line.get("affinity")})
 
 
 @dataclass(frozen=True)
@@ -229,6 +233,7 @@ class _Run:
         self.answered: dict[str, int] = {}  # the round of each client's last answer
         self.received: dict[tuple[str, str], Received] = {}
         self.server: Any = None
+        self.refused: set[str] = set()  # clients whose answer was dropped at any time: they cannot end the run
         self.loop, self.begun = "", 0  # the loop that the run is in, and the rounds before it
         self.stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
 
@@ -324,21 +329,40 @@ class _Run:
             for cid, ask in phase.asks(self.server, self.settings).items()
         }
         replies = self.transport.exchange(messages)
+        self._drop(phase, replies)
         doing = f"in round {number}" if loops else phase.doing
         for cid, error in replies.failures.items():
             logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
-        if len(replies.answers) < self.quorum:
+        # whom the server refuses cannot end the run for the others, unless too few of them are left to compare
+        needed = self._enough(len(messages))
+        if len(replies.answers) < needed:
             if not replies.failures:  # a resumed run: clients were left out before its first round
-                raise ClientError(
-                    f"{len(messages)} clients take part in this run, {self.quorum} needed: lower min_clients"
-                )
+                raise ClientError(f"{len(messages)} clients take part in this run, {needed} needed: lower min_clients")
             cid, error = min(replies.failures.items())
             raise ClientError(
                 f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
-                f"({len(replies.answers)} of {len(messages)} clients answered, {self.quorum} needed)"
+                f"({len(replies.answers)} of {len(messages)} clients answered, {needed} needed)"
             ) from error
         add_received(self.received, phase, replies)
         return replies
+
+    def _enough(self, asked: int) -> int:
+        """Answers that a phase needs: the quorum less clients that were refused, but more than half of all."""
+        return max(min(self.quorum, asked // 2 + 1), self.quorum - len(self.refused))
+
+    def _drop(self, phase: Phase, replies: Replies) -> None:
+        """Take out answers that no honest client can have given; they count as failures of their clients."""
+        solver = getattr(self.settings, "solver", None)
+        if not getattr(solver, "contains", False):
+            return
+        refused = dropped(phase, self.server, replies.answers, self.settings)
+        for cid, why in refused.items():
+            del replies.answers[cid]
+            replies.failures[cid] = RefusedError(why)
+            replies.refused += 1
+        if refused:
+            self.refused |= set(refused)
+            self.server = self.method.held(self.server, refused)
 
     # ------------------------------------------------------------------------------------------------ checkpoints
 

@@ -1,0 +1,190 @@
+"""How much one client may pull the others: a cap on the norm of its projection, and its affinity with the rest.
+
+A client may be broken, or mean harm. What it sends is then large, or points where nobody else's does. Both show in the
+stack of projections, and neither depends on how a client has rotated its columns. docs/paper.md#containment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..linalg.stacks import blocks
+
+Array = np.ndarray
+
+FEWEST = 3  # clients that answer: of two that differ, nobody can say which is the odd one
+CAP = 1.5  # norm of a projection, in medians of the round
+ODD = 0.6  # affinity with the rest, in medians of the round, below which a client is odd
+ODD_WEIGHT = 1e-3  # of an odd client's slice in the consensus
+DIRECTIONS = 3  # for each cluster, directions of all clients among which those of the rest are sought
+MOST_COLUMNS = 1024  # of all slices side by side; of more slices, some are enough to find the common directions
+MOST_SLICES = 64  # of which it is computed who pulls whom
+FLAT = 1e-12  # squared singular value of a projection, relative to the largest, below which it is no direction
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a round's projections look like beside each other."""
+
+    factors: Array  # m, what each slice is to be multiplied by; exactly 1: leave it as it is
+    norms: Array  # m, in medians of the round
+    affinity: Array  # m, from 0 to 1; NaN where it was not computed
+    capped: Array  # m, bool
+    odd: Array  # m, bool
+
+    @property
+    def calm(self) -> bool:
+        """Whether no slice has to change."""
+        return not (self.capped.any() or self.odd.any())
+
+
+def judge(W: Array, present: list[int] | None = None, *, compare: bool = True) -> Judged:
+    """Which slices of a stack are too large or unlike the rest, and what they are to be multiplied by.
+
+    The norm of a slice is capped at 1.5 times the median norm. Its affinity with the rest is
+    ``a_t = ||U'Q_t||²/k``, with Q_t an orthonormal basis of W_t and U the k leading directions of the sum of
+    ``Q_u Q_u'`` over all other clients u. A client with ``a_t < 0.6 median(a)`` is odd: its slice counts 1/1000.
+
+    Parameters
+    ----------
+    W : array of shape (d, k, m)
+    present : list of int, optional
+        Slices that are of this round; all by default. The others are left alone, and nobody is compared with them.
+    compare : bool
+        Whether directions are compared, or norms only.
+
+    Returns
+    -------
+    Judged
+        Fewer than three slices cannot be told apart: all factors are then 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.kernels.containment import judge
+    >>> rng = np.random.default_rng(0)
+    >>> W = rng.normal(size=(20, 2, 1)) + 0.1 * rng.normal(size=(20, 2, 5))
+    >>> W[:, :, 3] *= 1000
+    >>> judge(W).capped.nonzero()[0].tolist()
+    [3]
+    """
+    m = W.shape[2]
+    among = np.arange(m) if present is None else np.asarray(present, dtype=np.int64)
+    factors, norms, affinity = np.ones(m), np.full(m, np.nan), np.full(m, np.nan)
+    capped, odd = np.zeros(m, bool), np.zeros(m, bool)
+    if len(among) < FEWEST:
+        return Judged(factors, norms, affinity, capped, odd)
+    sizes = slice_norms(W)[among]
+    middle = float(np.median(sizes))
+    if not middle > 0:
+        return Judged(factors, norms, affinity, capped, odd)
+    with np.errstate(over="ignore"):
+        norms[among] = sizes / middle
+    capped[among] = sizes > CAP * middle
+    if compare:
+        affinity[among] = affinities(W, among, sizes)
+        odd[among] = affinity[among] < ODD * np.median(affinity[among])
+    factors[among] = np.where(sizes > CAP * middle, CAP * middle / np.maximum(sizes, middle), 1.0)
+    factors[odd] *= ODD_WEIGHT
+    return Judged(factors, norms, affinity, capped, odd)
+
+
+def slice_norms(W: Array) -> Array:
+    """Frobenius norm of each slice, also where squares would overflow; (d, k, m) -> (m,)."""
+    peak = np.zeros(W.shape[2])
+    for b in blocks(W):
+        np.maximum(peak, np.abs(W[b]).max(axis=(0, 1)), out=peak)
+    size, squares = np.where(peak > 0, peak, 1.0), np.zeros(W.shape[2])
+    for b in blocks(W):
+        squares += ((W[b] / size) ** 2).sum(axis=(0, 1))
+    norms: Array = size * np.sqrt(squares)
+    return norms
+
+
+def affinities(W: Array, among: Array, sizes: Array) -> Array:
+    """How far each of some slices lies in the k leading directions of the others; (d, k, m) -> one number each.
+
+    The directions of the others are sought among the 3 k leading ones of all slices together (of many slices, of some
+    of them), which is exact for three slices and needs one decomposition of a Gram matrix, not one for each slice.
+    """
+    k, some = W.shape[1], among[:: -(-len(among) * W.shape[1] // MOST_COLUMNS)]
+    size = dict(zip(among.tolist(), np.where(sizes > 0, sizes, 1.0).tolist(), strict=True))
+
+    def columns(b: slice, slices: Array) -> Array:  # of unit norm, one slice after the other
+        part = np.moveaxis(W[b][:, :, slices], 2, 1) / np.array([size[t] for t in slices.tolist()])[:, None]
+        return part.reshape(len(part), -1)
+
+    gram = sum((B.T @ B for B in (columns(b, some) for b in blocks(W))), np.zeros(()))
+    own = _basis(np.array([gram[i : i + k, i : i + k] for i in range(0, len(gram), k)]))  # Q_t = W_t own_t
+    K = _blockwise(_blockwise(gram, own).T, own)  # products of all Q_t
+    lam, V = np.linalg.eigh((K + K.T) / 2)
+    lam, V = lam[::-1][: DIRECTIONS * k], V[:, ::-1][:, : DIRECTIONS * k]
+    lam, V = lam[lam > FLAT * lam[0]], V[:, lam > FLAT * lam[0]]
+    if len(some) == len(among):
+        C = (V * np.sqrt(lam)).reshape(len(among), k, -1)  # Q_t in these directions
+    else:
+        U = _blockwise((V / np.sqrt(lam)).T, own.swapaxes(1, 2)).T  # makes the directions from columns of W
+        inner, C = np.zeros((len(among), k, k)), np.zeros((len(among), k, len(lam)))
+        for b in blocks(W):
+            B = columns(b, among)
+            C += (B.T @ (columns(b, some) @ U)).reshape(C.shape)
+            B = B.reshape(len(B), -1, k)
+            inner += np.einsum("dmk,dmj->mkj", B, B, optimize=True)
+        C = _basis(inner).swapaxes(1, 2) @ C
+    products = C.swapaxes(1, 2) @ C
+    leading = np.linalg.eigh(products.sum(axis=0) - products)[1][:, :, -k:]
+    found: Array = ((C @ leading) ** 2).sum(axis=(1, 2)) / k
+    return found
+
+
+def _basis(gram: Array) -> Array:
+    """What makes orthonormal columns, and columns of zeros, of those with these products; (m, k, k) -> (m, k, k)."""
+    lam, V = np.linalg.eigh(gram)
+    there = lam > FLAT * np.maximum(lam[:, -1:], np.finfo(float).tiny)
+    return V * np.where(there, 1 / np.sqrt(np.where(there, lam, 1.0)), 0.0)[:, None, :]
+
+
+def _blockwise(A: Array, own: Array) -> Array:
+    """Columns of A, k at a time, times one k x k matrix each; (n, m k), (m, k, k) -> (n, m k)."""
+    m, k, _ = own.shape
+    return np.einsum("nmk,mkj->nmj", A.reshape(-1, m, k), own, optimize=True).reshape(len(A), m * k)
+
+
+def pulls(T: Array, Z: Array, prox: Callable[[Array], Array]) -> Array | None:
+    """Who pulls whom: how far slice s of a consensus moves when slice t is left out, relative to its norm.
+
+    Parameters
+    ----------
+    T : array of shape (d, k, m)
+        What the consensus was made from, W + Y/rho.
+    Z : array of shape (d, k, m)
+        The consensus.
+    prox : callable
+        Makes a consensus from a stack.
+
+    Returns
+    -------
+    array of shape (m, m), or None
+        Row s, column t; 0 on the diagonal. None for fewer than two or more than 64 slices.
+    """
+    d, k, m = T.shape
+    if not 2 <= m <= MOST_SLICES:
+        return None
+    if d > k * m:  # the same products between columns with fewer rows: a prox turns with the rows
+        flat = T.reshape(d, k * m)
+        lam, V = np.linalg.eigh(flat.T @ flat)
+        half = np.sqrt(np.maximum(lam, 0))
+        T = (half[:, None] * V.T).reshape(k * m, k, m)
+        Z = prox(T)
+    norms, found = slice_norms(Z), np.zeros((m, m))
+    for t in range(m):
+        rest = np.delete(np.arange(m), t)
+        moved = Z[:, :, rest] - prox(np.ascontiguousarray(T[:, :, rest]))
+        found[rest, t] = slice_norms(moved) / np.where(norms[rest] > 0, norms[rest], 1.0)
+    return found
+
+
+__all__ = ["Judged", "affinities", "judge", "pulls", "slice_norms"]

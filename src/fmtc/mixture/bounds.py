@@ -1,0 +1,243 @@
+"""What a silo's sums can be: what no rows can give is refused, what lies far beyond the other silos' is made smaller.
+
+All functions take what single silos said, before it is added up. Honest sums pass through unchanged, bit for bit: the
+limits lie well beyond what silos of very different kinds of data say about each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .steps import Common, Sums, freedom
+
+Array = np.ndarray
+
+FEWEST = 3  # silos: of two that differ, nobody can say which is the odd one
+ROUNDING = 1e-6  # relative error of sums that are computed in two ways
+FAR = 30.0  # squared distance of a silo's means from the common ones, in medians of the silos
+WIDE = 10.0  # size of a silo's scatter per row, in medians
+DRIFTS = 200.0  # a silo's part in the estimate of shifts, in medians, which count as at least 1
+SCORES = 20.0  # log-likelihood of a row and coordinate, from the median
+AWAY, SPREAD = 5.0, 10.0  # means of columns, in deviations of the median silo; variances, in medians
+SQUARES = 30.0  # size of a silo's rows, in medians
+
+
+# ------------------------------------------------------------------------------------------- what no rows can give
+
+
+def impossible_sums(sums: Sums, common: Common, levels: tuple[int, ...], n_rows: tuple[int, ...] = ()) -> str | None:
+    """What is wrong with the sums of a round, or None.
+
+    Parameters
+    ----------
+    sums : Sums
+        Of one silo.
+    common : Common
+        That they were computed with.
+    levels : tuple of int
+    n_rows : tuple of int
+        Numbers of rows that the silo may have; (): any.
+    """
+    n, rows, b = sums.counts, float(sums.score[2]), common.spread
+    if not rows >= 1 or (n_rows and rows not in n_rows):
+        return f"is of {rows:g} rows, and the client has said that it has {' or '.join(map(str, n_rows)) or 'some'}"
+    if n.min() < 0 or abs(float(n.sum()) - rows) > ROUNDING * rows:
+        return f"has counts of concepts that are not those of {rows:g} rows"
+    if not _close(sums.weights, np.where(np.isinf(b), 0.0, n / (1 + n * np.where(np.isinf(b), 0.0, b)))):
+        return "has weights that do not follow from its counts"
+    if not _scatters(sums.scatter, sums.scatter) or not _scatters(_within(sums, common), sums.scatter):
+        return "has a scatter that is not positive semi-definite, as that of any rows is"
+    if sums.levels.shape[1]:
+        begin = 0
+        for c, size in enumerate(levels):
+            part, weight = sums.levels[:, begin : begin + size], sums.level_weights[:, c]
+            if part.min() < 0 or not _close(part.sum(axis=1), weight) or (weight > n * (1 + ROUNDING)).any():
+                return "has shares of levels that do not add up"
+            begin += size
+    return None
+
+
+def impossible_moments(n: int, sums: Array, within: Array, fourths: Array, between: Array) -> str | None:
+    """What is wrong with first and second moments of n rows, or None."""
+    if n < 1:
+        return "is of no rows"
+    if not _close(between, np.outer(sums, sums) / n):
+        return "has a mean that differs between its parts"
+    if not _scatters(within, within + between):
+        return "has products of deviations that are not positive semi-definite, as those of any rows are"
+    squares = np.diag(within) + np.diag(between)
+    if (fourths < squares**2 / n * (1 - ROUNDING)).any():
+        return "has fourth powers that are too small for its squares"
+    return None
+
+
+def impossible_steps(counts: Array, sums: Array, n: int, squares: Array) -> str | None:
+    """What is wrong with a silo's rows nearest to each centre, or None.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (s, k)
+    sums : ndarray of shape (s, k, p)
+    n : int
+        Its rows.
+    squares : ndarray of shape (s, p)
+        Sums of squares of its rows, which no division into clusters can exceed.
+    """
+    whole = counts.sum(axis=1)
+    if counts.min() < 0 or (np.abs(counts - np.round(counts)) > ROUNDING).any() or (whole != whole[0]).any():
+        return "has counts that are not numbers of rows"
+    if whole[0] > n:
+        return f"counts {whole[0]:g} rows, and the client has said that it has {n}"
+    if np.abs(sums[counts == 0]).max(initial=0) > 0:
+        return "has sums of no rows"
+    between = (sums**2 / np.maximum(counts, 1)[..., None]).sum(axis=1)
+    if (between > squares * (1 + ROUNDING) + ROUNDING * squares.max()).any():
+        return "has clusters that lie further apart than the rows it has told of"
+    return None
+
+
+def impossible_products(basis: Array, products: Array) -> str | None:
+    """What is wrong with a covariance times a basis, or None; (d, r), (d, r)."""
+    inner = basis.T @ products
+    size = float(np.abs(inner).max(initial=0))
+    if np.abs(inner - inner.T).max(initial=0) > 1e-4 * size or not _scatters(inner, inner):
+        return "is not a covariance times the basis"
+    return None
+
+
+def _close(a: Array, b: Array) -> bool:
+    return bool((np.abs(a - b) <= ROUNDING * (np.abs(b) + np.abs(b).max(initial=0)) + 1e-300).all())
+
+
+def _scatters(part: Array, whole: Array) -> bool:
+    """Whether a part of some sums of squares has no negative eigenvalue, but for rounding."""
+    if not part.size:
+        return True
+    return bool(np.linalg.eigvalsh((part + part.T) / 2)[0] >= -1e-5 * max(float(np.trace(whole)), 0.0))
+
+
+def _means(sums: Sums, common: Common) -> Array:
+    """Mean rows of a silo's concepts; the common ones where it has no row."""
+    W = sums.weights
+    return np.where((W > 1e-10)[:, None], sums.means / np.maximum(W, 1e-300)[:, None], common.means)
+
+
+def _within(sums: Sums, common: Common) -> Array:
+    means = _means(sums, common)
+    within: Array = sums.scatter - (means.T * sums.weights) @ means
+    return within
+
+
+# ------------------------------------------------------------------------------------- what lies far beyond the others
+
+
+def limited(
+    parts: Sequence[Sums], common: Common, levels: tuple[int, ...] = (), *, far_at: float = FAR, wide_at: float = WIDE
+) -> tuple[list[Sums], Array]:
+    """Sums of silos, those far beyond the others' made smaller, and which they are.
+
+    A silo's means are drawn to the common ones until their squared distances, summed over its concepts with their
+    weights, are at most `far_at` times the median silo's. The scatter of its rows about its means is at most `wide_at`
+    times the median per row.
+    """
+    found, touched = list(parts), np.zeros(len(parts), bool)
+    if len(parts) < FEWEST:
+        return found, touched
+    precision = np.linalg.inv(common.covariance)
+    k, r = common.means.shape
+    far, wide, drifts, scores = [], [], [], []
+    for sums in parts:
+        gap, within = _means(sums, common) - common.means, _within(sums, common)
+        far.append(float(sums.weights @ np.einsum("jr,rs,js->j", gap, precision, gap)) / (k * r))
+        wide.append(float((precision * within).sum()) / (float(sums.score[2]) * r))
+        drifts.append(float(sums.drift[0] / sums.drift[1]) if sums.drift[1] > 0 else 0.0)
+        scores.append(sums.score[:2] / sums.score[2])
+    farthest, widest = far_at * max(float(np.median(far)), 1.0), wide_at * float(np.median(wide))
+    drifted = DRIFTS * max(float(np.median(drifts)), 1.0)
+    middle = np.median(scores, axis=0)
+    for t, sums in enumerate(parts):
+        if far[t] > farthest or wide[t] > widest > 0:
+            nearer = np.sqrt(min(1.0, farthest / far[t])) if far[t] > farthest else 1.0
+            smaller = widest / wide[t] if wide[t] > widest > 0 else 1.0
+            means = common.means + nearer * (_means(sums, common) - common.means)
+            scatter = smaller * _within(sums, common) + (means.T * sums.weights) @ means
+            spread = np.array([nearer**2 * sums.spread[0], sums.spread[1]])
+            sums = replace(sums, means=means * sums.weights[:, None], scatter=(scatter + scatter.T) / 2, spread=spread)
+        if drifts[t] > drifted:
+            sums = replace(sums, drift=np.array([drifted * sums.drift[1], sums.drift[1]]))
+        reach = SCORES * freedom(r, levels)
+        if (np.abs(scores[t] - middle) > reach).any():
+            rows = float(sums.score[2])
+            sums = replace(sums, score=np.array([*(rows * np.clip(scores[t], middle - reach, middle + reach)), rows]))
+        found[t], touched[t] = sums, sums is not parts[t]
+    return found, touched
+
+
+def far_columns(means: Array, variances: Array) -> Array:
+    """Which silos' columns are far beyond the others'; they should have no part in what all silos agree on.
+
+    A silo is judged by its median column: in real tables one column may be wild in one silo. Far means that half of its
+    column means lie more than 5 deviations of the median silo away from the median, or that half of its variances are
+    more than 10 times the median silo's.
+
+    Parameters
+    ----------
+    means, variances : ndarrays of shape (m, d)
+        Of each silo; NaN where it has no value.
+
+    Returns
+    -------
+    ndarray of bool of shape (m,)
+        Never all silos, and none of fewer than three.
+    """
+    far = np.zeros(len(means), bool)
+    if len(means) < FEWEST:
+        return far
+    with np.errstate(over="ignore"):
+        middle = _median(means)
+        size = _median(variances + (means - middle) ** 2)
+        live = size > 0
+        if not live.any():
+            return far
+        away = _median((np.abs(means - middle)[:, live] / np.sqrt(size[live])).T)
+        wide = _median((variances[:, live] / size[live]).T)
+        found: Array = (away > AWAY) | (wide > SPREAD)
+    return found if not found.all() else far
+
+
+def numbers_only(means: Array, variances: Array, levels: tuple[int, ...]) -> tuple[Array, Array]:
+    """Columns of numbers, which come first; all columns where there are none."""
+    r = means.shape[1] - sum(levels)
+    return (means[:, :r], variances[:, :r]) if r else (means, variances)
+
+
+def _median(values: Array) -> Array:
+    """Median over silos of each column, those without a value left out; 0 where nobody has one."""
+    known = ~np.isnan(values)
+    order = np.sort(np.where(known, values, np.inf), axis=0)
+    n = known.sum(axis=0)
+    low, high = (
+        np.take_along_axis(order, np.maximum(place, 0)[None], axis=0)[0] for place in ((n - 1) // 2, n // 2 - (n == 0))
+    )
+    return np.where(n > 0, (low + high) / 2, 0.0)
+
+
+def far_sizes(sizes: Array, most: float = SQUARES) -> Array:
+    """Which silos' numbers are more than so many times the median; (m,) -> (m,), none of fewer than three."""
+    limit = most * float(np.median(sizes))
+    return (sizes > limit) & (len(sizes) >= FEWEST) & (limit > 0)
+
+
+__all__ = [
+    "far_columns",
+    "far_sizes",
+    "impossible_moments",
+    "impossible_products",
+    "impossible_steps",
+    "impossible_sums",
+    "limited",
+    "numbers_only",
+]

@@ -1,0 +1,122 @@
+"""A client alone, at home: the whole method on its rows only, and whether the common model is worth keeping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..client import ClientState, stream
+from ..errors import DataError
+from ..inference import MixtureModel
+from ..kernels.lift import cut_share
+from ..server import ServerState
+from ..settings import Settings
+from .base import Phase
+from .method import view_method
+
+KEEP = 0.85  # of the neighbours that a client's own clusters keep together: with fewer, it keeps its own
+ROWS = 2000  # of a client that are compared
+NEIGHBORS = 5
+
+FEDERATED, ALONE = "federated", "alone"
+WHEN = "with `exit`, or where somebody was held"  # a client is told to compare
+
+
+def compares(server: ServerState, settings: Settings) -> bool | None:
+    """Whether clients compare the common model with their own.
+
+    They do where they always do, where the server held somebody, and where it sees sums only and can hold nobody.
+    """
+    doubtful = bool(server.held) or settings.privacy is not None
+    wanted = settings.solver.exit is True or (settings.solver.exit == "auto" and doubtful)
+    return True if wanted and len(server.client_ids) > 1 else None
+
+
+def is_compared(client: ClientState, asked: bool | None, settings: Settings) -> bool:
+    """Whether a client compares: its settings decide, and where they leave it open, what the server says."""
+    wanted = settings.solver.exit
+    return not client.on_trial and (wanted is True or (wanted == "auto" and bool(asked)))
+
+
+def closed_share(X: Any, labels: np.ndarray) -> float:
+    """Share of the five nearest neighbours of all rows that are in the cluster of their row; (n, d), (n,) -> 0 to 1."""
+    return 1 - cut_share(X, labels, NEIGHBORS)
+
+
+def played(
+    client: ClientState,
+    server: ServerState,
+    settings: Settings,
+    phases: Iterable[Phase],
+    stops: Callable[[Phase, Sequence[Any]], bool],
+    loops: Iterable[Phase],
+) -> tuple[ClientState, ServerState]:
+    """One client through some phases, with a server of its own; nothing leaves."""
+    history: list[Any] = []
+    for phase in phases:
+        if phase in loops:
+            begun = len(history)
+            while phase.times(server, settings) and not stops(phase, history[begun:]):
+                (ask,) = phase.asks(server, settings).values()
+                client, answer = phase.reply(client, ask, settings, len(history) + 1)
+                server, report = phase.reduce(server, {client.client_id: answer}, settings)
+                history.append(report)
+            continue
+        turn = 0
+        while turn < phase.times(server, settings):
+            (ask,) = phase.asks(server, settings).values()
+            client, answer = phase.reply(client, ask, settings, len(history))
+            server = phase.reduce(server, {client.client_id: answer}, settings)
+            turn += 1
+    return client, server
+
+
+def fitted_alone(client: ClientState, settings: Settings, view: str) -> ClientState:
+    """The client after a run of its own, units of columns included."""
+    own = replace(settings, view=view, privacy=None, solver=replace(settings.solver, contain=False, exit=False))
+    method = view_method(view)
+    begun = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
+    server = method.open_server((client.client_id,), own, None)
+    return played(
+        begun, server, own, method.phases, lambda loop, done: method.loop_stops(loop, done, own) is not None,
+        method.loops,
+    )[0]  # fmt: skip
+
+
+def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
+    """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
+
+    Clusters of its own take the numbers of the common ones that they share most rows with.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    assert client.labels is not None
+    try:
+        alone = fitted_alone(client, settings, view)
+    except DataError:  # its rows alone cannot be clustered
+        return replace(client, choice=FEDERATED)
+    assert alone.labels is not None and alone.model is not None
+    n = len(client.labels)
+    rows = np.arange(n)
+    if n > ROWS:
+        rows = np.sort(stream(settings.seed, client.client_id, "exit").choice(n, ROWS, replace=False))
+    points = alone.model.scaled(client.X[rows])
+    if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
+        return replace(client, choice=FEDERATED)
+    common = np.zeros((client.k, client.k))
+    np.add.at(common, (client.labels, alone.labels), 1)
+    order = linear_sum_assignment(-common)[1]
+    model: Any = alone.model
+    if isinstance(model, MixtureModel):
+        model = replace(model, means=model.means[order], shares=model.shares[order], profiles=model.profiles[order])
+    else:
+        shares = None if model.shares is None else model.shares[order]
+        model = replace(model, centers=model.centers[order], shares=shares)
+    labels = np.argsort(order)[alone.labels]
+    return replace(alone, model=model, labels=labels, choice=ALONE, on_trial=client.on_trial)
+
+
+__all__ = ["ALONE", "FEDERATED", "chosen", "closed_share", "compares", "fitted_alone", "is_compared", "played"]
