@@ -44,10 +44,23 @@ from .options import (
 from .preflight import show_findings
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
-from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_end, show_run, size_of
+from .words import (
+    Words,
+    most_rounds,
+    new_table,
+    note_table,
+    plural,
+    print_json,
+    show,
+    show_end,
+    show_indented,
+    show_run,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
+    from ..privacy.rules import Policy
     from ..runtime.driver import Result, RoundRecord
     from ..runtime.kitclient import ClientSource, KeptResult
     from ..tables import Silo, TextRecipe
@@ -529,6 +542,8 @@ Examples:
               help="Accept the silos of a roster code that you have compared; otherwise you are asked.")  # fmt: skip
 @click.option("--hold", is_flag=True, cls=Option, section="Limits",
               help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
+@click.option("--rules", type=click.Path(path_type=Path), cls=Option, section="Limits",
+              help="Your policy on small clusters and single records.  [default: rules.toml of the kit]")  # fmt: skip
 @quiet_option
 @data_options
 @silo_options
@@ -548,6 +563,7 @@ def join(
     accept_difference: bool,
     accept_roster: str | None,
     hold: bool,
+    rules: Path | None,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -591,6 +607,7 @@ def join(
         epsilon_budget=epsilon_budget,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
+        rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
     )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, source, kit.path)
@@ -659,6 +676,31 @@ def join(
         print_json({"out": str(out), **written[-1]})
 
 
+def policy_of(path: Path | None, kit: Path, terminal: bool) -> Policy:
+    """The rules of a silo: of a file, of its kit, or the default; who cannot be asked gets warnings by default.
+
+    Parameters
+    ----------
+    path : Path, optional
+        What --rules says.
+    kit : Path
+    terminal : bool
+        Whether there is somebody to ask.
+    """
+    from ..privacy.rules import RULES, WARN, Policy
+
+    if path is None and (kit / RULES).exists():
+        path = kit / RULES
+    if path is None:
+        return Policy() if terminal else Policy(dominance=WARN)
+    policy = Policy.read(path)
+    if policy.asks and not terminal:
+        raise click.UsageError(
+            f'{path} holds answers until you say yes, and there is no terminal to ask at; use "warn" or "refuse"'
+        )
+    return policy
+
+
 def _in_words(event: Mapping[str, Any]) -> str:
     """What a coordinator asks for, in a sentence."""
     if event["preflight"] == "only":
@@ -710,7 +752,11 @@ def answer_held(
         shape = " × ".join(map(str, field["shape"])) or "a value"
         told = (Text(plain(field[name])) for name in ("what", "tells"))
         table.add_row(field["field"], shape, f"{field['bytes']:,}", *told)
-    show(words.console, Text(f"the first answer of the phase {event['phase']} wants to leave:"))
+    why = event.get("why", ())
+    which = "an answer" if why else "the first answer"
+    show(words.console, Text(f"{which} of the phase {event['phase']} wants to leave:"))
+    for sentence in why:
+        show_indented(words.console, Text.assemble(("held: ", "yellow"), sentence))
     show(words.console, table)
     allowed = (ask or confirmed)("Send it, and later answers of this phase in this run?")
     decide(event["run"], event["phase"], allowed)

@@ -71,6 +71,7 @@ class PrivateServer:
     cards: Cards | None = None
     why: str = ""
     kind: str = "anchors"  # or "mixture"
+    planned: bool = True  # whether a run of too few rows for its epsilon ends; an audit needs no useful clusters
     n_samples: float = 0.0  # with noise
     mean: Array | None = None  # d
     radius: float = 0.0
@@ -225,7 +226,7 @@ def gate(settings: Settings, n_rows: float, n_columns: int) -> None:
 def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
     width = len(total) - 1
     public, n = released.read_mean(server.public(width), total)
-    if sd:  # the number of rows has noise as well: to look at it costs nothing
+    if sd and server.planned:  # the number of rows has noise as well: to look at it costs nothing
         gate(settings, n, width)
     return replace(server, mean=public.mean, n_samples=n)
 
@@ -553,4 +554,14 @@ def promise(settings: Settings, n_clients: int | None, n_features: int) -> dict[
     }  # fmt: skip
 
 
-PLAIN, METHOD = Anchors(), Private()
+class Unplanned(Private):
+    """Private anchors for an audit, which takes any number of rows: what leaves is the same."""
+
+    def open_server(
+        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
+    ) -> PrivateServer:
+        """The server before the first message."""
+        return replace(super().open_server(client_ids, settings, weights), planned=False)
+
+
+PLAIN, METHOD, UNPLANNED = Anchors(), Private(), Unplanned()

@@ -40,6 +40,7 @@ from ..privacy.identity import KitIdentity
 from ..privacy.keys import Keys, Rosters
 from ..privacy.ledger import LEDGER, FileLedger
 from ..privacy.outbox import Outbox, Payloads
+from ..privacy.rules import Policy, Rules
 from ..protocol.base import Failure, Message
 from ..protocol.method import ClientResult, method_of
 from ..schema import Schema
@@ -96,6 +97,7 @@ class ClientSource:
     sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
     epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
     accept_difference: bool = False  # sums over other clients than before may show one of them: a person has said yes
+    rules: dict[str, Any] | None = None  # about answers, as `Policy.to_dict` has it; None: no centre of one row
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
@@ -213,6 +215,8 @@ class KitClient:
             self._ask_person if self.source.hold else None,
             keys=self.keys,
             charge=self._charge,
+            rules=None if self.source.rules is None else Rules(Policy.from_dict(self.source.rules)),
+            ask=self._ask_person if self.source.shown else None,
         )
         subjects: dict[str, Callable[[], Any]] = {
             "client": self._open,

@@ -18,6 +18,7 @@ from ..privacy.identity import SelfSigned
 from ..privacy.keys import Keys
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
+from ..privacy.rules import Rules
 from ..protocol.base import Message, message_bytes, nbytes
 from ..protocol.graph import METHOD
 from ..protocol.method import ClientResult, Method
@@ -45,6 +46,8 @@ class LocalTransport:
         FMTC unless another one is given.
     device : str
         Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``.
+    rules : Rules, optional
+        What is looked at before an answer leaves a client. By default only that no centre is a row.
 
     Attributes
     ----------
@@ -71,10 +74,11 @@ class LocalTransport:
         *,
         method: Method = METHOD,
         device: str = HOST,
+        rules: Rules | None = None,
     ):
         from joblib import effective_n_jobs
 
-        self.settings, self.method = settings, method
+        self.settings, self.method, self.rules = settings, method, rules
         self.n_jobs = n_jobs
         self.cores = effective_n_jobs(n_jobs)
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
@@ -90,7 +94,7 @@ class LocalTransport:
             self.nodes[cid].restore(opened(), 0)
 
     def _outbox(self, cid: str) -> Outbox:
-        return Outbox(self.ledgers[cid], cid, RUN, hashing=self._hashing, keys=self.keys.get(cid))
+        return Outbox(self.ledgers[cid], cid, RUN, hashing=self._hashing, keys=self.keys.get(cid), rules=self.rules)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
