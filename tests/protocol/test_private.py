@@ -410,7 +410,8 @@ def test_a_silo_that_fails_ends_the_run():
 
 
 def test_the_method_is_registered_and_settings_travel_as_json():
-    assert METHODS["fmtc-private"] and method_of("anchors") is private.PLAIN
+    assert method_of("fmtc-private") is private.METHOD
+    assert not [name for name in METHODS if method_of(name) is private.PLAIN]  # no federation can ask for it
     assert view_method("auto", Privacy(1, bounds=BOX)) is private.METHOD
     given = settings(rows=5000)
     document = json.loads(json.dumps(jsonable(asdict(given))))
