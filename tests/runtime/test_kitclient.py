@@ -490,7 +490,7 @@ def test_a_client_takes_no_part_in_a_run_of_other_categories(tmp_path, kits):
 
 
 @pytest.mark.parametrize("privacy", ["sums", Privacy(2, bounds=(-9, 9))])
-@pytest.mark.parametrize("method", ["fmtc", "fmtc-mixture", "fmtc-sums"])
+@pytest.mark.parametrize("method", ["fmtc", "fmtc-mixture", "fmtc-auto"])
 def test_a_method_that_does_not_keep_the_promise_of_its_settings_gets_nothing(kits, privacy, method):
     """A coordinator that says one thing and runs another: a privacy floor looks at settings."""
     settings = replace(SETTINGS, privacy=privacy, view="mixture", coupling="subspace")
