@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# One thread for each process of tests: those of several processes would wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
 .PHONY: help demo test test-all test-processors coverage test-torch test-federation test-browser lint docs bench clean
 .DEFAULT_GOAL := help
@@ -17,7 +19,8 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[dev]'
+	$(PIP) --no-compile --editable '.[dev]'
+	@$(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true  # as pip would, and on all cores
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/torch.stamp: $(VENV)/dev.stamp
@@ -29,14 +32,15 @@ demo: $(VENV)/demo.stamp ## the tables of four hospitals, from files to a page i
 	$(BIN)/fmtc demo --out demo --force $$show
 
 test: $(VENV)/dev.stamp ## all tests but those below
-	$(BIN)/python -m pytest --numprocesses=auto --dist=worksteal $(ARGS)
+	$(PYTEST) --numprocesses=auto --dist=worksteal $(ARGS)
 
 # OpenBLAS and NumPy can be told to compute as older processors do; NumPy knows what it can leave out.
 DISPATCHED = $(shell $(BIN)/python -c \
 	"from numpy._core._multiarray_umath import __cpu_dispatch__ as found; print(*found)")
 KERNELS = tests/linalg tests/kernels tests/mixture tests/conformance/test_couplings.py
 METHODS = tests/baselines tests/test_estimator.py
-NUMERICAL = $(BIN)/python -m pytest -k 'not test_scikit_learn' -q --numprocesses=auto --dist=worksteal $(ARGS)
+# With the threads that the libraries start themselves: all other tests have one in each process.
+NUMERICAL = $(BIN)/python -m pytest -k 'not test_scikit_learn and not import' -q --numprocesses=auto --dist=worksteal $(ARGS)
 
 test-processors: $(VENV)/dev.stamp ## tests of numbers again, as two older processors would compute
 	OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES='$(filter X86_V4 AVX512%,$(DISPATCHED))' $(NUMERICAL) $(KERNELS)
@@ -46,14 +50,14 @@ coverage: ARGS += --cov --cov-report=term --cov-fail-under=95
 coverage: test ## the same tests, and how much of the code they run: 95 % at least
 
 test-torch: $(VENV)/torch.stamp ## the same kernels on PyTorch's tensors, which it installs
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests -m torch --numprocesses=auto -q $(ARGS)
+	$(PYTEST) $$(grep -rl mark.torch --include='*.py' tests) -m torch --numprocesses=auto -q $(ARGS)
 
 test-federation: $(VENV)/dev.stamp ## federations of real processes
-	$(BIN)/python -m pytest tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
+	$(PYTEST) tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
 	scripts/install-browser
-	$(BIN)/python -m pytest tests/browser -m browser $(ARGS)
+	$(PYTEST) tests/browser -m browser $(ARGS)
 
 test-all: lint coverage test-processors test-federation test-browser docs test-torch demo ## everything, one after the other
 

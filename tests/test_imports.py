@@ -16,7 +16,7 @@ LAYERS = (
     ("privacy",),
     ("protocol",),
     ("client", "inference", "server"),
-    ("kernels", "mixture"),
+    ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
 BESIDE = {
@@ -26,6 +26,7 @@ BESIDE = {
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("client", "inference"),
     ("server", "client"),
+    ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.
 SIDE_ROOMS = {
@@ -39,7 +40,7 @@ SIDE_ROOMS = {
     "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.
-PURE = {"kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
+PURE = {"anchors": {"errors"}, "kernels": {"errors"}, "mixture": {"errors"}, "linalg": {"errors"}}
 
 ROOT = Path(fmtc.__file__).parent
 MODULES = {

@@ -508,8 +508,9 @@ def test_a_page_of_other_rows_has_no_residual_and_may_have_a_gain(make_federatio
     assert "what joining changed" in words
 
 
-def test_a_mixture_with_holes_and_categories_has_a_page(tmp_path, rng):
+def test_a_mixture_with_holes_and_categories_has_a_page(tmp_path, monkeypatch, rng):
     """Rounds have a likelihood only, probabilities are said, columns are told as levels."""
+    monkeypatch.setattr("fmtc.report.rows.FEW_ROWS", 0)
     tables = {}
     for name in ("north", "south"):
         y = rng.integers(3, size=60)
@@ -700,6 +701,7 @@ def test_without_jinja_nothing_is_begun(home, tmp_path, monkeypatch):
 
 def test_points_of_a_page_are_no_more_than_five_thousand(tmp_path, monkeypatch):
     monkeypatch.setattr("fmtc.report.rows.POINTS", 50)
+    monkeypatch.setattr("fmtc.report.rows.FEW_ROWS", 0)
     files = write_silos(tmp_path, m=2)
     done = fmtc_ok("fit", *files, "-k", 3, "--drop", "id", "--drop", "class", "--max-iter", 2, "--json", "--report",
                    "--out", tmp_path / "run")  # fmt: skip

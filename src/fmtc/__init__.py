@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
     from .runtime.driver import RoundRecord, run
     from .runtime.local import LocalTransport
-    from .settings import Settings, Solver
+    from .settings import Privacy, Settings, Solver
 
 __version__ = "0.1.0"
 
@@ -23,6 +23,7 @@ __all__ = [
     "ClientError",
     "FileError",
     "LocalTransport",
+    "Privacy",
     "RoundRecord",
     "Settings",
     "Solver",
@@ -77,7 +78,7 @@ __getattr__, __dir__ = lazy_names(
     metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
     runtime__driver=("RoundRecord", "run"),
     runtime__local=("LocalTransport",),
-    settings=("Settings", "Solver"),
+    settings=("Privacy", "Settings", "Solver"),
 )
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # quiet unless the program asks for more

@@ -52,6 +52,8 @@ class ClientState:
     eta: float | None = None  # step size of the embedding
     F: Array | None = None  # n x k
     W: Array | None = None  # d x k
+    T: Array | None = None  # d x k, W and the dual of the last round, where the client takes the consensus step itself
+    Z: Array | None = None  # d x k, its slice of the consensus before that
     round_no: int = 0
     own: Clusters | None = None
     axes: Array | None = None  # d x r, of the mixture's coordinates; None: they are the columns

@@ -9,6 +9,7 @@ Exit code    Base class             Meaning
 1            `FmtcError`            something outside failed: a server process, a download
 2            `UsageError`           the command would disturb something
 3            `InputError`           a file or a value cannot be used
+4            `TrustError`           trust was refused: nothing was sent
 5            `MissingClientError`   too few clients answered
 ===========  =====================  ===================================================================
 """
@@ -111,6 +112,15 @@ class WithheldError(LimitError):
 
 class RefusedError(InputError):
     """A message that does not fit its declaration, or does not belong here; it was discarded."""
+
+
+# ------------------------------------------------------------------------------------------------- 4: trust refused
+
+
+class TrustError(FmtcError, RuntimeError):
+    """Something that this client or its person must not trust, or a promise that cannot be kept; nothing was sent."""
+
+    exit_code = 4
 
 
 # -------------------------------------------------------------------------------------------- 5: a client is missing

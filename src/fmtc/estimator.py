@@ -21,7 +21,8 @@ from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_sett
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
-from .inference import ClientModel, MixtureModel, assign, memberships, outliers, transformed
+from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
+from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
@@ -31,7 +32,7 @@ from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
-from .settings import DEFAULT_BETA, Settings, Solver, check_number, split_solver
+from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
 
@@ -82,6 +83,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         How much each client counts, relative to the others. Graph view: the paper's omega, its own data against the
         consensus. Mixture: how often each of its rows is counted in what all clients have in common. None weighs all
         clients of the graph view, and all rows of the mixture, alike.
+    privacy : None, "sums" or Privacy, default=None
+        What the server sees. None: every client's answers. "sums": only their sums over all clients, of which there
+        must be at least three; masks that cancel in the sum hide the rest. A `Privacy`: these sums hold noise as well,
+        so that no record shows; clusters are then found by a method of its own. With "sums", the graph view takes
+        ``coupling="subspace"`` in place of "tensor", which needs more than sums. docs/privacy.md says what each keeps
+        from whom.
     solver : Solver, default=None
         Details of the solver, see `Solver`; None takes its defaults. ``set_params(solver__kappa=10)`` works.
     random_state : int, RandomState instance or None, default=None
@@ -104,7 +111,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         number 0 is large in most of them. A client may have no row in a cluster: a concept that only others have.
     client_ids_ : list of str
         Names of the clients, sorted.
-    view_ : {"graph", "mixture"}
+    view_ : {"graph", "mixture", "anchors"}
         The view of the model.
     view_reason_ : str
         Why `view="auto"` chose it, in words; empty where it did not choose, or the model was loaded.
@@ -122,10 +129,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Graph view only. F of the training rows; orthonormal columns within each client.
     consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
         Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
+    roster_code_ : str
+        Only with `privacy`, and not in a model that was loaded. 16 digits that stand for who took part and with which
+        keys: the same at all clients, to be compared by telephone.
     agreement_ : dict of str to float
         Graph view only, where the fit was in this process. Of each client, the adjusted Rand index of its labels and of
         those that k-means finds in its embedding, from at most 2000 rows.
-    choice_ : dict of str to {"federated", "alone"}
+    choice_ : dict of str to {"federated", "public", "alone"}
         Which model each client kept: the common one, or one of its own, where it compared the two (``solver.exit``) and
         the common one cut clearly more neighbours apart. Not in a model that was loaded.
     influence_ : ndarray of shape (n_clients, n_clients)
@@ -142,6 +152,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
         Only where the rows are texts that the command line has read: how to read more.
+    privacy_ : dict
+        Private runs only: what is promised (epsilon and delta, a record replaced, clients that work together),
+        and what was released (stages, sensitivities, noise).
     n_iter_ : int
         Rounds done in the view that was chosen.
     converged_ : bool
@@ -203,6 +216,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         max_iter: int = 25,
         tol: float = 1e-3,
         client_weights: Mapping[Any, float] | None = None,
+        privacy: Any = None,
         solver: Solver | None = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -218,6 +232,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.max_iter = max_iter
         self.tol = tol
         self.client_weights = client_weights
+        self.privacy = privacy
         self.solver = solver
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -292,7 +307,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
-        method = view_method(settings.view)
+        if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
+            from .protocol.private import gate
+
+            gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
+        method = view_method(settings.view, settings.privacy)
         transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
         result = run(
             transport,
@@ -366,12 +385,24 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
-        for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_"):
+        for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
+                     "roster_code_", "privacy_"):  # fmt: skip
             self.__dict__.pop(name, None)
-        self.view_ = "mixture" if all(isinstance(model, MixtureModel) for model in models.values()) else "graph"
+        if isinstance(self.privacy, Privacy):
+            from .protocol.private import promise
+
+            n_clients = None if result.server is None else len(result.server.client_ids)
+            self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)
+        kinds = {type(model) for model in models.values()}
+        self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
-        if result.server is not None and self.view_ == "graph":
-            self.consensus_ = result.server.Z
+        consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
+        if consensus is not None and consensus.size:  # the server of a run by sums has none
+            self.consensus_ = consensus
+        cards = getattr(result.server, "cards", None)
+        code = getattr(result.server, "roster", "") if cards is None else cards.code
+        if code:
+            self.roster_code_ = code
         if result.server is not None and result.server.kappa is not None:
             self.kappa_ = result.server.kappa
         self.held_: list[str] = list(getattr(result.server, "held", ()))
@@ -391,7 +422,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         names = {f.name for f in fields(Settings)} - {"seed", "solver", "levels"}
         schema = getattr(self, "schema_", None)
         levels = () if schema is None or schema.is_plain else schema.levels
-        return Settings(**{name: getattr(self, name) for name in names}, solver=solver, levels=levels, seed=seed)
+        values = {name: getattr(self, name) for name in names}
+        if self.privacy == "sums" and self.coupling == "tensor" and solver.rho is None:
+            values["coupling"] = "subspace"  # the tensor needs every single projection
+        return Settings(**values, solver=solver, levels=levels, seed=seed)
 
     def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
         """The weights by client id, checked before anything is read or started."""
@@ -637,10 +671,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     @property
     def projections_(self) -> dict[str, Array]:
-        """W of each client, d x k; the graph view only."""
-        found = {cid: model.W for cid, model in self._fitted_models.items() if not isinstance(model, MixtureModel)}
+        """W of each client, d x k; the graph view only, and of a private run the clients that stayed alone."""
+        found = {cid: model.W for cid, model in self._fitted_models.items() if isinstance(model, GraphModel)}
         if not found:
-            raise AttributeError("the mixture view has no projections_; it has cluster_centers_")
+            raise AttributeError(f"the {self.view_} view has no projections_; it has cluster_centers_")
         return found
 
     @property
@@ -693,11 +727,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
-        return view_method(self.view).sent(self.received_)
+        return view_method(self.view, self.privacy).sent(self.received_)
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
-        return self.get_params(deep=False) | {"solver": asdict((self.solver or Solver()).portable())}
+        privacy = asdict(self.privacy) if isinstance(self.privacy, Privacy) else self.privacy
+        solver = asdict((self.solver or Solver()).portable())
+        return self.get_params(deep=False) | {"solver": solver, "privacy": privacy}
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators, of either view.
@@ -744,7 +780,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def _scales(self) -> bool:
         """Whether the columns were brought to a common spread."""
-        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in self._models.values()]
+        models = [m for m in self._models.values() if not isinstance(m, AnchorModel)]
+        if len(models) < len(self._models):  # by their bounds
+            return True
+        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in models]
         return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
 
     @property
@@ -939,7 +978,9 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     try:
         settings = current_settings(settings, MODEL_FORMAT)
         solver = settings.get("solver")
-        model = FMTC(**{**settings, "solver": None if solver is None else Solver(**solver)})
+        privacy = settings.get("privacy")
+        privacy = Privacy(**privacy) if isinstance(privacy, Mapping) else privacy
+        model = FMTC(**{**settings, "solver": None if solver is None else Solver(**solver), "privacy": privacy})
         model.settings()
     except (TypeError, ValueError) as error:
         raise FileError(f"{file} is damaged: {error}") from None

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import solve_triangular
 
+from .anchors.stages import Box, Public, coordinates
 from .errors import NotFiniteError
 from .kernels.centers import row_norms
 from .kernels.encoding import codes, expanded, expanded_width
@@ -229,7 +230,126 @@ class MixtureModel:
             return _finite(distance), filled
 
 
-ClientModel = GraphModel | MixtureModel
+@dataclass(frozen=True)
+class AnchorModel:
+    """What a client keeps for good of a private run: the public coordinates, anchors in them, and their clusters."""
+
+    low: Array  # bounds of the columns that are numbers
+    high: Array
+    levels: Array | None  # of each column of X, 0 for numbers; None: all columns are numbers
+    mean: Array  # d, of rows in the unit ball
+    radius: float  # rows beyond it are taken to it
+    basis: Array  # d x r
+    size: float  # the same for coordinates
+    anchors: Array  # K x r
+    clusters: Array  # K, cluster of each anchor
+    count: int  # clusters
+    width: float  # of an anchor: root mean square distance of the client's rows to the nearest one
+    precision: Array | None = None  # r x r: of a mixture with one shape, of which the anchors are the means
+    shares: Array | None = None  # K, of a mixture
+
+    @property
+    def k(self) -> int:
+        """Number of clusters."""
+        return self.count
+
+    @property
+    def public(self) -> Public:
+        """The public state, as the stages have it."""
+        box = Box(self.low, self.high, _levels(self.levels))
+        shape = {"precision": self.precision, "shares": self.shares}
+        return Public(box, self.mean, self.radius, self.basis, self.size, self.anchors, **shape)
+
+    def fits(self, d: int, k: int) -> bool:
+        """Whether the arrays have the shapes that d columns and k clusters need."""
+        levels = _levels(self.levels)
+        numbers = sum(size == 0 for size in levels) if levels else d
+        K, r = self.anchors.shape
+        return (
+            k == self.count
+            and (not levels or len(levels) == d)
+            and self.low.shape == self.high.shape == (numbers,)
+            and self.mean.shape == (numbers + sum(levels),)
+            and self.basis.shape == (len(self.mean), r)
+            and self.clusters.shape == (K,)
+            and self.clusters.dtype.kind == "i"
+            and bool(((self.clusters >= 0) & (self.clusters < k)).all())
+            and (self.precision is None or (self.precision.shape == (r, r) and self.shares is not None))
+            and (self.shares is None or self.shares.shape == (K,))
+        )
+
+    @property
+    def signatures(self) -> Array:
+        """How the anchors of each cluster lie along the columns, half their range being 1; (k, d)."""
+        middle = np.zeros((self.k, self.anchors.shape[1]))
+        for cluster in range(self.k):
+            own = self.clusters == cluster
+            if own.any():
+                middle[cluster] = self.anchors[own].mean(axis=0)
+        columns = len(self.levels) if self.levels is not None else len(self.low)
+        found: Array = middle * self.size @ np.linalg.pinv(self.basis) * (self.radius * columns**0.5)
+        return found
+
+    @property
+    def centers(self) -> Array:
+        """About where clusters lie, in the units of X, categories as shares of their levels; (k, d)."""
+        columns = len(self.levels) if self.levels is not None else len(self.low)
+        unit = self.signatures + self.mean * columns**0.5
+        numbers = len(self.low)
+        middle, half = self.low / 2 + self.high / 2, self.high / 2 - self.low / 2
+        return np.hstack([np.clip(unit[:, :numbers], -1, 1) * half + middle, np.clip(unit[:, numbers:], 0, 1)])
+
+    def scaled(self, X: Any) -> Any:
+        """New rows in the unit ball: distances between them are those that neighbours are found with."""
+        return self.public.box.unit(_dense(X))
+
+    def coordinates(self, X: Any) -> Array:
+        """New rows in the public coordinates; (n, d) -> (n, r)."""
+        return coordinates(_dense(X), self.public)
+
+    def gaps(self, X: Any) -> Array:
+        """Distance of each row to the nearest anchor of each cluster; 4, more than there is, to a cluster without."""
+        return np.sqrt(self._squares(X))
+
+    def _squares(self, X: Any) -> Array:
+        E = self.coordinates(X)
+        if self.precision is None:
+            gap = (E * E).sum(axis=1)[:, None] + (self.anchors**2).sum(axis=1) - 2 * E @ self.anchors.T
+        else:
+            V = self.precision @ self.anchors.T
+            gap = (E @ self.precision * E).sum(axis=1)[:, None] + (self.anchors.T * V).sum(axis=0) - 2 * E @ V
+        found = np.full((len(E), self.k), NO_ANCHOR)
+        for cluster in range(self.k):
+            own = self.clusters == cluster
+            if own.any():
+                found[:, cluster] = np.maximum(gap[:, own].min(axis=1), 0.0)
+        return found
+
+    def scores(self, X: Any) -> Array:
+        """Log of what `memberships` normalises; the nearest anchor's cluster has the largest; (n, d) -> (n, k)."""
+        squares = self._squares(X)
+        return -0.5 * squares / self.width**2 if self.precision is None else self.log_shares - 0.5 * squares
+
+    @property
+    def log_shares(self) -> Array:
+        """Of the clusters of a mixture; (k,)."""
+        assert self.shares is not None
+        shares = np.zeros(self.k)
+        np.add.at(shares, self.clusters, self.shares)
+        return np.log(np.maximum(shares, 1e-12))
+
+
+NO_ANCHOR = 16.0  # squared distance to a cluster without an anchor: more than any in the unit ball
+
+ClientModel = GraphModel | MixtureModel | AnchorModel
+
+
+def _dense(X: Any) -> Array:
+    """Rows of a private model: dense, and finite but for missing cells."""
+    rows = X.toarray() if sp.issparse(X) else np.asarray(X)
+    if np.isinf(rows).any():
+        raise NotFiniteError("the rows hold infinity, or values too large for their number format")
+    return rows
 
 
 def _total(X: Array) -> float:
@@ -297,11 +417,11 @@ def project(X: Any, W: Array, mean: Array | None, keep: Array | None = None) -> 
 def assign(X: Any, model: ClientModel) -> Array:
     """Cluster of each new row; (n, d) -> (n,). Row by row: no batch effect.
 
-    Mixture: the cluster with the largest posterior. Graph with unit centres: project, normalise, nearest centre. These
-    have unit norm, so the nearest one has the largest product with the row, whatever the row's own norm: one product
-    with the d x k matrix W Cᵀ decides.
+    Mixture: the cluster with the largest posterior. Anchors: the cluster of the nearest one. Graph with unit centres:
+    project, normalise, nearest centre. These have unit norm, so the nearest one has the largest product with the row,
+    whatever the row's own norm: one product with the d x k matrix W Cᵀ decides.
     """
-    if isinstance(model, MixtureModel):
+    if isinstance(model, MixtureModel | AnchorModel):
         return model.scores(X).argmax(axis=1)
     X = model.design(X)
     if model.precision is not None:
@@ -312,14 +432,16 @@ def assign(X: Any, model: ClientModel) -> Array:
 
 
 def transformed(X: Any, model: ClientModel) -> Array:
-    """Normalised projections; of a mixture, distances to the clusters; (n, d) -> (n, k)."""
-    if isinstance(model, MixtureModel):
+    """Normalised projections; of a mixture or of anchors, distances to the clusters; (n, d) -> (n, k)."""
+    if isinstance(model, MixtureModel | AnchorModel):
         return model.gaps(X).astype(X.dtype, copy=False)
     return project(model.design(X), model.W, model.mean, model.keep)
 
 
 def plotted(X: Any, model: ClientModel) -> Array:
     """Rows in the space that tells clusters apart, for pictures: normalised projections; of a mixture, `rounded`."""
+    if isinstance(model, AnchorModel):
+        return model.coordinates(X)
     return model.rounded(X) if isinstance(model, MixtureModel) else transformed(X, model)
 
 
@@ -347,7 +469,7 @@ def memberships(X: Any, model: ClientModel) -> Array:
     With unit centres, as if clusters were equally likely round Gaussians: their common variance per coordinate is the
     training rows' mean squared distance to their centre over k.
     """
-    if isinstance(model, MixtureModel):
+    if isinstance(model, MixtureModel | AnchorModel):
         return _probabilities(model.scores(X), X.dtype)
     X = model.design(X)
     if model.precision is not None:
@@ -367,4 +489,14 @@ def memberships(X: Any, model: ClientModel) -> Array:
     return _blockwise(X, model.keep, answer)
 
 
-__all__ = ["ClientModel", "Frame", "GraphModel", "MixtureModel", "assign", "memberships", "plotted", "project"]
+__all__ = [
+    "AnchorModel",
+    "ClientModel",
+    "Frame",
+    "GraphModel",
+    "MixtureModel",
+    "assign",
+    "memberships",
+    "plotted",
+    "project",
+]

@@ -80,6 +80,18 @@ class Mixture:
 STACKED = ("means", "covariance", "shares", "profiles", "spread", "drift", "keep", "scores", "handicap")
 
 
+@dataclass(frozen=True)
+class Cards:
+    """What clients have shown of themselves in a run of which the server sees sums only; see `fmtc.protocol.cards`."""
+
+    names: tuple[str, ...]  # m, in order
+    keys: Array  # m x 32
+    certificates: Array  # one after the other
+    signatures: Array  # one after the other
+    lengths: Array  # m x 2, of certificates and signatures
+    code: str = ""  # of the roster, once all clients agree on it
+
+
 def _empty() -> Array:
     return np.empty((0, 0, 0))
 
@@ -109,6 +121,13 @@ class ServerState:
     losses: Array = field(default_factory=lambda: np.empty(0))  # m, last local objectives
     round_no: int = 0
     orders: Mapping[str, Array] = field(default_factory=dict)  # which cluster of a client takes each common number
+    cards: Cards | None = None  # of the clients, where only sums may be seen; then these take the place of the stacks:
+    means: Array | None = None  # d, of the columns, while deviations from them are summed
+    basis: Array | None = None  # d x r, directions that the consensus keeps
+    ratio: Array | None = None  # r, how far it shrinks each of them
+    reference: Array | None = None  # d x k, mean of the projections in the common frame
+    frames: Array | None = None  # g x k x k, centres that clusters are matched to; after the last turn, one frame
+    matched: int = 0  # turns of that
     held: tuple[str, ...] = ()  # clients that were capped, odd or refused at any time
     aside: tuple[str, ...] = ()  # those of the last round, which have no part in what is found after it
     told: Mapping[str, Array] = field(default_factory=dict)  # by client: rows, then means and variances of coordinates
@@ -149,6 +168,12 @@ def shared_width(features: Mapping[str, int]) -> int:
             "bring every client to the same columns before fitting."
         )
     return next(iter(features.values()))
+
+
+def refuse_weights(weights: Mapping[str, float] | None) -> None:
+    """Raise `InputError` for weights in a run of which the server sees sums only, so that it cannot weigh anybody."""
+    if weights is not None:
+        raise InputError("client_weights cannot be used with privacy: the server sees sums, in which all count alike")
 
 
 def client_weights(ids: Sequence[str], weights: Mapping[str, float] | None) -> Array:

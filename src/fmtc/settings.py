@@ -17,6 +17,8 @@ VIEWS = ("graph", "mixture", "auto")
 SCALES = ("auto", "none", "client", "global", "tfidf")
 POOLED_SCALES = ("auto", "global", "tfidf")  # the clients agree on these before the first round
 FINALS = ("mixture", "kmeans")
+PRIVACIES = ("sums",)
+PRIVATE_METHODS = ("auto", "anchors", "mixture")
 EM_ROUNDS = 4  # rounds of the mixture for each of `max_iter`: they are smaller
 EM_TOL = 1e-3  # relative change of the log-likelihood of a row that ends the mixture, for each unit of `tol`
 DEFAULT_BETA = 0.15
@@ -183,6 +185,89 @@ class Solver:
 
 
 @dataclass(frozen=True)
+class Privacy:
+    """Differential privacy for every record: what `FMTC` takes as ``privacy``, and what it promises.
+
+    Everything that leaves the clients in a run is (epsilon, delta)-differentially private for one record added or
+    removed anywhere, against the server and the other clients. docs/privacy.md says what that means and what it costs.
+
+    Parameters
+    ----------
+    epsilon : float
+        How much one record may change the odds of anything that is seen: at most by a factor of exp(epsilon). Infinity
+        adds no noise and promises nothing.
+    delta : float, default=1e-5
+        Chance that this bound fails. No client takes part with a delta above 1/(its rows).
+    bounds : pair
+        Lowest and highest value of every column of numbers: two numbers for all columns, or two sequences with one
+        number for each. They must be public knowledge, such as 0 and 100 for a percentage: never read them from the
+        data. Values beyond are clipped.
+    colluding : int, default=1
+        Clients that may work together against the others without weakening the promise.
+    method : {"auto", "anchors", "mixture"}, default="auto"
+        What is made of the noisy sums: clusters of anchors, or a mixture with one shape for all clusters. "auto" takes
+        what has done better for such columns; see docs/privacy.md.
+    rows : int, optional
+        Rows of all clients together, as their operators announce it. A run with too few for its epsilon is refused.
+    accept_weak : bool, default=False
+        Run with half to all of the rows that it needs, where a client alone may do better.
+
+    Examples
+    --------
+    >>> from fmtc import Privacy
+    >>> Privacy(epsilon=4, bounds=(0, 16)).delta
+    1e-05
+    >>> Privacy(epsilon=-1, bounds=(0, 16))
+    Traceback (most recent call last):
+    ...
+    ValueError: epsilon must be a number above 0, got -1
+    """
+
+    epsilon: float
+    delta: float = 1e-5
+    bounds: Any = None
+    colluding: int = 1
+    method: str = "auto"
+    rows: int | None = None
+    accept_weak: bool = False
+
+    def __post_init__(self) -> None:
+        if self.epsilon == float("inf"):
+            object.__setattr__(self, "epsilon", LARGEST_NUMBER)  # JSON has no infinity
+        check_number("epsilon", self.epsilon, Real, "a number above 0", lambda v: v > 0)
+        check_number("delta", self.delta, Real, "a number above 0 and below 1", lambda v: 0 < v < 1)
+        check_number("colluding", self.colluding, Integral, "a whole number of at least 0", lambda v: v >= 0)
+        check_choice("method", self.method, PRIVATE_METHODS)
+        if self.rows is not None:
+            check_number("rows", self.rows, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
+        object.__setattr__(self, "epsilon", float(self.epsilon))
+        object.__setattr__(self, "delta", float(self.delta))
+        object.__setattr__(self, "bounds", _plain_bounds(self.bounds))
+
+    @property
+    def noisy(self) -> bool:
+        """Whether noise is added at all."""
+        return self.epsilon < LARGEST_NUMBER
+
+
+def _plain_bounds(bounds: Any) -> Any:
+    """Bounds as JSON can hold them: None, two numbers, or two tuples of numbers."""
+    if bounds is None:
+        return None
+    wanted = "(low, high): two numbers, or two sequences with one number for each column of numbers"
+    try:
+        sides = [np.asarray(side, dtype=np.float64) for side in bounds]
+    except (TypeError, ValueError):
+        raise ValueError(f"bounds must be {wanted}, got {bounds!r}") from None
+    if len(sides) != 2 or sides[0].shape != sides[1].shape or sides[0].ndim > 1:
+        raise ValueError(f"bounds must be {wanted}, got {len(sides)} entries of shapes {[s.shape for s in sides]}")
+    low, high = sides
+    if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+        raise ValueError("bounds must be finite numbers, the lower one below the upper one in every column")
+    return tuple(float(side) if side.ndim == 0 else tuple(side.tolist()) for side in sides)
+
+
+@dataclass(frozen=True)
 class Settings:
     """Everything that decides a run besides the data. Checks its own values.
 
@@ -211,6 +296,7 @@ class Settings:
     max_iter: int = 25
     tol: float = 1e-3
     solver: Solver = field(default_factory=Solver)
+    privacy: Any = None  # None: the server sees each client's answers; "sums": only their sums
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -231,10 +317,38 @@ class Settings:
         if any(self.levels) and self.scale == "tfidf":
             raise ValueError('scale="tfidf" takes counts of words, not categories')
         check_choice("scale", self.scale, SCALES)
+        self._check_privacy()
         if self.scale == "tfidf" and self.solver.center_features is True:
             raise ValueError(
                 'center_features must be False or "auto" with scale="tfidf": rows of unit length are not centred'
             )
+
+    def _check_privacy(self) -> None:
+        if isinstance(self.privacy, Mapping):
+            object.__setattr__(self, "privacy", Privacy(**self.privacy))  # as JSON has it
+        if self.privacy is None:
+            return
+        if isinstance(self.privacy, Privacy):
+            if self.scale not in ("auto", "none"):
+                raise ValueError(f'private runs scale columns by their bounds: use scale="auto", not {self.scale!r}')
+            return
+        if not isinstance(self.privacy, str):
+            raise TypeError(f'privacy must be None, "sums" or a fmtc.Privacy, got {self.privacy!r}')
+        check_choice("privacy", self.privacy, PRIVACIES)
+        if self.view == "mixture":
+            return
+        if self.coupling != "subspace":
+            raise ValueError(
+                f'privacy="sums" takes coupling="subspace" or view="mixture"; coupling={self.coupling!r} needs more of '
+                "each client than a sum"
+            )
+        if self.solver.rho is not None or not self.solver.align:
+            raise ValueError('privacy="sums" takes no rho of your own, and needs align=True')
+
+    @property
+    def sums_only(self) -> bool:
+        """Whether the server sees sums over clients, and nothing of a single one."""
+        return self.privacy is not None
 
     @classmethod
     def of(cls, **values: Any) -> Self:
@@ -284,4 +398,4 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
 
 
-__all__ = ["Settings", "Solver"]
+__all__ = ["Privacy", "Settings", "Solver"]

@@ -22,7 +22,7 @@ from fmtc.bench.evidence import compact
 from fmtc.bench.grid import Cell, Store, _keep
 from fmtc.bench.protocol import dataset, evaluate
 from fmtc.cli import main_group
-from fmtc.runtime.flare.kits import provision
+from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.plan import Plan
 from fmtc.tables import formats, read_silos
 
@@ -79,7 +79,7 @@ def home(tmp_path_factory) -> Path:
     write_json(home / "kept" / "about.json", about)
 
     (home / "federation.toml").write_text('name = "s"\nhost = "localhost"\nport = 8002\nsilos = ["n", "s"]\n')
-    provision(Plan("s", "localhost", 8002, ("n", "s")), home / "given")
+    enrol(Plan("s", "localhost", 8002, ("n", "s")), home / "given")
     (home / "study.toml").write_text('[inspect]\nrun = "run"\ntop = 3\njson = true\n[fit]\nclient_weight = { a = 1 }\n')
     return home
 

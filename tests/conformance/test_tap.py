@@ -133,8 +133,10 @@ def test_an_estimator_has_no_other_door(tap):
 def test_only_a_node_lets_a_phase_reply():
     """A second caller of `reply`, or a second way round `release`, would be a second door.
 
-    A phase that extends another may call the reply it inherits; `probe` clusters some rows in both views, and what
-    these phases would say stays with it.
+    A phase that extends another may call the reply it inherits, or that it wraps (`sums`, whose answer is masked on its
+    way out; `subspace`, whose k-means answer stays). `probe` clusters some rows in both views, and what these phases
+    would say stays with it. `tap` plays the clients of an audit, which have no transport; `private` and
+    `alone` fit a client at home.
     """
     callers = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
@@ -145,7 +147,13 @@ def test_only_a_node_lets_a_phase_reply():
                 and ast.unparse(node.func.value) != "super()"
             ):
                 callers[node.func.attr].add(path.relative_to(SOURCE).as_posix())
-    assert callers["reply"] == {"runtime/node.py", "protocol/probe.py", "protocol/alone.py"}  # the last two at home
+    assert callers["reply"] == {
+        f"{f}.py"
+        for f in (
+            "runtime/node", "runtime/tap", "protocol/alone", "protocol/probe", "protocol/private", "protocol/sums",
+            "protocol/subspace",
+        )
+    }  # fmt: skip
     assert callers["release"] == {"runtime/node.py"}
 
 

@@ -59,6 +59,25 @@ def in_process(*words):
     return CliRunner().invoke(main_group, [str(word) for word in words], prog_name="fmtc", env=plain)
 
 
+def done_with(*words):
+    """What a command that has to work printed as JSON."""
+    done = in_process(*words, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def set_up(plan, kits, names=NAMES):
+    """A federation, as organiser and silos make it; the roster code that they compare. Files travel in `kits`."""
+    done_with("federation", "init", plan, "--out", kits)
+    for name in names:
+        done_with("federation", "request", "--name", name, "--kit", kits / name)
+    requests = [kits / f"{name}.request" for name in names]
+    told = done_with("federation", "admit", *requests, "--authority", kits / "authority", "--out", kits)
+    for name in names:
+        done_with("federation", "accept", kits / f"{name}.admitted", "--kit", kits / name)
+    return told["code"]
+
+
 def start(*words, **options):
     """A command in a process of its own."""
     environment = os.environ | {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "200"}

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,7 @@ from fmtc.runtime.flare.processes import free_port
 from fmtc.runtime.kitclient import ClientSource
 from fmtc.runtime.local import LocalTransport
 
-from .commands import NAMES, SETTINGS, in_process, start, write_tables
+from .commands import NAMES, SETTINGS, set_up, start, write_tables
 from .simulation import Simulation
 
 FAULTS = Path(__file__).parent / "faults"
@@ -180,6 +181,13 @@ def simulation(data, tmp_path):
         yield fed
 
 
+@pytest.fixture
+def simulated(monkeypatch, tmp_path):
+    """`federate` and `fmtc federate local` without processes and without waiting."""
+    short = partial(Simulation, folder=tmp_path / "simulation")
+    monkeypatch.setattr("fmtc.runtime.flare.local.LocalFederation", short)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(data):
     return expected(data)
@@ -234,20 +242,18 @@ def study(tmp_path, request):
     (tmp_path / "plan.toml").write_text(
         f'name = "study"\nhost = "localhost"\nport = {free_port()}\nsilos = {json.dumps(names)}\nlost_after = 8\n'
     )
-    done = in_process("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits", "--json")
-    assert done.exit_code == 0, done.output
-    assert [kit["name"] for kit in json.loads(done.stdout)["kits"]] == ["coordinator", *names]
+    code = set_up(tmp_path / "plan.toml", tmp_path / "kits", names)
     started = []
 
     def join(name, *more):
         process = start(
             "join", "--kit", tmp_path / "kits" / name, "--data", tmp_path / f"{name}.csv", "--id-column", "patient",
-            "--out", tmp_path / f"of-{name}", *more,
+            "--out", tmp_path / f"of-{name}", "--accept-roster", code, *more,
         )  # fmt: skip
         started.append(process)
         return process
 
-    join.folder, join.files, join.started = tmp_path, files, started
+    join.folder, join.files, join.started, join.code = tmp_path, files, started, code
     join.coordinator = ("coordinate", "--kit", tmp_path / "kits" / "coordinator", *SETTINGS, "--out", tmp_path / "run")
     yield join
     for process in started:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from fmtc.artifacts.files import read_json
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import adapter
 from fmtc.runtime.flare.kits import Kit
-from fmtc.runtime.flare.local import LocalFederation
+from fmtc.runtime.flare.local import LocalFederation, write_rows
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import CONSOLE
 from fmtc.runtime.flare.supervise import Coordinator
@@ -348,9 +349,9 @@ class SimulatedCoordinator(Coordinator):
 class Simulation(LocalFederation):
     """`LocalFederation` without processes: the same `run` and `resume`, over a `World`."""
 
-    def __init__(self, sources, folder, *, lost_after=8.0, limit=3_000.0):
+    def __init__(self, sources, folder, *, rows=None, lost_after=8.0, limit=3_000.0):
         self.world = World(ManualClock(now=1e9, limit=1e9 + limit))
-        super().__init__(sources, lost_after=lost_after, clock=self.world.clock)
+        super().__init__(sources, rows=rows, lost_after=lost_after, clock=self.world.clock)
         self.folder = folder
 
     def __enter__(self):
@@ -362,6 +363,8 @@ class Simulation(LocalFederation):
         self.coordinator = SimulatedCoordinator(first, self.world)
         for name, source in self.sources.items():
             kit = Kit(self.folder / name, "silo", name, plan, soon)
+            if source.client_id in self.rows:
+                source = replace(source, data=str(write_rows(kit.path / "rows", self.rows[source.client_id])))
             source.write(kit.path)
             self.kits[source.client_id] = kit
             self.start(source.client_id)

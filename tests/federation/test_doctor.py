@@ -20,9 +20,10 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import doctor
+from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.connection import greet, port, reachable, refusal
 from fmtc.runtime.flare.doctor import Check, examine
-from fmtc.runtime.flare.kits import EXECUTOR, Kit, provision
+from fmtc.runtime.flare.kits import EXECUTOR, Kit
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import free_port
 
@@ -37,7 +38,7 @@ def home(tmp_path_factory):
     """Kits of one federation, and those of another with the same names."""
     folder = tmp_path_factory.mktemp("home")
     for name in ("kits", "strangers"):
-        provision(Plan("study", "localhost", 4711, ("north", "south")), folder / name)
+        enrol(Plan("study", "localhost", 4711, ("north", "south")), folder / name)
     return folder
 
 
@@ -92,8 +93,8 @@ def test_a_healthy_silo_and_a_healthy_coordinator(home, north, coordinator, tmp_
     assert done.exit_code == 0, done.output
     names = [check["name"] for check in json.loads(done.stdout)]
     assert names == [
-        "versions", "extras", "kit", "expiry", "permissions", "policy", "salt", "proxy", "address", "port", "trust",
-        "clock", "disk of the kit", "disk for the output", "data",
+        "versions", "extras", "kit", "expiry", "permissions", "policy", "revoked", "roster", "salt", "proxy",
+        "address", "port", "trust", "clock", "disk of the kit", "disk for the output", "data",
     ]  # fmt: skip
     assert "✓ data: ours.csv: 2 rows, 2 columns that are clustered" in done.stderr
     assert f"✓ trust: localhost:{port} is the coordinator, and accepts our certificate" in done.stderr
@@ -101,7 +102,7 @@ def test_a_healthy_silo_and_a_healthy_coordinator(home, north, coordinator, tmp_
     done = doctor_says("--kit", coordinator.path, "--json")
     assert done.exit_code == 0, done.output
     names = [check["name"] for check in json.loads(done.stdout)]
-    assert names[6:11] == ["proxy", "address", "port", "store", "clock"]
+    assert names[6:13] == ["revoked", "roster", "proxy", "address", "port", "store", "clock"]
 
 
 def test_a_failed_check_has_advice_and_exit_code_1(north):
@@ -111,7 +112,7 @@ def test_a_failed_check_has_advice_and_exit_code_1(north):
     lines = done.stderr.splitlines()
     place = next(i for i, line in enumerate(lines) if line.startswith("✗ port: nobody listens at localhost:"))
     assert lines[place + 1].startswith("  the coordinator may not have started yet")
-    assert lines[-1] == "13 checks: 1 failed"
+    assert lines[-1] == "15 checks: 1 failed"
     assert not any(line.startswith("✓ trust") for line in lines)
 
 
@@ -238,7 +239,7 @@ def test_a_folder_that_is_no_kit(tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         checks = list(examine(path))
         assert failed(checks) == ["kit"]
-        assert "federation init" in checks[1].advice
+        assert "federation request" in checks[1].advice
 
 
 def test_a_kit_that_is_mixed_up(home, north, tmp_path):
@@ -483,7 +484,7 @@ def test_a_certificate_for_another_host(home, north, coordinator):
 
 def test_a_host_that_is_an_address(tmp_path):
     """Its certificate has it as an address, not as a name."""
-    kits = provision(Plan("study", "127.0.0.1", 4711, ("north",)), tmp_path / "kits")
+    kits = enrol(Plan("study", "127.0.0.1", 4711, ("north",)), tmp_path / "kits")
     with listening(https(kits[0].startup)) as port:
         assert last(dial(kits[1], port)).ok
 

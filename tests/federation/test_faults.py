@@ -444,7 +444,7 @@ def test_texts_and_a_preflight_over_the_federation(study, joined):
     for name in NAMES:  # the result waits in the kit
         table, mine = study.folder / f"{name}.csv", study.folder / f"of-{name}"
         done = in_process("join", "--kit", study.folder / "kits" / name, "--data", table, "--id-column", "patient",
-                          "--text-column", columns[name], "--out", mine)  # fmt: skip
+                          "--text-column", columns[name], "--out", mine, "--accept-roster", study.code)  # fmt: skip
         assert done.exit_code == 0, done.output
         labels = in_process("predict", mine, table, "--id-column", "patient")
         assert labels.stdout.encode() == (mine / "labels" / f"{name}.csv").read_bytes()

@@ -26,7 +26,8 @@ from fmtc.protocol.end import END
 from fmtc.protocol.method import view_method
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, serve
-from fmtc.runtime.flare.kits import Kit, provision
+from fmtc.runtime.flare.authority import enrol
+from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import DELIVERED, SLOW, Membership
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import CONSOLE, free_port
@@ -42,7 +43,7 @@ TABLE = FMTC(4, max_iter=4, tol=0.0, random_state=3)  # the view is found on the
 @pytest.fixture
 def home(tmp_path):
     write_tables(tmp_path, silo_rows())
-    provision(Plan("study", "localhost", free_port(), ("north", "south"), 8.0), tmp_path / "kits")
+    enrol(Plan("study", "localhost", free_port(), ("north", "south"), 8.0), tmp_path / "kits")
     return tmp_path
 
 
@@ -274,7 +275,7 @@ def person(monkeypatch):
             asked.append(question)
             return agreed == ("all",) or len(asked) <= len(agreed)
 
-        monkeypatch.setattr(cli, "_confirm", confirm)
+        monkeypatch.setattr(cli, "confirmed", confirm)
         return asked
 
     asked = []

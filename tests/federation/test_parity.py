@@ -1,4 +1,4 @@
-"""Nothing disturbed: over FLARE every number is that of the run in one process, with real processes."""
+"""Nothing disturbed: over FLARE every number is that of the run in one process, with real processes and without."""
 
 from __future__ import annotations
 
@@ -30,9 +30,16 @@ def rows_of(kind):
     return rows
 
 
-@pytest.mark.federation
-@pytest.mark.parametrize(("kind", "coupling"), [("dense float64", "subspace"), ("sparse float32", "tensor")])
-def test_a_federation_of_processes_comes_to_what_fit_does(kind, coupling):
+@pytest.mark.parametrize(
+    ("by", "kind", "coupling"),
+    [
+        ("simulated", "dense float64", "subspace"),
+        pytest.param("processes", "sparse float32", "tensor", marks=pytest.mark.federation),
+    ],
+)
+def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
+    if by == "simulated":
+        request.getfixturevalue(by)
     rows = rows_of(kind)
     weights = {"a": 1.0, "b": 2.0, "c": 1.0}
     model = graph_view(
@@ -54,10 +61,18 @@ def test_a_federation_of_processes_comes_to_what_fit_does(kind, coupling):
     assert numbers[0] == numbers[1]
 
 
-@pytest.mark.federation
-@pytest.mark.parametrize("client_weights", [None, {"a": 1.0, "b": 2.0, "c": 1.0}], ids=["alike", "weighted"])
-def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(client_weights):
+@pytest.mark.parametrize(
+    ("by", "client_weights"),
+    [
+        ("simulated", None),
+        pytest.param("processes", {"a": 1.0, "b": 2.0, "c": 1.0}, marks=pytest.mark.federation),
+    ],
+    ids=["simulated, alike", "processes, weighted"],
+)
+def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(request, by, client_weights):
     """A data frame with missing cells and categories, which ends in the mixture."""
+    if by == "simulated":
+        request.getfixturevalue(by)
     rng, tables = np.random.default_rng(2), {}
     for cid, X in silo_rows().items():
         X[rng.random(X.shape) < 0.15] = np.nan

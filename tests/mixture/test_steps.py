@@ -1,5 +1,7 @@
 """E-step, limits of pooling, and what the likelihood may not do."""
 
+from dataclasses import astuple
+
 import numpy as np
 import pytest
 from scipy.special import logsumexp
@@ -86,6 +88,27 @@ def test_blocks_of_rows_do_not_matter(rng):
     np.testing.assert_allclose(whole.counts, sum(part.counts for part in parts), rtol=1e-10)
     np.testing.assert_allclose(whole.second, sum(part.second for part in parts), rtol=1e-10)
     assert whole.log_likelihood == pytest.approx(sum(part.log_likelihood for part in parts), rel=1e-12)
+
+
+@pytest.mark.parametrize("n", [60, 900])
+def test_rows_are_worked_on_with_rows_that_lack_about_as_many_cells(n, rng):
+    """Every row once, with its own missing cells; a row that lacks one cell does not wait for one that lacks forty."""
+    X = rng.normal(size=(n, 45))
+    X[rng.random(X.shape) < rng.choice([0.05, 0.4, 0.9], size=(n, 1))] = np.nan
+    cells = Cells(X, np.zeros((n, 0), np.int64))
+    found = {}
+    for rows, hidden in cells.scattered:
+        n_hidden = (hidden < cells.r).sum(axis=1)
+        assert n_hidden.max() == hidden.shape[1] <= max(8, 2 * n_hidden.min())
+        found |= dict(zip(rows.tolist(), hidden.tolist(), strict=True))
+    assert len(found) == sum(len(rows) for rows, _ in cells.scattered)
+    for row, hidden in found.items():
+        assert [j for j in hidden if j < cells.r] == np.flatnonzero(np.isnan(X[row])).tolist()
+    assert set(range(n)) - set(found) == set(np.flatnonzero(~np.isnan(X).any(axis=1)).tolist())
+    own, covariance = parameters(rng, 2, cells.r, ())
+    some = cells.take(np.arange(0, n, n // 60))
+    for got, expected in zip(astuple(e_step(some, own, covariance)), row_by_row(some, own, covariance), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
 
 
 def test_scores_of_rows_are_log_densities(rng):

@@ -99,10 +99,11 @@ def conducted(transport, spec):
 
 @pytest.mark.parametrize("after", [True, False])
 def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path, after):
-    whole = KitTransport(make_kits(rows, tmp_path / "whole"), SETTINGS)
+    settings = replace(SETTINGS, max_iter=2)  # a first round, and one after another
+    whole = KitTransport(make_kits(rows, tmp_path / "whole"), settings)
     (tmp_path / "expected").mkdir()
-    spec = Spec("r", SETTINGS, tmp_path / "expected", preflight="first")
-    assert conducted(whole, spec) == ["surveyed", *4 * ["round"], "done", "ended"]
+    spec = Spec("r", settings, tmp_path / "expected", preflight="first")
+    assert conducted(whole, spec) == ["surveyed", *2 * ["round"], "done", "ended"]
     expected, _ = read_result(spec.folder / RESULT)
     places = {}  # of each client in each phase and round, the first message and the last
     for at, (cid, message) in enumerate(whole.seen, 1):
@@ -112,10 +113,10 @@ def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path,
         kits = make_kits(rows, tmp_path / f"kits{at}")
         folder = tmp_path / f"run{at}"
         folder.mkdir()
-        spec = Spec("r", SETTINGS, folder, preflight="first")
+        spec = Spec("r", settings, folder, preflight="first")
         with contextlib.suppress(AbortedError):  # at the very end, which is outside the run
-            conducted(Interrupted(kits, SETTINGS, at=at, after=after), spec)
-        again = KitTransport(kits, SETTINGS)
+            conducted(Interrupted(kits, settings, at=at, after=after), spec)
+        again = KitTransport(kits, settings)
         conducted(again, spec)
         found, _ = read_result(folder / RESULT)
         assert_array_equal(found.server.Z, expected.server.Z)

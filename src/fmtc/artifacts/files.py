@@ -42,15 +42,18 @@ def _short_hash(client_id: str) -> str:
     return "-" + hashlib.sha256(client_id.encode()).hexdigest()[:16]
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write under a temporary name in the same folder, then rename: the file is complete or not there."""
+def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
+    """Write under a temporary name in the same folder, then rename: the file is complete or not there.
+
+    Only the owner can read a `secret` file.
+    """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}-")
     try:
         with _blamed(path), os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o666 & ~_umask())
+        os.chmod(temporary, 0o600 if secret else 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

@@ -48,6 +48,16 @@ def held(path: Path, what: str) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """Wait until no other process is inside such a block with the same file, then run it; the file stays."""
+    import fcntl  # POSIX only, as federations are; the rest of fmtc does not need it
+
+    with path.open("ab") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
 def _take(path: Path, what: str) -> int:
     """An open file with the lock on it."""
     import fcntl  # POSIX only, as federations are; the rest of fmtc does not need it

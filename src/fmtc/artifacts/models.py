@@ -95,7 +95,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
         params: dict[str, Any] = {
             name: value
             for name, value in jsonable(saved.params).items()
-            if isinstance(value, PORTABLE) or name == "solver"
+            if isinstance(value, PORTABLE) or name in ("solver", "privacy")
         }
         weights = saved.params.get("client_weights")
         if weights is not None:
@@ -224,7 +224,7 @@ def _changed(name: str, value: Any) -> Any:
 
 
 def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: int) -> ClientModel:
-    from ..inference import GraphModel, MixtureModel
+    from ..inference import AnchorModel, GraphModel, MixtureModel
 
     path = folder / Path(entry["file"]).name  # never outside the folder
     arrays, about = read_tensors(path)
@@ -234,7 +234,8 @@ def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: in
     if about["schema"] < 2:
         return _read_first_format(path, arrays, d, k)
     try:
-        kind = {"graph": GraphModel, "mixture": MixtureModel}[about["view"]]
+        kinds: dict[str, Any] = {"graph": GraphModel, "mixture": MixtureModel, "anchors": AnchorModel}
+        kind = kinds[about["view"]]
         model: ClientModel = unflatten(kind, arrays, about["model"])
         fits = model.fits(d, k)
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
@@ -246,9 +247,9 @@ def _read_client(folder: Path, cid: str, entry: Mapping[str, str], d: int, k: in
 
 def view_of(model: ClientModel) -> str:
     """The view that a client's model belongs to."""
-    from ..inference import MixtureModel
+    from ..inference import AnchorModel, MixtureModel
 
-    return "mixture" if isinstance(model, MixtureModel) else "graph"
+    return "anchors" if isinstance(model, AnchorModel) else "mixture" if isinstance(model, MixtureModel) else "graph"
 
 
 def _read_first_format(path: Path, arrays: Mapping[str, np.ndarray], d: int, k: int) -> ClientModel:

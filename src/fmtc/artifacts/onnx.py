@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import __version__
-from ..inference import ClientModel, GraphModel, MixtureModel
+from ..inference import NO_ANCHOR, AnchorModel, ClientModel, GraphModel, MixtureModel
 from .files import write_file
+from .models import view_of
 
 Array = np.ndarray
 
@@ -51,7 +52,10 @@ def export_onnx(
     kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
     w = _Writer()
     X = w("Cast", "X", to=TensorProto.DOUBLE) if dtype == np.float32 else "X"
-    if isinstance(model, MixtureModel):
+    if isinstance(model, AnchorModel):
+        scores, columns = _anchor_scores(w, X, model)
+        missing = "NaN is a missing number: it counts as the middle of its bounds; a missing category is no level"
+    elif isinstance(model, MixtureModel):
         scores, columns = _mixture_scores(w, X, model)
         missing = "NaN is a missing cell: the answer comes from the other cells of the row"
         if model.frame.axes is not None:
@@ -80,8 +84,7 @@ def export_onnx(
     proto = helper.make_model(
         graph, opset_imports=opset, producer_name="fmtc", producer_version=__version__, ir_version=9
     )
-    view = "mixture" if isinstance(model, MixtureModel) else "graph"
-    about = {"view": view, "missing": missing, "invalid": INVALID}
+    about = {"view": view_of(model), "missing": missing, "invalid": INVALID}
     levels = model.frame.levels if isinstance(model, MixtureModel) else model.levels
     if levels is not None:
         about["levels"] = ",".join(map(str, levels))
@@ -234,6 +237,47 @@ def _mixture_scores(w: _Writer, X: str, model: MixtureModel) -> tuple[str, int |
     if any(levels):
         scores = w("Add", scores, _category_scores(w, X, levels, model.profiles))
     return scores, columns
+
+
+def _anchor_scores(w: _Writer, X: str, model: AnchorModel) -> tuple[str, int | str]:
+    """Minus half the squared distance to the nearest anchor of each cluster, in units of its width."""
+    from onnx import TensorProto
+
+    levels = () if model.levels is None else tuple(int(size) for size in model.levels)
+    columns = len(levels) or len(model.low)
+    numbers = w("Gather", X, w.integers([j for j, size in enumerate(levels) if not size]), axis=1) if levels else X
+    middle, half = model.low / 2 + model.high / 2, model.high / 2 - model.low / 2
+    Z = w("Div", w("Sub", numbers, w.numbers(middle)), w.numbers(half))
+    Z = w("Clip", w("Where", w("IsNaN", Z), w.numbers(0.0), Z), w.numbers(-1.0), w.numbers(1.0))
+    parts = [Z]
+    for j, size in enumerate(levels):
+        if size:
+            code = w("Gather", X, w.integers([j]), axis=1)
+            parts.append(w("Cast", w("Equal", code, w.numbers(np.arange(float(size))[None])), to=TensorProto.DOUBLE))
+    Z = w("Concat", *parts, axis=1) if len(parts) > 1 else Z
+    Z = w("Sub", w("Mul", Z, w.numbers(columns**-0.5)), w.numbers(model.mean))
+    Y = w("Div", Z, w("Max", w("ReduceL2", Z, axes=[1], keepdims=1), w.numbers(model.radius)))
+    E = w("MatMul", Y, w.numbers(model.basis))
+    E = w("Div", E, w("Max", w("ReduceL2", E, axes=[1], keepdims=1), w.numbers(model.size)))
+    precision = np.eye(len(model.basis[0])) if model.precision is None else model.precision
+    V = precision @ model.anchors.T
+    own = w("ReduceSum", w("Mul", w("MatMul", E, w.numbers(precision)), E), w.integers([1]), keepdims=1)
+    gap = w("Add", w("Sub", own, w("MatMul", E, w.numbers(2 * V))), w.numbers((model.anchors.T * V).sum(axis=0)))
+    each = []
+    for cluster in range(model.k):
+        mine = np.flatnonzero(model.clusters == cluster)
+        if len(mine):
+            near = w("ReduceMin", w("Gather", gap, w.integers(mine), axis=1), axes=[1], keepdims=1)
+            each.append(w("Max", near, w.numbers(0.0)))
+        else:
+            each.append(w("Add", w("Mul", own, w.numbers(0.0)), w.numbers(NO_ANCHOR)))
+    squares = w("Concat", *each, axis=1)
+    if model.precision is None:
+        scores = w("Mul", squares, w.numbers(-0.5 / model.width**2))
+    else:
+        scores = w("Add", w("Mul", squares, w.numbers(-0.5)), w.numbers(model.log_shares))
+    zeros = w("Mul", w("Where", w("IsNaN", X), w.numbers(0.0), X), w.numbers(0.0))  # NaN where a cell is infinite
+    return w("Add", scores, w("ReduceSum", zeros, w.integers([1]), keepdims=1)), columns
 
 
 def _category_scores(w: _Writer, X: str, levels: tuple[int, ...], profiles: Array) -> str:

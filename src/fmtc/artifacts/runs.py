@@ -240,7 +240,8 @@ def report(
         "seconds": seconds,
         "notes": notes,
         "sent": model._sent(),
-        "trust": trust(
+        "trust": seen(model)
+        | trust(
             getattr(model, "influence_ids_", model.client_ids_),
             model.history_,
             getattr(model, "influence_", None),
@@ -248,6 +249,29 @@ def report(
             getattr(model, "choice_", {}),
         ),
         **scores(results),
+    }
+
+
+def seen(model: FMTC) -> dict[str, Any]:
+    """Who saw what, what was promised, and what to compare: the other half of the part "trust" of report.json.
+
+    Returns
+    -------
+    dict
+        `mode`, the least that hides a silo's answers: alone (there is no other silo), clear, sums or private;
+        `roster`, the code of who took part; `promise` of a private run; `heads`, the hash of each silo's ledger.
+    """
+    alone, privacy = len(model.client_ids_) == 1 and model.privacy is None, model.privacy
+    mode = "clear" if privacy is None else "sums" if privacy == "sums" else "private"
+    heads = {}
+    for cid, ledger in getattr(model, "_ledgers", {}).items():
+        lines = ledger.lines()
+        heads[cid] = lines[-1]["hash"] if lines else ""
+    return {
+        "mode": "alone" if alone else mode,
+        "roster": getattr(model, "roster_code_", ""),
+        "promise": getattr(model, "privacy_", None),
+        "heads": heads,
     }
 
 

@@ -12,6 +12,7 @@ from .fed_kmeans import FedKMeans
 from .fed_spectral import FedSpectral
 from .fed_spectral_graph import FedSpectralGraph
 from .mtsc import MTSC, SEC, FedMTSC
+from .public_anchors import PublicAnchors
 from .sfomvc import SFOMVC
 from .sfomvc_views import SFOMVCViews
 from .single_task import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
@@ -31,6 +32,7 @@ __all__ = [
     "FedSpectralGraph",
     "KMeansAlone",
     "KMeansUnion",
+    "PublicAnchors",
     "SFOMVCViews",
     "SklearnSpectral",
     "StSC",

@@ -25,6 +25,7 @@ from ..baselines import (
     FedSpectral,
     KMeansAlone,
     KMeansUnion,
+    PublicAnchors,
     SklearnSpectral,
     StSC,
 )
@@ -104,6 +105,8 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("fmtc", "FMTC", _fmtc, "ours", "d × k", _FMTC),
+        Method("anchors", "anchors", PublicAnchors, "control", "sums",
+               _grid(method=["anchors", "mixture"], trial=list(range(TRIALS // 2)))),
         Method("stsc", "stSC", StSC, "paper", "nothing", _GRAPHS),
         Method("usc", "uSC", USC, "paper", "rows", _GRAPHS),
         Method("mbc", "MBC", MBC, "paper", "k centres",

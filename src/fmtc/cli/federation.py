@@ -1,4 +1,4 @@
-"""Commands about federations: federate local, federation init and renew, coordinate and join."""
+"""Commands that run a federation: federate local, coordinate and join. `kits` has those that set one up."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, write_json
-from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError
+from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError, TrustError
+from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..schema import Schema
+from .kits import ask_roster, confirmed, show_roster
 from .options import (
     data_options,
     free_path,
@@ -41,11 +43,24 @@ from .options import (
 )
 from .preflight import show_findings
 from .program import Option, main_group
-from .settings import build_model, model_options
-from .words import Words, most_rounds, new_table, note_table, plural, print_json, show, show_end, show_run, size_of
+from .settings import bind_bounds, build_model, model_options
+from .words import (
+    Words,
+    most_rounds,
+    new_table,
+    note_table,
+    plural,
+    print_json,
+    show,
+    show_end,
+    show_indented,
+    show_run,
+    size_of,
+)
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
+    from ..privacy.rules import Policy
     from ..runtime.driver import Result, RoundRecord
     from ..runtime.kitclient import ClientSource, KeptResult
     from ..tables import Silo, TextRecipe
@@ -56,11 +71,6 @@ SHOWN_ROUNDS = 8
 @main_group.group(short_help="Run a whole federation on this machine.")
 def federate() -> None:
     """Run a whole federation on this machine: real processes, real certificates, loopback only."""
-
-
-@main_group.group(short_help="Set up a federation of several machines.")
-def federation() -> None:
-    """Set up a federation of several machines: one kit for each party."""
 
 
 # --------------------------------------------------------------------------------------------------- events of a run
@@ -241,6 +251,7 @@ def federate_local(
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
+            bind_bounds(model, settings["bounds"], types)
         weights = model._weights(silo.name for silo in silos)
         places = {stem_of(path): path.resolve() for path in files}
         salt = None if recipe is None else recipe.salt
@@ -306,97 +317,8 @@ def adopt(
 # ------------------------------------------------------------------------------------------------------- many sites
 
 
-PLAN = """\b
-A plan is a TOML file:
-  name  = "study"                        # letters, digits, - and _
-  host  = "coordinator.example.org"      # where the silos reach the coordinator
-  port  = 8002                           # one port, open at the coordinator only
-  silos = ["north", "south", "west"]
-  lost_after = 30                        # optional: seconds of silence after which a silo counts as lost"""
-
-
-@federation.command(
-    "init",
-    short_help="Make one kit per silo and one for the coordinator.",
-    epilog=PLAN
-    + """
-
-\b
-Examples:
-  fmtc federation init federation.toml --out kits""",
-)
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), default="kits", show_default=True, cls=Option,
-              help="Folder to write.")  # fmt: skip
-def federation_init(plan: Path, out: Path, as_json: bool) -> None:
-    """Make one kit per silo and one for the coordinator: keys, certificates, and a policy for each silo.
-
-    The policy lets a silo run fmtc's own classes only, no code that travels with a job, and no shell. PLAN is a TOML
-    file, see below.
-    """
-    from ..runtime.flare.kits import provision
-    from ..runtime.flare.plan import read_plan
-
-    words = Words()
-    out = free_path(out, False, lambda folder: False)
-    kits = provision(read_plan(plan), out)
-    _show_kits(words, kits, out, as_json)
-
-
-@federation.command(
-    "renew",
-    short_help="Make new kits for the same federation, with new certificates.",
-    epilog=PLAN
-    + """
-
-\b
-Examples:
-  fmtc federation renew federation.toml --authority kits/authority --out kits-2027""",
-)
-@click.argument("plan", type=click.Path(path_type=Path))
-@click.option("--authority", type=click.Path(path_type=Path), required=True, cls=Option,
-              help="Folder authority/ that `fmtc federation init` made.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
-def federation_renew(plan: Path, authority: Path, out: Path, as_json: bool) -> None:
-    """Make new kits for the same federation: certificates run out, and silos come and go.
-
-    Kits made before stay valid until their certificates expire. PLAN may name other silos than before.
-    """
-    from ..runtime.flare.kits import provision
-    from ..runtime.flare.plan import read_plan
-
-    words = Words()
-    out = free_path(out, False, lambda folder: False)
-    kits = provision(read_plan(plan), out, authority=authority)
-    _show_kits(words, kits, out, as_json)
-
-
-def _show_kits(words: Words, kits: Sequence[Any], out: Path, as_json: bool) -> None:
-    table = new_table()
-    for title in ("kit", "goes to", "there, run", "valid until"):
-        table.add_column(title)
-    for kit in kits:
-        here = out / kit.path.name
-        if kit.role == "coordinator":
-            goes, command = f"the coordinator ({kit.plan.host})", "fmtc coordinate --kit coordinator -k 4 --out run"
-        else:
-            goes, command = f"silo {kit.name}", f"fmtc join --kit {kit.name} --data ours.parquet --out ours"
-        table.add_row(Text(str(here)), Text(goes), Text(command), f"{kit.expires:%Y-%m-%d}")
-    words.say(table)
-    words.say("")
-    words.say(f"{out / 'authority'} signs certificates: keep it offline; `fmtc federation renew` asks for it.")
-    words.say("Kits hold private keys: send each to its owner alone, by a way that keeps a secret.")
-    if as_json:
-        print_json({
-            "out": str(out),
-            "authority": str(out / "authority"),
-            "kits": [{"path": str(out / k.path.name), "role": k.role, "name": k.name, "host": k.plan.host,
-                      "port": k.plan.port, "expires": k.expires.isoformat()} for k in kits],
-        })  # fmt: skip
-
-
 kit_option = click.option("--kit", "kit_path", type=click.Path(path_type=Path), required=True, cls=Option,
-                          help="Folder that `fmtc federation init` made for you.")  # fmt: skip
+                          help="Your kit: `fmtc federation request` made it; the coordinator's, `init`.")  # fmt: skip
 
 
 @main_group.command(
@@ -448,6 +370,7 @@ def coordinate(
     """
     from ..artifacts.locks import held
     from ..runtime.conductor import RESULT, finished
+    from ..runtime.flare.enrol import Roster
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator, supervise
@@ -457,15 +380,18 @@ def coordinate(
     model = build_model(settings, as_published)
     if schema is not None:
         model.schema_ = Schema.read(schema)
+        bind_bounds(model, settings["bounds"], model.schema_)
     kit = Kit.read(kit_path, "coordinator")
     kit.check()
     plan = kit.plan
     _check_count("--min-clients", min_clients, len(plan.silos))
     weights = model._weights(plan.silos)
+    roster = Roster.read(kit.startup)
     out = free_path(out, force, _is_consensus)
     folder = out.parent.resolve() / f".{out.name}.checkpoint"
     folder.parent.mkdir(parents=True, exist_ok=True)
     names = {silo: silo for silo in plan.silos}
+    show_roster(words, roster)
     before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
     with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
         run_id = _run_to_resume(folder, resume, force)
@@ -493,7 +419,8 @@ def coordinate(
             words.note(f"the run is over, but a silo may not know it: {error}")
         about = finished(order.spec)
         assert about is not None
-        report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started)
+        members = {"code": roster.code, "silos": roster.fingerprints}
+        report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started, members)
         shutil.rmtree(folder, ignore_errors=True)
     show_end(words, report)
     words.say(f"wrote {out}: consensus.safetensors, history.json, report.json; labels and models are with the silos")
@@ -527,6 +454,7 @@ def _write_consensus(
     federation: str,
     file: Path,
     started: float,
+    roster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
     from ..protocol.method import view_method
@@ -540,13 +468,15 @@ def _write_consensus(
         "schema": runs.REPORT_FORMAT,
         "versions": runs.versions(),
         "federation": federation,
+        **({"roster": roster} if roster is not None else {}),
         "settings": model._params() | {"as_published": as_published},
         "seconds": time.perf_counter() - started,
         "notes": words.notes,
-        "sent": view_method(model.view).sent(result.received),
+        "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
-        "trust": runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),
+        "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
+        | runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -554,6 +484,10 @@ def _write_consensus(
         write_json(part / "history.json", [asdict(record) for record in result.rounds])
         write_json(part / "report.json", report)
     return report
+
+
+def _mode(privacy: Any) -> str:
+    return "clear" if privacy is None else "sums" if privacy == "sums" else "private"
 
 
 def _is_consensus(folder: Path) -> bool:
@@ -567,7 +501,8 @@ Examples:
   fmtc join --kit north --data ours.parquet --id-column patient --out ours
   fmtc join --kit north --data ours.parquet --out ours --max-k 10 --min-rows 20
   fmtc join --kit north --data ours.parquet --out ours --hold
-  fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2""",
+  fmtc join --kit north --data ours.parquet --out ours --stay --max-runs 2
+  fmtc join --kit north --data ours.parquet --out ours --accept-roster 1f0c-77a2-93be-04d5""",
 )
 @kit_option
 @click.option("--data", type=click.Path(path_type=Path), required=True, cls=Option, help="Your rows.")
@@ -582,8 +517,33 @@ Examples:
               help="Fewest rows for each cluster a run may ask for, on average.")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(1), default=24, show_default=True, cls=Option, section="Limits",
               help="Most runs within 24 hours, comparisons of columns included.")  # fmt: skip
+@click.option(
+    "--epsilon-budget",
+    type=click.FloatRange(0, min_open=True),
+    cls=Option,
+    section="Limits",
+    help="Most privacy that your rows may spend in private runs, all together; see `fmtc outbox budget`.",
+)
+@click.option(
+    "--privacy-floor",
+    metavar="FLOOR",
+    cls=Option,
+    section="Limits",
+    help="Least privacy of a run: sums, or epsilon=2 for noise of at most that; a run below is refused.",
+)
+@click.option(
+    "--accept-difference",
+    is_flag=True,
+    cls=Option,
+    section="Limits",
+    help="Allow sums over other silos than before, though the difference may show one of them.",
+)
+@click.option("--accept-roster", metavar="CODE", cls=Option, section="Limits",
+              help="Accept the silos of a roster code that you have compared; otherwise you are asked.")  # fmt: skip
 @click.option("--hold", is_flag=True, cls=Option, section="Limits",
               help="Ask you before the first answer of each kind leaves; needs a terminal.")  # fmt: skip
+@click.option("--rules", type=click.Path(path_type=Path), cls=Option, section="Limits",
+              help="Your policy on small clusters and single records.  [default: rules.toml of the kit]")  # fmt: skip
 @quiet_option
 @data_options
 @silo_options
@@ -598,7 +558,12 @@ def join(
     max_k: int | None,
     min_rows: int,
     max_runs: int,
+    epsilon_budget: float | None,
+    privacy_floor: str | None,
+    accept_difference: bool,
+    accept_roster: str | None,
     hold: bool,
+    rules: Path | None,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -618,26 +583,35 @@ def join(
     Labels go to the rows they were computed from and to no others: where --data has changed since the run began,
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
+
+    The first time you are shown who takes part: names, fingerprints of their keys, and a roster code to compare with
+    them by telephone. Later a silo with another key is refused with exit code 4, before anything leaves.
     """
     words = Words(quiet)
     if client_column is not None:
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     if hold and not sys.stdin.isatty():
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
+    from ..runtime.flare.enrol import Roster
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.membership import Membership
     from ..runtime.kitclient import ClientSource
 
+    Floor.read(privacy_floor)
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
     source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
+        epsilon_budget=epsilon_budget,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
+        floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
+        rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
     )  # fmt: skip
     with words.warnings_as_notes():
         size = _look(words, source, kit.path)
+    ask_roster(words, kit, Roster.read(kit.startup), accept_roster, dialled=False)
     plan = kit.plan
     words.say(f"silo {kit.name!r} of federation {plan.name!r}: {size}; dialling {plan.host}:{plan.port}")
     written: list[dict[str, Any]] = []
@@ -658,6 +632,10 @@ def join(
                     f"somebody else tried to join as {kit.name!r}, with a copy of this kit, and was refused; if that "
                     "was none of yours, have new kits made"
                 )
+            elif kind == "roster":
+                status.stop()
+                ask_roster(words, kit, event["roster"], accept_roster)
+                status.start()
             elif kind == "restarted":
                 words.note(f"our process ended and is started again; {event['log']} may say why")
             elif kind == "asked":
@@ -667,6 +645,8 @@ def join(
                 answer_held(words, event, member.decide)
                 status.start()
             elif kind == "error":
+                if event.get("kind") == TrustError.__name__ and not stay:
+                    raise TrustError(f"{event['why']}. Nothing was sent.")
                 words.note(f"we could not answer: {event['why']}")
             elif kind == "preflight":
                 for sentence in (*event["error"], *event["note"]):
@@ -696,6 +676,31 @@ def join(
         print_json({"out": str(out), **written[-1]})
 
 
+def policy_of(path: Path | None, kit: Path, terminal: bool) -> Policy:
+    """The rules of a silo: of a file, of its kit, or the default; who cannot be asked gets warnings by default.
+
+    Parameters
+    ----------
+    path : Path, optional
+        What --rules says.
+    kit : Path
+    terminal : bool
+        Whether there is somebody to ask.
+    """
+    from ..privacy.rules import RULES, WARN, Policy
+
+    if path is None and (kit / RULES).exists():
+        path = kit / RULES
+    if path is None:
+        return Policy() if terminal else Policy(dominance=WARN)
+    policy = Policy.read(path)
+    if policy.asks and not terminal:
+        raise click.UsageError(
+            f'{path} holds answers until you say yes, and there is no terminal to ask at; use "warn" or "refuse"'
+        )
+    return policy
+
+
 def _in_words(event: Mapping[str, Any]) -> str:
     """What a coordinator asks for, in a sentence."""
     if event["preflight"] == "only":
@@ -709,8 +714,17 @@ def _in_words(event: Mapping[str, Any]) -> str:
     units = "" if solver["rho"] is None else ", in the paper's absolute units"
     return (
         f"{asked} in at most {plural(settings['max_iter'], 'round')}{first}: {views[settings['view']]}, coupling "
-        f"{settings['coupling']}, scale {settings['scale']}{units}"
+        f"{settings['coupling']}, scale {settings['scale']}{units}; {privacy_in_words(settings.get('privacy'))}"
     )
+
+
+def privacy_in_words(privacy: Any) -> str:
+    """What the coordinator will see, in a few words."""
+    if privacy is None:
+        return "no privacy: the coordinator sees our answers"
+    if privacy == "sums":
+        return "privacy by sums: the coordinator sees sums over all silos only"
+    return f"differential privacy, epsilon {privacy['epsilon']:g}, delta {privacy['delta']:g}"
 
 
 def answer_held(
@@ -738,20 +752,16 @@ def answer_held(
         shape = " × ".join(map(str, field["shape"])) or "a value"
         told = (Text(plain(field[name])) for name in ("what", "tells"))
         table.add_row(field["field"], shape, f"{field['bytes']:,}", *told)
-    show(words.console, Text(f"the first answer of the phase {event['phase']} wants to leave:"))
+    why = event.get("why", ())
+    which = "an answer" if why else "the first answer"
+    show(words.console, Text(f"{which} of the phase {event['phase']} wants to leave:"))
+    for sentence in why:
+        show_indented(words.console, Text.assemble(("held: ", "yellow"), sentence))
     show(words.console, table)
-    allowed = (ask or _confirm)("Send it, and later answers of this phase in this run?")
+    allowed = (ask or confirmed)("Send it, and later answers of this phase in this run?")
     decide(event["run"], event["phase"], allowed)
     if not allowed:
         words.note(f"the answer to {event['phase']} stays here; the coordinator learns only that it was withheld")
-
-
-def _confirm(question: str) -> bool:
-    """Yes or no from the terminal; what was typed before the question does not count."""
-    import termios  # of POSIX, as federations are
-
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    return click.confirm(question, err=True)
 
 
 def _look(words: Words, source: ClientSource, kit: Path) -> str:
@@ -774,8 +784,10 @@ def _write_silo(
     from ..estimator import read_settings
     from ..inference import MixtureModel
     from ..protocol.em import EM
+    from ..protocol.private import LOOPS
     from ..protocol.round import ROUND
     from ..runtime.driver import Received, Result
+    from ..settings import Privacy
 
     kept: KeptResult = event["result"]
     silo = replace(source.rows(kit), name=source.client_id)
@@ -783,7 +795,8 @@ def _write_silo(
     model = read_settings(kit, kept.settings)
     lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
     loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
-    n_iter = len({line["round"] for line in lines if line["phase"] == loop.name})  # those that this silo was there for
+    names = [loop.name] if not isinstance(model.privacy, Privacy) else [phase.name for phase in LOOPS]
+    n_iter = len({line["round"] for line in lines if line["phase"] in names})  # those that this silo was there for
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
@@ -793,5 +806,20 @@ def _write_silo(
     report = runs.report(
         model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes
     )
+    trust = report["trust"] | {"roster": kept.roster, "heads": {silo.name: lines[-1]["hash"]} if lines else {}}
+    if trust["mode"] == "alone":
+        trust["mode"] = "clear"  # a run of several silos, of which we know one
+    if trust["mode"] == "private":
+        trust["budget"] = _budget(source, kit, kept.data)
+    report |= {"trust": trust}
     runs.write_run(out, force, model, results, report)
     return report
+
+
+def _budget(source: ClientSource, kit: Path, rows: str) -> dict[str, Any]:
+    """What the silo's rows have spent in all private runs so far, and what is left."""
+    from ..privacy.budget import BUDGET, Budget
+
+    budget = Budget(kit / BUDGET, source.epsilon_budget)
+    spent = budget.spent(rows)
+    return {"spent": spent.epsilon, "delta": spent.delta, "left": budget.left(rows)}

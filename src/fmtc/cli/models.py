@@ -31,7 +31,7 @@ from .options import (
     text_option,
 )
 from .program import Option, main_group
-from .settings import build_model, model_options
+from .settings import bind_bounds, build_model, model_options
 from .terminal import printable
 from .words import (
     Rounds,
@@ -153,6 +153,7 @@ def fit(
             silos = read_silos(files, **reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
+            bind_bounds(model, settings["bounds"], silos[0].schema)
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
                 model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
@@ -598,7 +599,7 @@ def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, An
 
 def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
     """Names of columns, and how each cluster of a silo lies along them in their common units; lifted, along none."""
-    from ..inference import MixtureModel
+    from ..inference import AnchorModel, MixtureModel
 
     own = model._models[cid]
     names = getattr(model, "feature_names_in_", None)
@@ -607,6 +608,8 @@ def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
     if schema is not None and not schema.is_plain:
         numbers = [column.name for column in schema.columns if not column.levels]
         names = numbers + [f"{column.name}={level}" for column in schema.columns for level in column.levels]
+    if isinstance(own, AnchorModel):
+        return names, own.signatures
     if isinstance(own, MixtureModel):
         centers = own.centers
         stretch = np.ones(centers.shape[1]) if own.frame.stretch is None else own.frame.stretch

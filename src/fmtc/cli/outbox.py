@@ -1,4 +1,4 @@
-"""Commands about what has left a silo: outbox show and verify."""
+"""Commands about what has left a silo: outbox show, verify and budget."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..artifacts.runs import OUTBOX
 from ..errors import FileError
+from ..privacy.budget import BUDGET, Budget
 from ..privacy.ledger import FAILURE, LEDGER, REPLAY, head_of, read_lines, totals, verify
 from .program import main_group
 from .words import Words, new_console, new_table, plural, print_json, show, show_indented
@@ -166,3 +167,50 @@ def _check(path: Path) -> dict[str, Any]:
     """Number of lines and faults of one ledger."""
     lines = path.read_bytes().count(b"\n") if path.exists() else 0
     return {"ledger": path.name, "lines": lines, "faults": verify(path)}
+
+
+# ----------------------------------------------------------------------------------------------------------- budget
+
+
+@outbox.command(
+    "budget",
+    short_help="Show how much privacy a silo's rows have spent.",
+    epilog="""\b
+Examples:
+  fmtc outbox budget north                      (the kit of a silo)
+  fmtc outbox budget north --json""",
+)
+@click.argument("kit", type=click.Path(path_type=Path))
+def outbox_budget(kit: Path, as_json: bool) -> None:
+    """Show how much privacy a silo's rows have spent in private runs, and what is left of --epsilon-budget.
+
+    Rows are told apart by a fingerprint: changed rows begin anew, though most of them may be the same.
+    """
+    from ..runtime.kitclient import SOURCE, ClientSource
+
+    find_ledgers(kit)  # refuses what is no kit
+    limit = ClientSource.read(kit).epsilon_budget if (kit / "local" / SOURCE).exists() else None
+    budget = Budget(kit / BUDGET, limit)
+    lines = [
+        {
+            "rows": rows, "epsilon": spent.epsilon, "delta": spent.delta, "releases": spent.releases,
+            "left": None if limit is None else budget.left(rows),
+        }
+        for rows, spent in budget.all().items()
+    ]  # fmt: skip
+    if as_json:
+        print_json({"kit": str(kit), "budget": limit, "spent": lines})
+        return
+    console = new_console()
+    if not lines:
+        show(console, Text("no private answer has left yet"))
+        return
+    table = new_table()
+    for title in ("rows", "epsilon spent", "delta", "answers", "left"):
+        table.add_column(title, justify="left" if title == "rows" else "right")
+    for line in lines:
+        left = "no limit" if line["left"] is None else f"{line['left']:.3g}"
+        table.add_row(
+            str(line["rows"])[:12], f"{line['epsilon']:.3g}", f"{line['delta']:g}", str(line["releases"]), left
+        )
+    console.print(table)

@@ -22,6 +22,7 @@ Exit codes:
   1    a failure: a bug in fmtc (FMTC_DEBUG=1 or -v shows where), or something outside
   2    the command was not understood, or would overwrite or disturb something
   3    data rejected: a file or a value that cannot be used
+  4    trust refused: nothing was sent
   5    a client is missing
   130  interrupted"""
 
@@ -182,7 +183,9 @@ def _as_typed(param: click.Parameter, value: Any) -> Any:
 
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
+    "audit": "audit",
     "bench": "bench",
+    "bounds": "privacy",
     "coordinate": "federation",
     "data": "data",
     "demo": "demo",
@@ -191,7 +194,7 @@ COMMANDS = {
     "explain": "explain",
     "export": "models",
     "federate": "federation",
-    "federation": "federation",
+    "federation": "kits",
     "fit": "models",
     "inspect": "models",
     "join": "federation",
@@ -199,6 +202,7 @@ COMMANDS = {
     "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",
+    "privacy": "privacy",
     "report": "report",
     "schema": "preflight",
     "version": "demo",

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import nearest_names
+from ..errors import InputError, nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
-from ..settings import SCALES, VIEWS, Settings, Solver, split_solver
+from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, split_solver
 from .program import Option
 
 if TYPE_CHECKING:
     from ..estimator import FMTC
+    from ..schema import Schema
 
 
 class _OrAuto(click.ParamType):
@@ -53,9 +55,16 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     ),
     "max_iter": (int, "Largest number of rounds; the mixture may take four times as many."),
     "tol": (float, "Stop when both residuals are below, or the mixture's likelihood hardly changes; 0: all rounds."),
+    "privacy": (
+        click.Choice(PRIVACIES),
+        "sums: whoever coordinates sees sums over all silos, at least three, and nothing of a single one.",
+    ),
     "n_jobs": (int, "Silos processed at the same time; -1 for all cores."),
     "device": (str, "Where silos compute: cpu, or a device of PyTorch such as cuda (pip install 'fmtc[gpu]')."),
 }
+
+
+PRIVACY_FLAGS = ("epsilon", "delta", "bounds", "announced", "accept_weak")
 
 
 def model_options(command: Any) -> Any:
@@ -73,6 +82,19 @@ def model_options(command: Any) -> Any:
         text = text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
         flag = "--" + name.replace("_", "-")
         command = click.option(flag, name, type=kind, default=None, cls=Option, section="Model", help=text)(command)
+    for option in reversed((
+        click.option("--epsilon", type=float, cls=Option, section="Privacy",
+                     help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
+        click.option("--delta", type=float, cls=Option, section="Privacy",
+                     help="Chance that the bound of --epsilon fails; 1e-5 by default."),
+        click.option("--bounds", type=click.Path(path_type=Path), cls=Option, section="Privacy",
+                     help="Public bounds of the columns, a file that `fmtc bounds` writes to be filled in."),
+        click.option("--rows", "announced", type=click.IntRange(1), cls=Option, section="Privacy",
+                     help="Rows of all silos together, as announced: too few for --epsilon are refused at once."),
+        click.option("--yes", "accept_weak", is_flag=True, cls=Option, section="Privacy",
+                     help="Run with half of the rows that --epsilon needs, where a silo alone may do better."),
+    )):  # fmt: skip
+        command = option(command)
     for option in (
         click.option("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER", cls=Option,
                      section="Model",
@@ -186,18 +208,36 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
         Not fitted.
     """
     from ..estimator import FMTC
+    from .privacy import read_privacy
 
+    settings = dict(settings)
+    flags = [settings.pop(name, None) for name in PRIVACY_FLAGS]
     given = {name: value for name, value in settings.items() if value not in (None, ()) and name != "solver"}
     if "client_weights" in given:
         given["client_weights"] = dict(map(_weight, given["client_weights"]))
     given |= settings.get("solver", {})
     try:
+        if (privacy := read_privacy(*flags)) is not None:
+            if "privacy" in given:
+                raise click.UsageError("--epsilon adds noise to sums already; leave --privacy out")
+            given["privacy"] = privacy
         model = FMTC.as_published(**given) if as_published else FMTC(**split_solver(given))
         model.settings()
         check_device(model.device)
+    except InputError:  # a file of bounds that cannot be used
+        raise
     except (TypeError, ValueError, ImportError) as error:
         raise click.UsageError(str(error)) from None
     return model
+
+
+def bind_bounds(model: FMTC, path: Path | None, schema: Schema | None) -> None:
+    """Bring the bounds of a file into the order of the columns, once that is known."""
+    from .privacy import read_bounds
+
+    if path is not None and schema is not None:
+        names = [column.name for column in schema.columns if not column.levels]
+        model.privacy = replace(model.privacy, bounds=read_bounds(path, names))
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -15,6 +15,7 @@ Array = Any  # NumPy, or a tensor where all cells are filled
 
 BLOCK = 8192  # rows worked on at a time
 ALIKE = 20  # rows with the same missing cells from which they are worked on by themselves
+TOGETHER = 256  # rows up to which those with fewer and with more missing cells are worked on together
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,16 +122,33 @@ class Cells:
 
     @cached_property
     def scattered(self) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-        """The rows of all other patterns, by the number h of their missing cells: (n,) and (n, h), the cells."""
-        groups: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
-        for rows, seen in self.patterns:
-            if rows is not None and len(rows) < ALIKE and len(seen) < self.r:
-                hidden = np.delete(np.arange(self.r), seen)
-                groups.setdefault(len(hidden), []).append((rows, np.tile(hidden, (len(rows), 1))))
-        return tuple(
-            (np.concatenate([rows for rows, _ in some]), np.concatenate([hidden for _, hidden in some]))
-            for _, some in sorted(groups.items())
-        )
+        """The rows of all other patterns, by about the number of their missing cells: (n,) and (n, h), the cells.
+
+        Rows with fewer missing cells than h fill up with r, the number of no coordinate.
+        """
+        found = [
+            (rows, np.delete(np.arange(self.r), seen))
+            for rows, seen in self.patterns
+            if rows is not None and len(rows) < ALIKE and len(seen) < self.r
+        ]
+        groups: list[list[tuple[np.ndarray, np.ndarray]]] = []
+        size = least = most = 0
+        for rows, hidden in sorted(found, key=lambda pattern: len(pattern[1])):
+            h = len(hidden)
+            if not groups or (h > most and (size >= TOGETHER or h > max(8, 2 * least))):
+                groups.append([])
+                size, least = 0, h
+            groups[-1].append((rows, hidden))
+            size, most = size + len(rows), h
+        return tuple((np.concatenate([rows for rows, _ in some]), self._filled_up(some)) for some in groups)
+
+    def _filled_up(self, some: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+        cells = np.full((sum(len(rows) for rows, _ in some), max(len(hidden) for _, hidden in some)), self.r)
+        begin = 0
+        for rows, hidden in some:
+            cells[begin : begin + len(rows), : len(hidden)] = hidden
+            begin += len(rows)
+        return cells
 
     @cached_property
     def products(self) -> tuple[np.ndarray, ...]:

@@ -161,20 +161,17 @@ def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
             _add_expected(sums, second, n, s, products, own.means, covariance, seen)
     for rest in completed(cells, own.means, covariance):
         q, log_sum = posteriors(_filled_scores(cells, rest, own))
-        log_likelihood += float(log_sum.sum()) - 0.5 * float(
-            rest.log_det.sum() + len(rest.rows) * (r - rest.hidden.shape[1]) * LOG_2PI
-        )
+        log_likelihood += float(log_sum.sum()) - 0.5 * float((rest.log_det + (r - rest.n_hidden) * LOG_2PI).sum())
         n = q.sum(axis=0)
         counts += n
         if cells.levels:
             levels += cells.category_counts(rest.rows, q)
-        for j, deviations in enumerate(rest.deviations):
-            weighted = q[:, j, None] * deviations
-            s = weighted.sum(axis=0)
-            cross = np.outer(own.means[j], s)
-            sums[j] += s + n[j] * own.means[j]
-            second += weighted.T @ deviations + cross + cross.T + n[j] * np.outer(own.means[j], own.means[j])
-        np.add.at(second, (rest.hidden[:, :, None], rest.hidden[:, None, :]), rest.covariance)
+        weighted = q.T[:, :, None] * rest.deviations
+        s = weighted.sum(axis=1)[:, :r]
+        sums += s + n[:, None] * own.means
+        cross = own.means.T @ s
+        spread = weighted.reshape(-1, r + 1).T @ rest.deviations.reshape(-1, r + 1) + rest.added_covariance()
+        second += spread[:r, :r] + cross + cross.T + (own.means.T * n) @ own.means
     return Expected(counts, sums, second, levels, log_likelihood)
 
 
@@ -228,7 +225,7 @@ def row_scores(cells: Cells, own: Personal, covariance: Array, *, normalized: bo
             constant[where] = -0.5 * (((block @ part.precision) * block).sum(axis=1) + level)
     for rest in completed(cells, own.means, covariance):
         scores[rest.rows] = _filled_scores(cells, rest, own)
-        level = (cells.r - rest.hidden.shape[1]) * LOG_2PI + rest.log_det if normalized else 0.0
+        level = (cells.r - rest.n_hidden) * LOG_2PI + rest.log_det if normalized else 0.0
         constant[rest.rows] = -0.5 * level
     return scores, constant
 
@@ -246,7 +243,7 @@ def row_distances(cells: Cells, own: Personal, covariance: Array) -> tuple[Array
             filled[where] = len(seen)
     for rest in completed(cells, own.means, covariance):
         distance[rest.rows] = rest.distances.min(axis=1)
-        filled[rest.rows] = cells.r - rest.hidden.shape[1]
+        filled[rest.rows] = cells.r - rest.n_hidden
     return distance, filled
 
 

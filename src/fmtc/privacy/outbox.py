@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import cache
@@ -14,13 +15,17 @@ from typing import Any
 import numpy as np
 
 from ..artifacts.files import read_tensors, write_tensors
-from ..errors import LimitError, WithheldError
+from ..errors import LimitError, TrustError, WithheldError
 from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
+from ..protocol.sums import Masking
+from .keys import Keys
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
+from .rules import HOLD, REFUSE, Finding, Rules
 
 LARGE = 1 << 16  # bytes of an array that is worth another thread
 
 Hold = Callable[[Mapping[str, Any]], bool]  # a description of an answer -> whether it may leave
+Charge = Callable[[float, float], None]  # squared mu and delta of a release; raises `TrustError` where it is too much
 
 
 class Payloads:
@@ -69,6 +74,14 @@ class Outbox:
         Gets a description of the first answer of each phase of a run, and says whether it may leave.
     hashing : Executor, optional
         Digests of large arrays are computed there while the run continues; for a `MemoryLedger` only.
+    keys : Keys, optional
+        Masks the answers of phases of which only the sum may be seen; without, such an answer cannot leave.
+    charge : callable, optional
+        Told what a private answer costs before it leaves; see `fmtc.privacy.budget`.
+    rules : Rules, optional
+        What is looked at before an answer leaves in the clear. By default only that no centre is a row.
+    ask : callable, optional
+        Whom to ask where a rule holds an answer; `hold` by default. Without, such an answer does not leave.
     """
 
     def __init__(
@@ -79,9 +92,16 @@ class Outbox:
         payloads: Payloads | None = None,
         hold: Hold | None = None,
         hashing: Executor | None = None,
+        keys: Keys | None = None,
+        charge: Charge | None = None,
+        rules: Rules | None = None,
+        ask: Hold | None = None,
     ):
         self.ledger, self.client_id, self.run_id = ledger, client_id, run_id
-        self.payloads, self.hold, self.hashing = payloads, hold, hashing
+        self.payloads, self.hold, self.hashing, self.keys = payloads, hold, hashing, keys
+        self.charge, self.rules, self.ask = charge, rules or Rules(), ask or hold
+        self._warned: set[str] = set()  # rules that have been spoken of in this process
+        self._approved: set[tuple[str, str]] = set()  # phases, and the rules that held an answer a person let pass
         self._given: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # question -> fields of its answer
         self._count: Counter[str] = Counter()  # different answers of each phase
         for line in ledger.lines():
@@ -111,7 +131,14 @@ class Outbox:
         return "" if self.payloads is None else value_digest(message.asked + context)
 
     def release(
-        self, phase: Phase, message: Message, answer: Any, sizes: Mapping[str, int], settings: Any, context: str = ""
+        self,
+        phase: Phase,
+        message: Message,
+        answer: Any,
+        sizes: Mapping[str, int],
+        settings: Any,
+        context: str = "",
+        client: Any = None,
     ) -> Any:
         """Let an answer leave: check it, record it, and return what is to be sent.
 
@@ -127,6 +154,8 @@ class Outbox:
             Settings of the run, for the limit on answers.
         context : str
             Digest of what else the answer depends on; the same question in another context is another question.
+        client : object, optional
+            The client's state after it replied, for the rules.
 
         Returns
         -------
@@ -135,27 +164,49 @@ class Outbox:
         """
         asked = self.question(message, context)
         message = self._first_asked(phase, message, asked)
-        before = self.earlier(phase, message, context)
+        before, findings = self.earlier(phase, message, context), []
         if before is not None:
             answer = before
+        elif isinstance(phase, Masking):
+            phase.check_plain(answer, message.ask, sizes)
+            answer = self._sealed(phase, message, answer, settings, context)
+        elif phase.releases:
+            phase.check_answer(answer, message.ask, sizes)
+            answer = self.rules.protect(phase.name, answer, client)
+            findings = self.rules.check(phase.name, answer, client, first=not self._count[phase.name])
         phase.check_answer(answer, message.ask, sizes)
         fields = [self._described(name, value) for name, value in pack(answer).items()]
         key = (*message.key, asked)
         same = key in self._given and finished(self._given[key]) == finished(fields)
+        if isinstance(phase, Masking) and key in self._given and not same:
+            raise TrustError(
+                f"{phase.name!r} of round {message.round_no} left before with other numbers; a second answer under the "
+                "same mask would show the difference. Start a new run"
+            )
         if not same and fields:
             limit = phase.limit(settings)
             if self._count[phase.name] >= limit:
                 raise LimitError(
                     f"client {self.client_id!r} answers {phase.name!r} at most {limit} times in a run, and has done so"
                 )
-            self._ask_person(phase, message, fields)
+            self._obey(findings)
+            self._ask_person(phase, message, fields, findings)
+            cost = phase.charge(settings)
+            if cost and self.charge is not None:  # on disk before anything leaves: a crash can only charge too much
+                self.charge(cost, settings.privacy.delta)
             if self.payloads is not None:
                 self.payloads.write(message, asked, answer)
-        self._record(message, asked, REPLAY if same else RELEASE, fields)
+        self._record(message, asked, REPLAY if same else RELEASE, fields, findings)
         if not same:
             self._given[key] = fields
             self._count[phase.name] += bool(fields)
         return answer
+
+    def _sealed(self, phase: Masking, message: Message, answer: Any, settings: Any, context: str) -> Any:
+        """What may leave of an answer of which only the sum may be seen."""
+        if self.keys is None:
+            raise TrustError(f"client {self.client_id!r} has no keys to mask {phase.name!r} with")
+        return self.keys.seal(phase, message, answer, settings, context)
 
     def fail(self, message: Message | None, error: BaseException) -> Failure:
         """Let the kind of an error leave, and nothing else of it."""
@@ -164,11 +215,14 @@ class Outbox:
         self._record(_place(message), "", FAILURE, fields)
         return answer
 
-    def _record(self, message: Message, asked: str, kind: str, fields: list[dict[str, Any]]) -> None:
+    def _record(
+        self, message: Message, asked: str, kind: str, fields: list[dict[str, Any]], findings: Sequence[Finding] = ()
+    ) -> None:
+        rules = {"rules": sorted({finding.rule for finding in findings})} if findings else {}
         self.ledger.append(
             {
                 "client": self.client_id, "run": self.run_id, "phase": message.phase, "round": int(message.round_no),
-                "turn": int(message.turn), "asked": asked, "kind": kind, "fields": fields,
+                "turn": int(message.turn), "asked": asked, "kind": kind, "fields": fields, **rules,
             }
         )  # fmt: skip
 
@@ -184,17 +238,34 @@ class Outbox:
             "sha256": value_digest(value) if later is None else later.submit(value_digest, value),
         }
 
-    def _ask_person(self, phase: Phase, message: Message, fields: list[dict[str, Any]]) -> None:
-        """Hold the first answer of a phase until a person says yes."""
-        if self.hold is None or self._count[phase.name]:
+    def _obey(self, findings: Sequence[Finding]) -> None:
+        """Refuse what a rule refuses; warn of the rest, once for each rule."""
+        for finding in findings:
+            if finding.action == REFUSE:
+                raise TrustError(f"client {self.client_id!r} does not answer: {finding.sentence}")
+            if finding.rule not in self._warned:
+                self._warned.add(finding.rule)
+                warnings.warn(f"before an answer left: {finding.sentence}", UserWarning, stacklevel=3)
+
+    def _ask_person(
+        self, phase: Phase, message: Message, fields: list[dict[str, Any]], findings: Sequence[Finding] = ()
+    ) -> None:
+        """Hold the first answer of a phase, and the first that a rule holds, until a person says yes."""
+        held = [one for one in findings if one.action == HOLD and (phase.name, one.rule) not in self._approved]
+        if not held and (self.hold is None or self._count[phase.name]):
             return
+        why = [finding.sentence for finding in held]
+        if self.ask is None:
+            raise WithheldError(f"the answer to {phase.name!r} is held, and there is nobody to ask: {why[0]}")
         declared = entries(phase.Answer)
         shown = [
             entry | {"what": declared[entry["field"]].what, "tells": declared[entry["field"]].tells}
             for entry in finished(fields)
         ]
-        if not self.hold({"run": self.run_id, "phase": phase.name, "round": message.round_no, "fields": shown}):
+        about = {"run": self.run_id, "phase": phase.name, "round": message.round_no, "fields": shown}
+        if not self.ask(about | ({"why": why} if why else {})):
             raise WithheldError(f"the answer to {phase.name!r} was withheld")
+        self._approved |= {(phase.name, finding.rule) for finding in held}
 
 
 def _place(message: Message | None) -> Message:

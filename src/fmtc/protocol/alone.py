@@ -26,8 +26,12 @@ WHEN = "with `exit`, or where somebody was held"  # a client is told to compare
 
 
 def compares(server: ServerState, settings: Settings) -> bool | None:
-    """Whether clients compare the common model with their own: where they always do, or the server held somebody."""
-    wanted = settings.solver.exit is True or (settings.solver.exit == "auto" and bool(server.held))
+    """Whether clients compare the common model with their own.
+
+    They do where they always do, where the server held somebody, and where it sees sums only and can hold nobody.
+    """
+    doubtful = bool(server.held) or settings.privacy is not None
+    wanted = settings.solver.exit is True or (settings.solver.exit == "auto" and doubtful)
     return True if wanted and len(server.client_ids) > 1 else None
 
 
@@ -91,7 +95,7 @@ def played(
 
 def fitted_alone(client: ClientState, settings: Settings, view: str) -> ClientState:
     """The client after a run of its own, units of columns included."""
-    own = replace(settings, view=view, solver=replace(settings.solver, contain=False, exit=False))
+    own = replace(settings, view=view, privacy=None, solver=replace(settings.solver, contain=False, exit=False))
     method = view_method(view)
     begun = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
     server = method.open_server((client.client_id,), own, None)

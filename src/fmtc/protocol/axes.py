@@ -32,6 +32,7 @@ class Axes(Phase):
 
     name = "axes"
     doing = "looking for principal axes"
+    sums = True
     pure = True
 
     @dataclass(frozen=True, kw_only=True)

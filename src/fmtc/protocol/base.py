@@ -12,7 +12,7 @@ import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ DTYPES = {  # kinds of array that a field may hold, and what is accepted for eac
     "int": ("int32", "int64", "uint32", "uint64"),
     "real": ("float32", "float64", "int32", "int64", "uint32", "uint64"),
     "int8": ("int8",),
+    "uint8": ("uint8",),
     "int64": ("int64",),
     "uint64": ("uint64",),
     "float64": ("float64",),
@@ -50,6 +51,10 @@ LETTERS = {  # in the shapes of fields
     "q": "categories",
     "l": "levels of all categories",
     "s": "starts that are still compared",
+    "w": "words of 64 bits",
+    "b": "bytes",
+    "m": "clients",
+    "g": "frames that are compared",
 }
 
 
@@ -149,6 +154,9 @@ class Phase:
     parallel: ClassVar[bool] = True  # clients of one process may reply at the same time
     threads: ClassVar[bool] = False  # a reply uses several cores by itself
     concludes: ClassVar[bool] = False  # the client has its model after this phase, whether or not it is the last
+    sums: ClassVar[bool] = False  # the server needs only the sum of the answers: `reduce` adds them up, and no more
+    limbs: ClassVar[int] = 2  # words of 64 bits for each number, where only the sum may be seen: `protocol.sums`
+    fraction: ClassVar[int] = 64  # bits after the point of such a number
 
     def times(self, server: Any, settings: Any) -> int:
         """How often the phase comes in a row, by what the server knows so far; 0 omits it."""
@@ -169,6 +177,14 @@ class Phase:
     def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> Any:
         """The server's next state; a loop phase returns the state and a `RoundReport`."""
         return server
+
+    def noise(self, ask: Any, settings: Any) -> Mapping[str, float]:
+        """Standard deviation of the noise in the sum over clients, by field; empty: none is added."""
+        return {}
+
+    def charge(self, settings: Any) -> float:
+        """What one release costs of the privacy budget, as a squared mu of Gaussian differential privacy."""
+        return 0.0
 
     def impossible(self, server: Any, answers: Mapping[str, Any], settings: Any) -> Mapping[str, str]:
         """What no honest client can have said, by client: the server drops these answers before it reduces the rest."""
@@ -213,6 +229,22 @@ class Message:
     def asked(self) -> str:
         """Digest of the question; arrays are read once, however often it is needed."""
         return digest(self.ask)
+
+
+class Summed(dict[str, Any]):
+    """Answers of clients of which only the sum is known: one entry, and how many were added."""
+
+    def __init__(self, total: Any, count: int):
+        super().__init__({TOTAL: total})
+        self.count = count
+
+
+TOTAL = "*"  # in place of a client's name
+
+
+def how_many(answers: Mapping[str, Any]) -> int:
+    """How many clients answered, also where only the sum of their answers is known."""
+    return answers.count if isinstance(answers, Summed) else len(answers)
 
 
 PLACE = {  # fields of a message besides the question: shape, what it is, what it can tell
@@ -428,6 +460,10 @@ def sent(phases: Iterable[Phase], totals: Iterable[Any]) -> list[dict[str, Any]]
     ('number of rows', 'a number', 3, 24)
     """
     known = {(phase.name, name): entry for phase in phases for name, entry in entries(phase.Answer).items()}
+    for phase in phases:
+        if hasattr(phase, "inner"):  # what the masked words hold
+            whole = ", ".join(entries(phase.inner.Answer))
+            known[phase.name, "words"] = replace(known[phase.name, "words"], what=f"{whole}: masked, to be added up")
     rows = []
     for total in totals:
         entry = known.get((total.phase, total.field))
@@ -454,7 +490,7 @@ def privacy_table(phases: tuple[Phase, ...], side: str = "Answer") -> str:
     if side == "Ask":
         lines += [f"| any | `{name}` | {' | '.join(columns)} |" for name, columns in PLACE.items()]
     for phase in phases:
-        for name, entry in entries(getattr(phase, side)).items():
+        for name, entry in entries(getattr(getattr(phase, "inner", phase), side)).items():  # of sums: what is summed
             what = f"{entry.what} ({entry.when})" if entry.when else entry.what
             lines.append(f"| {phase.name} | `{name}` | {entry.size} | {what} | {entry.tells} |")
     if side == "Answer":

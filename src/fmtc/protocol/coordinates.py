@@ -27,6 +27,7 @@ class Coordinates(Phase):
 
     name = "coordinates"
     doing = "reading its rows as a mixture"
+    sums = True
     rebuilds = True
 
     @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from ..mixture.pooling import Pool, added, pooled, pulls, weighted
 from ..mixture.steps import Common, Statistics, Sums
 from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
-from .base import REPEATS, RESTARTS, Array, Phase, above, array, number, required
+from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number, required
 from .coordinates import SAMPLE, sampled
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
@@ -154,6 +154,7 @@ def next_round(
     (mixture,) = required(server, "mixture")
     weights = row_weights(server) or {}
     said = {cid: answers[cid] for cid in heard(server, answers)}
+    count = how_many(answers) - (len(answers) - len(said))
     n_starts, k, r = next(iter(said.values())).means.shape
     found, scores, capped, influence = [], [], set[str](), None
     for s in range(n_starts):
@@ -165,7 +166,7 @@ def next_round(
         if n_starts == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
             influence = pulls(parts, mixture.common(s))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
-        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, len(said)))
+        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count))
         scores.append(float(sums.score[1] / sums.score[2]))
     mixture = replace(
         mixture,
@@ -245,6 +246,7 @@ class _EM(Phase):
 
     name = "em"
     doing = "in a round of its mixture"
+    sums = True
     resumes = True
     persists = True
     Ask = Ask

@@ -109,14 +109,14 @@ class Finish(Phase):
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         mixture = None
         if settings.solver.mixes and settings.n_clusters > 1:
-            mixture = _begin([answers[cid].centers[orders[cid]] for cid in heard(server, orders)], settings)
+            mixture = first_mixture([answers[cid].centers[orders[cid]] for cid in heard(server, orders)], settings)
         return with_influence(replace(server, orders=orders, mixture=mixture), settings)
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length
 
 
-def _begin(matched: list[Array], settings: Settings) -> Mixture:
+def first_mixture(matched: list[Array], settings: Settings) -> Mixture:
     """Common parameters before the first E-step: the mean of the clients' centres, and a round covariance."""
     k = settings.n_clusters
     given = settings.solver.spread

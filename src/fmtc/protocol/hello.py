@@ -47,8 +47,7 @@ class Hello(Phase):
         client = with_rows(client, settings)
         (rows,) = required(client, "rows")
         n, d = rows.shape
-        is_flat = client.lift is not None and bool((rows.X[:1] == rows.X).all())  # lifted rows are not centred
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=0.0 if is_flat else rows.sum_of_squares())
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(client))
 
     def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
         """No rows."""
@@ -58,12 +57,7 @@ class Hello(Phase):
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
         ids = tuple(sorted(answers))
         d, k, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
-        flat = [cid for cid in ids if answers[cid].sum_of_squares == 0]
-        if flat:
-            raise DataError(
-                f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
-                "Leave that client out, or check how its rows were read."
-            )
+        refuse_flat([cid for cid in ids if answers[cid].sum_of_squares == 0])
         omega = client_weights(ids, server.weights)
         said = list(ids)
         if settings.solver.contains:
@@ -72,9 +66,8 @@ class Hello(Phase):
         rows = sum(answers[cid].n_samples for cid in said)
         scale = float(np.sqrt(rows / sum(answers[cid].sum_of_squares for cid in said)))
         beta: float | None
-        if settings.solver.rho is None:  # ridge = rho/(2 omega alpha) for a client of average weight
-            ridge = RIDGE if server.lifted else settings.solver.ridge
-            rho, beta = 2 * settings.alpha * ridge / m, None
+        if settings.solver.rho is None:
+            rho, beta = rho_of(server, settings, m), None
         else:
             rho, beta = settings.solver.rho, settings.beta
         zeros = np.zeros((d, k, m))
@@ -82,6 +75,27 @@ class Hello(Phase):
             server, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros, Y=zeros,
             losses=np.zeros(m),
         )  # fmt: skip
+
+
+def energy(client: ClientState) -> float:
+    """Sum of squared entries of the rows; 0 where all rows are equal."""
+    (rows,) = required(client, "rows")
+    is_flat = client.lift is not None and bool((rows.X[:1] == rows.X).all())  # lifted rows are not centred
+    return 0.0 if is_flat else float(rows.sum_of_squares())
+
+
+def refuse_flat(flat: list[str]) -> None:
+    """Raise `DataError` for clients whose rows are all equal."""
+    if flat:
+        raise DataError(
+            f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
+            "Leave that client out, or check how its rows were read."
+        )
+
+
+def rho_of(server: ServerState, settings: Settings, m: int) -> float:
+    """Rho in normalised units: ridge = rho/(2 omega alpha) for a client of average weight."""
+    return 2 * settings.alpha * (RIDGE if server.lifted else settings.solver.ridge) / m
 
 
 HELLO = Hello()

@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import RefusedError
 from .base import Phase, sent
 from .end import END
+from .sums import Masking
 from .survey import SURVEY
 from .verdict import VERDICT
 
@@ -23,6 +24,11 @@ METHODS = {
     "fmtc": "fmtc.protocol.graph:METHOD",
     "fmtc-mixture": "fmtc.protocol.mixture:METHOD",
     "fmtc-auto": "fmtc.protocol.auto:METHOD",
+    "fmtc-sums": "fmtc.protocol.secure:GRAPH",
+    "fmtc-mixture-sums": "fmtc.protocol.secure:MIXTURE",
+    "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
+    "fmtc-private": "fmtc.protocol.private:METHOD",
+    "anchors": "fmtc.protocol.private:PLAIN",
     "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
     "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
     "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",
@@ -74,6 +80,11 @@ class Method:
     def phases(self) -> tuple[Phase, ...]:
         """All phases in their order, those common to all methods left out."""
         return (*self.opening, self.loop, *self.closing)
+
+    @property
+    def masks(self) -> bool:
+        """Whether the server sees sums over clients only, which masks see to."""
+        return any(isinstance(phase, Masking) for phase in self.phases)
 
     @property
     def model_types(self) -> tuple[type, ...]:
@@ -138,9 +149,12 @@ class Method:
         return ClientResult(client.model, client.labels)
 
 
-def view_method(view: str) -> Method:
-    """The method of a view of FMTC."""
-    return method_of("fmtc" if view == "graph" else f"fmtc-{view}")
+def view_method(view: str, privacy: Any = None) -> Method:
+    """The method of a view of FMTC, in the clear or by sums; private runs have one of their own."""
+    if privacy is not None and privacy != "sums":
+        return method_of("fmtc-private")
+    name = "fmtc" if view == "graph" else f"fmtc-{view}"
+    return method_of(name if privacy is None else f"{name}-sums")
 
 
 def dotted(document: Mapping[str, Any], above: str = "") -> dict[str, Any]:

@@ -34,7 +34,7 @@ class MixtureView(GraphView):
     """A Gaussian mixture with partial pooling."""
 
     name = "fmtc-mixture"
-    opening = (MOMENTS, RESCALE, AXES, COORDINATES, SEED)
+    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, AXES, COORDINATES, SEED)
     loop: Phase = EM
     closing = (CONCLUDE,)
     model_type: Any = MixtureModel

@@ -68,13 +68,9 @@ class Moments(Phase):
 
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Sum up the columns as they came, categories as indicators of their levels."""
-        n = client.X.shape[0]
         if settings.scale == "tfidf":
-            return client, self.Answer(n_samples=n, document_counts=scaling.document_counts(client.X))
-        if not needs_moments(settings):
-            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
-        own = scaling.moments(expanded(client.X, settings.levels))
-        in_one_unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
+            return client, self.Answer(n_samples=client.X.shape[0], document_counts=scaling.document_counts(client.X))
+        own, in_one_unit = own_moments(client, settings)
         return client, self.Answer(
             n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, in_one_unit=in_one_unit
         )
@@ -107,19 +103,35 @@ class Moments(Phase):
         told = {cid: np.array([float(n)]) for cid, n in rows.items()}
         server = replace(server, n_samples=sum(rows.values()), n_features=width, told=told)
         if settings.scale == "tfidf":
-            counts = sum(sums.values(), np.zeros(width, int))
-            words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
-            return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
+            return agreed_words(server, sum(sums.values(), np.zeros(width, int)), settings)
         parts = {cid: scaling.Moments(rows[cid], said[cid].means, sums[cid], said[cid].filled) for cid in said}
         if settings.solver.contains:
             server, near = set_aside(server, parts, _far(list(parts.values()), settings))
             parts = {cid: parts[cid] for cid in near}
-        pooled = scaling.pool(list(parts.values()))
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
-        units = _units(pooled, in_one_unit, settings)
-        lifted = units is not None and _lifts(pooled, units, settings)
-        wide = pooled.means is None or width > scaling.FEW_COLUMNS
-        return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
+        return agreed(server, scaling.pool(parts.values()), in_one_unit, settings)
+
+
+def own_moments(client: ClientState, settings: Settings) -> tuple[scaling.Moments, bool | None]:
+    """Moments of one client's columns, and whether they share a unit, where that is asked for."""
+    if not needs_moments(settings):
+        raise RefusedError(f"phase 'moments' is not part of a run with scale={settings.scale!r}")
+    unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
+    return scaling.moments(expanded(client.X, settings.levels)), unit
+
+
+def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> ServerState:
+    """The server with common units, from the moments of all rows; it knows numbers of rows and columns already."""
+    units = _units(pooled, in_one_unit, settings)
+    lifted = units is not None and _lifts(pooled, units, settings)
+    wide = pooled.means is None or server.n_features > scaling.FEW_COLUMNS
+    return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
+
+
+def agreed_words(server: ServerState, counts: Array, settings: Settings) -> ServerState:
+    """The server with weights of words, from the number of rows that hold each."""
+    words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
+    return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
 
 
 def _far(parts: list[scaling.Moments], settings: Settings) -> Array:

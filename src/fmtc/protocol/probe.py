@@ -16,7 +16,7 @@ from ..linalg.arrays import HOST, to_numpy
 from ..server import ServerState
 from ..settings import Settings
 from .alone import closed_share, played
-from .base import Array, Phase, number
+from .base import Array, Phase, how_many, number
 from .conclude import CONCLUDE
 from .finish import FINISH
 from .hello import HELLO
@@ -35,6 +35,7 @@ class Probe(Phase):
 
     name = "probe"
     doing = "comparing the two views"
+    sums = True
     resumes = True
     pure = True
     Ask = CONCLUDE.Ask  # the mixture's parameters
@@ -96,7 +97,7 @@ class Probe(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""
         said = [answers[cid] for cid in sorted(answers)]
-        view, why = _verdict(server, said, columns_of(server, settings))
+        view, why = _verdict(server, said, how_many(answers), columns_of(server, settings))
         return replace(server, view=view, why=why)
 
 
@@ -117,14 +118,13 @@ def _is_open(server: ServerState) -> bool:
     return server.lifted or server.wide
 
 
-def _verdict(server: ServerState, said: list[Any], d: int) -> tuple[str, str]:
-    m = len(said)
+def _verdict(server: ServerState, said: list[Any], m: int, d: int) -> tuple[str, str]:
     if not server.wide:
         seen = sum(answer.shapes for answer in said)
         if 2 * seen >= m:
             return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
         return "mixture", f"{d} columns, and no shapes that a mixture cannot follow"
-    gain, entropy = (float(np.mean([getattr(answer, name) for answer in said])) for name in ("gain", "entropy"))
+    gain, entropy = (sum(float(getattr(answer, name)) for answer in said) / m for name in ("gain", "entropy"))
     better = "as many neighbours share a cluster as in the graph view"
     if abs(gain) >= 0.005:
         more = "more" if gain > 0 else "fewer"

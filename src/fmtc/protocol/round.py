@@ -90,28 +90,44 @@ class Round(Phase):
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Turn to the common frame, then W (Eq. 12) and F (Eq. 14-16)."""
         client = rotated(client, ask.rotation)
-        graph, factors, F = required(client, "graph", "factors", "F")
-        (rows,), solver = required(client, "rows"), settings.solver
-        client = replace(client, F=None, own=None, model=None)  # to be let go of as soon as there is another
-        anchor, F = asarray_like(ask.anchor, F), graph.to_graph_order(F)
-        alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
-        for _ in range(2 if solver.accelerate and round_no - (ask.before or 0) > SECOND_PASS_AFTER else 1):
-            W = update_projection(factors, graph.to_client_order(F), anchor)
-            target, before = graph.to_graph_order(rows @ W), F
-            F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, min_move=min_move)
-            if min_move and relative_move(before, F) < min_move:
-                break
-        cut, misfit = local_terms(graph.laplacian, F, target)
-        # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
-        F, W = contiguous(graph.to_client_order(F)), contiguous(W)
-        client = replace(client, F=F, W=W, round_no=round_no)
-        return client, self.Answer(W=_as_sent(to_numpy(W), settings), cut=cut, misfit=misfit)
+        client, cut, misfit = one_pass(client, ask.anchor, settings, round_no - (ask.before or 0))
+        client = replace(client, round_no=round_no)
+        return client, self.Answer(W=_as_sent(to_numpy(client.W), settings), cut=cut, misfit=misfit)
 
     def reduce(
         self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings
     ) -> tuple[ServerState, RoundReport]:
         """Align, prox (Eq. 18), dual step (Eq. 19)."""
         return server_step(server, answers, settings, workspace=server.workspace)
+
+
+def one_pass(client: ClientState, anchor: Array, settings: Settings, number: int) -> tuple[ClientState, float, float]:
+    """The client after its W-step and F-step of a round, and the two terms of its objective.
+
+    Parameters
+    ----------
+    client : ClientState
+    anchor : array of shape (d, k)
+        Z - Y/rho.
+    settings : Settings
+    number : int
+        Which round this is, the first being 1.
+    """
+    graph, factors, F = required(client, "graph", "factors", "F")
+    (rows,), solver = required(client, "rows"), settings.solver
+    client = replace(client, F=None, own=None, model=None)  # to be let go of as soon as there is another
+    anchor, F = asarray_like(anchor, F), graph.to_graph_order(F)
+    alpha, eta, n_inner, min_move = settings.alpha, client.eta, solver.n_inner, settings.min_move
+    for _ in range(2 if solver.accelerate and number > SECOND_PASS_AFTER else 1):
+        W = update_projection(factors, graph.to_client_order(F), anchor)
+        target, before = graph.to_graph_order(rows @ W), F
+        F = update_embedding(graph.laplacian, F, target, alpha=alpha, eta=eta, n_inner=n_inner, min_move=min_move)
+        if min_move and relative_move(before, F) < min_move:
+            break
+    cut, misfit = local_terms(graph.laplacian, F, target)
+    # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
+    F, W = contiguous(graph.to_client_order(F)), contiguous(W)
+    return replace(client, F=F, W=W), cut, misfit
 
 
 def _as_sent(A: Array, settings: Settings) -> Array:

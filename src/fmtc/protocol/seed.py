@@ -25,6 +25,7 @@ class Seed(Phase):
 
     name = "seed"
     doing = "looking for a start of its mixture"
+    sums = True
     persists = True
 
     @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,8 @@ import numpy as np
 from ..tables.kinds import KINDS, LIMIT
 from .base import Array, Nothing, Phase, array, number
 
+IN_THE_CLEAR = "without `privacy`"
+
 
 def _different(hashes: Any, sizes: Mapping[str, int]) -> str | None:
     if not len(hashes):
@@ -37,7 +39,7 @@ class Survey(Phase):
     class Answer:
         """Columns of one client; of a column with fewer than ten values only the counts are given."""
 
-        n_samples: int = number("number of rows", "Exactly that.", kind="count")
+        n_samples: int | None = number("number of rows", "Exactly that.", kind="count", when=IN_THE_CLEAR)
         columns: Array = array(
             "D", "64 bits of a salted hash of each column's name, of a category with its levels (of its place, where "
             "there are no names)",
@@ -52,34 +54,44 @@ class Survey(Phase):
             "D", "whether a column holds numbers, categories, identifiers, text, nothing or something else",
             "Exactly that.", kind="int8", check=_between(0, len(KINDS) - 1),
         )  # fmt: skip
-        counts: Array = array(
-            "D", "how many values are present", "Exactly that.", kind="int64", check=_between(0, np.inf)
-        )
-        missing: Array = array(
-            "D", "how many values are missing", "Exactly that; the rest of `n_samples` is infinite or huge.",
-            kind="int64", check=_between(0, np.inf),
+        counts: Array | None = array(
+            "D", "how many values are present", "Exactly that.", kind="int64", check=_between(0, np.inf),
+            when=IN_THE_CLEAR,
         )  # fmt: skip
-        negatives: Array = array(
-            "D", "how many values are below 0", "Exactly that.", kind="int64", check=_between(0, np.inf)
-        )
-        means: Array = array(
+        missing: Array | None = array(
+            "D", "how many values are missing", "Exactly that; the rest of `n_samples` is infinite or huge.",
+            kind="int64", check=_between(0, np.inf), when=IN_THE_CLEAR,
+        )  # fmt: skip
+        negatives: Array | None = array(
+            "D", "how many values are below 0", "Exactly that.", kind="int64", check=_between(0, np.inf),
+            when=IN_THE_CLEAR,
+        )  # fmt: skip
+        means: Array | None = array(
             "D", "column means", "Exactly that; for 0 and 1 the share of ones, for a constant column its value. "
             "Two surveys that differ by one row give that row.", kind="float64", check=_between(-LIMIT, LIMIT),
+            when=IN_THE_CLEAR,
         )  # fmt: skip
-        squares: Array = array(
+        squares: Array | None = array(
             "D", "for each column, the sum of squared deviations from its mean",
             "The spread of each column; see [Survey](#survey).", kind="float64", check=_between(0, np.inf),
+            when=IN_THE_CLEAR,
         )  # fmt: skip
 
         def wrong(self) -> str | None:
-            """What cannot be true of any columns: counts that do not add up."""
+            """What cannot be true of any columns: counts that do not add up, or some of them without the others."""
+            n, counts, missing, negatives, squares = (
+                self.n_samples, self.counts, self.missing, self.negatives, self.squares,
+            )  # fmt: skip
+            if n is None or counts is None or missing is None or negatives is None or squares is None:
+                some = any(part is not None for part in (n, counts, missing, negatives, self.means, squares))
+                return "some numbers are there, and some are not" if some else None
             for name, value, high in (
-                ("counts", self.counts, self.n_samples),
-                ("missing", self.missing, self.n_samples - self.counts),
-                ("negatives", self.negatives, self.counts),
-                ("squares", self.squares, 4 * LIMIT**2 * np.maximum(self.counts, 1)),
+                ("counts", counts, n),
+                ("missing", missing, n - counts),
+                ("negatives", negatives, counts),
+                ("squares", squares, 4 * LIMIT**2 * np.maximum(counts, 1)),
             ):
-                if not (value <= high).all():
+                if not np.all(value <= high):
                     return f"{name} is out of range"
             return None
 

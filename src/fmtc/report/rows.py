@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ from ..estimator import FMTC
 from ..kernels.graph import knn_affinity
 from ..linalg.threads import one_thread
 from ..metrics import clustering_accuracy
-from ..settings import Solver
+from ..protocol.sums import FEWEST
+from ..settings import Privacy, Solver
 
 Array = np.ndarray
 
@@ -147,11 +149,18 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
 
 
 def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
-    """Models of these rows, by silos that learn together and, where there are several, by each alone."""
-    together = clone(model).set_params(verbose=0).fit(rows)
+    """Models of these rows, by silos that learn together and, where there are several, by each alone.
+
+    All of it happens here: a silo alone needs no privacy, and few held-out rows are no reason to refuse.
+    """
+    privacy = model.privacy if len(rows) >= FEWEST else None
+    if isinstance(privacy, Privacy):
+        privacy = replace(privacy, accept_weak=True)
+    together = clone(model).set_params(verbose=0, privacy=privacy).fit(rows)
     fits: list[Mapping[str, FMTC]] = [dict.fromkeys(rows, together)]
     if len(rows) > 1:
-        fits.append({name: clone(together).fit({name: X}) for name, X in rows.items()})
+        alone = clone(together).set_params(privacy=None)
+        fits.append({name: clone(alone).fit({name: X}) for name, X in rows.items()})
     return fits
 
 

@@ -186,6 +186,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "points": _points(run),
         "sent": report.get("sent", []),
         "letters": _letters(report.get("sent", [])),
+        "seen": _seen(report.get("trust")),
         "bytes_up": sum(line["bytes_up"] for line in run.history) if run.history else None,
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
         "settings": _settings(report["settings"]),
@@ -367,6 +368,43 @@ def _letters(sent: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """What the letters stand for that occur in the shapes of what was sent."""
     used = {letter for line in sent for letter in line["shape"].split(" × ")}
     return {letter: what for letter, what in LETTERS.items() if letter in used}
+
+
+_MODES = {
+    "alone": "One silo, by itself: nothing left it.",
+    "clear": "No privacy: the server saw each silo's answers. No row left, but answers tell of rows.",
+    "sums": "Privacy by sums: the server saw sums over all silos, and nothing of a single one. A secure sum hides "
+    "whose record it is, not whether it is there.",
+    "private": "Differential privacy: the server saw noisy sums over all silos.",
+}
+
+
+def _seen(trust: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Who saw what, what was promised and what can be compared; None for runs of older versions."""
+    if trust is None or "mode" not in trust:
+        return None
+    words, promise = [_MODES[trust["mode"]]], trust.get("promise")
+    if promise:
+        words.append(
+            f"(ε = {promise['epsilon']:g}, δ = {promise['delta']:g}) for one record added or removed, for everything "
+            f"that left in this run; ε = {promise['epsilon_replaced']:.3g} for a record replaced."
+        )
+        worse = {int(c): float(e) for c, e in promise["epsilon_if_colluding"].items() if float(e) > promise["epsilon"]}
+        for c, epsilon in sorted(worse.items()):
+            grown = f"ε = {epsilon:.3g}" if epsilon < float("inf") else "there is no bound"
+            words.append(f"Against {c} silos that work together: {grown}.")
+    budget = trust.get("budget")
+    if budget:
+        left = "no limit is set" if budget["left"] is None else f"{budget['left']:.3g} is left"
+        words.append(f"In all private runs so far these rows have spent ε = {budget['spent']:.3g}; {left}.")
+    code = trust.get("roster", "")
+    return {
+        "mode": trust["mode"],
+        "words": words,
+        "roster": " ".join(code[at : at + 4] for at in range(0, len(code), 4)),
+        "stages": (promise or {}).get("stages", []),
+        "heads": [{"silo": silo, "head": head} for silo, head in trust.get("heads", {}).items() if head],
+    }
 
 
 def _versions(versions: Mapping[str, Any]) -> dict[str, str]:

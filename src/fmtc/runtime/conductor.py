@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
-from ..errors import AbortedError, DataError, FileError, InputError, OwnError
+from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
 from ..protocol.base import Message
 from ..protocol.end import END
 from ..protocol.graph import METHOD
@@ -58,7 +58,7 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
     """Run a method to its end, from the last checkpoint if there is one; whatever happens is told to `listen`.
 
     The events are surveyed, differ, agree, round, done and ended; and, where the run cannot go on: aborted, lost (too
-    few clients are there), stopped (too few clients can answer), refused data, failed.
+    few clients are there), stopped (too few clients can answer), refused data, trust refused, failed.
     """
     over = finished(spec)
     if over is not None:  # an earlier attempt wrote the result, and was lost before all clients knew
@@ -84,6 +84,8 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
         return listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
     except InputError as error:
         return listen("refused data", why=str(error))
+    except TrustError as error:
+        return listen("trust refused", why=str(error))
     except Exception as error:
         listen("failed", why=f"{type(error).__name__}: {error}")
         raise
@@ -155,6 +157,7 @@ def write_result(spec: Spec, result: Result) -> None:
         "before": result.before,
         "why": getattr(result.server, "why", ""),
         "view": getattr(result.server, "view", None),
+        "roster": getattr(getattr(result.server, "cards", None), "code", ""),
         "held": getattr(result.server, "held", ()),
         "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
         "history": [asdict(record) for record in result.history],
@@ -170,12 +173,13 @@ class Kept:
     client_ids: tuple[str, ...]
     common: dict[str, Any]
     why: str = ""  # the view was chosen so
+    roster: str = ""  # code of the roster, where only sums were seen
     held: tuple[str, ...] = ()  # clients that were capped, set aside or refused
 
     @property
     def Z(self) -> Any:
-        """The consensus of the graph view."""
-        return self.common["consensus"]
+        """The consensus of the graph view; None where the server saw sums only."""
+        return self.common.get("consensus")
 
     @property
     def kappa(self) -> Any:
@@ -194,7 +198,9 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
     try:
         result = Result(
-            Kept(tuple(about["client_ids"]), arrays, about["why"], tuple(about.get("held", ()))),
+            Kept(
+                tuple(about["client_ids"]), arrays, about["why"], about.get("roster", ""), tuple(about.get("held", ()))
+            ),
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             about["converged"],
             about["stopped_because"],

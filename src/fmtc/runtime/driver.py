@@ -14,7 +14,7 @@ import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import ClientError, FileError, RefusedError
+from ..errors import ClientError, FileError, RefusedError, TrustError
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph import METHOD
@@ -95,11 +95,15 @@ class RoundRecord:
     @property
     def title(self) -> str:
         """Such as: mixture round 3."""
+        if np.isnan(self.objective):
+            return "noisy sums"
         return f"{'mixture' if self.in_mixture else 'graph'} round {self.step or self.round_no}"
 
     @property
     def standing(self) -> str:
         """Where the iteration stands, in words: residuals, or the log-likelihood of a mixture."""
+        if np.isnan(self.objective):
+            return "all noisy sums released"
         if self.in_mixture:
             return f"log-likelihood per row {-self.objective:.6g}"
         return f"residuals {self.primal_residual:.1e} (primal), {self.dual_residual:.1e} (dual)"
@@ -224,7 +228,7 @@ class _Run:
         self.transport, self.settings, self.method, self.weights = transport, settings, method, weights
         self.callbacks = callbacks
         self.folder = None if checkpoint is None else Path(checkpoint)
-        self.quorum = _quorum(min_clients, len(transport.client_ids))
+        self.quorum = quorum(min_clients, len(transport.client_ids), method)
         self.history: tuple[RoundRecord, ...] = ()
         self.answered: dict[str, int] = {}  # the round of each client's last answer
         self.received: dict[tuple[str, str], Received] = {}
@@ -441,7 +445,20 @@ ROUND = "round-" + 5 * "[0-9]"
 CLIENTS = "clients"  # folder inside a round: a client may be called "server"
 
 
-def _quorum(min_clients: int | None, m: int) -> int:
+def quorum(min_clients: int | None, m: int, method: Method) -> int:
+    """How many of m clients must answer.
+
+    Raises
+    ------
+    TrustError
+        If fewer than all may do, and only sums over all of them may be seen.
+    """
+    if method.masks and min_clients is not None and min_clients < m:
+        raise TrustError(
+            f"min_clients={min_clients} of {m} cannot be used with privacy: a server that only says that a client is "
+            "gone could take the difference of two sums, which shows that client's own part. Wait for all clients, or "
+            "start a new run without the one that is gone"
+        )
     if min_clients is None:
         return m
     if type(min_clients) is not int:

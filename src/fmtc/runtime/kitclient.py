@@ -34,8 +34,13 @@ from ..errors import ChangedError, DataError, FileError, LimitError, RefusedErro
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
+from ..privacy.budget import BUDGET, Budget
+from ..privacy.floor import Floor
+from ..privacy.identity import KitIdentity
+from ..privacy.keys import Keys, Rosters
 from ..privacy.ledger import LEDGER, FileLedger
 from ..privacy.outbox import Outbox, Payloads
+from ..privacy.rules import Policy, Rules
 from ..protocol.base import Failure, Message
 from ..protocol.method import ClientResult, method_of
 from ..schema import Schema
@@ -57,6 +62,7 @@ PREFLIGHT = "preflight.json"  # in a client's folder of a run: how its columns d
 ENDED = "ended.json"  # in a client's folder of a run: it is over, and how it ended
 HELD = "held"  # folder in a client's folder of a run: answers that wait for a person
 SENT = "sent"  # folder in a client's folder of a run: answers as they left
+ROSTERS = "rosters.jsonl"  # in a kit: whom this client has been summed with, over which rows
 RUNS = "runs.jsonl"  # in a kit: the runs it has taken part in
 TROUBLE = "trouble.jsonl"  # in a kit: errors in full, which do not leave it
 DAY = 24 * 3600.0
@@ -87,6 +93,11 @@ class ClientSource:
     schema: dict[str, Any] | None = None  # what the columns are, as `Schema.to_dict` has it; None: numbers
     missing: str = "refuse"  # what becomes of missing cells, as in `fmtc.tables.read_silos`
     header: bool | None = None  # whether a text file has one, if that was said
+    floor: str | None = None  # the least privacy that a run must have, as `fmtc.privacy.floor.Floor` reads it
+    sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
+    epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
+    accept_difference: bool = False  # sums over other clients than before may show one of them: a person has said yes
+    rules: dict[str, Any] | None = None  # about answers, as `Policy.to_dict` has it; None: no centre of one row
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
@@ -99,10 +110,15 @@ class ClientSource:
         fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in about.items()}
         return cls(**fields)
 
-    def check_run(self, settings: Any, recent: int) -> None:
-        """Refuse a run that the person does not allow; `recent` runs came within the last 24 hours."""
+    def check_run(self, settings: Any, recent: int, *, comparing: bool = False) -> None:
+        """Refuse a run that the person does not allow; `recent` runs came within the last 24 hours.
+
+        A comparison of columns of a client that asks for privacy tells names and types only, whatever the run is.
+        """
         if self.max_k is not None and settings.n_clusters > self.max_k:
             raise LimitError(f"the run asks for {settings.n_clusters} clusters; this client allows {self.max_k}")
+        if not comparing:
+            Floor.read(self.floor).check(settings)
         if self.max_runs is not None and recent >= self.max_runs:
             raise LimitError(f"it would be run {recent + 1} within 24 hours; this client allows {self.max_runs}")
 
@@ -190,20 +206,44 @@ class KitClient:
         self.began = clock.monotonic()
         self.data = ""  # fingerprint of the client's rows and their identifiers
         self.admitted = False
+        self.keys = self._make_keys() if self.method.masks else None
         outbox = Outbox(
             FileLedger(kit / LEDGER),
             self.source.client_id,
             run_id,
             Payloads(self.folder / SENT, keep=self.source.keep_sent),
             self._ask_person if self.source.hold else None,
+            keys=self.keys,
+            charge=self._charge,
+            rules=None if self.source.rules is None else Rules(Policy.from_dict(self.source.rules)),
+            ask=self._ask_person if self.source.shown else None,
         )
         subjects: dict[str, Callable[[], Any]] = {
             "client": self._open,
             "table": partial(_Table, self),
             "run": partial(_Run, self),
         }
+        if self.keys is not None:
+            subjects["keys"] = lambda: self.keys
         store = FolderStore(self.folder, self.method)
         self.node = ClientNode(self.method, self.settings, outbox, subjects, store, self._keep_result)
+
+    def _make_keys(self) -> Keys:
+        """Keys of the client for this run; whom it trusts, its kit says."""
+        source, method = self.source, self.method.name
+        rosters = Rosters(self.kit / ROSTERS, self.run_id, self._fingerprint, source.accept_difference)
+        identity = KitIdentity(self.kit)
+        return Keys(identity, self.run_id, method, source.client_id, self.folder, source.sites, rosters)
+
+    def _charge(self, mu2: float, delta: float) -> None:
+        """Charge the budget of the client's rows for an answer that is about to leave."""
+        Budget(self.kit / BUDGET, self.source.epsilon_budget).charge(self._fingerprint(), mu2, delta)
+
+    def _fingerprint(self) -> str:
+        """Of the client's rows and their identifiers."""
+        if not self.data:
+            self._open()
+        return self.data
 
     def answer(self, message: Message) -> Any:
         """The answer to a message, or a `Failure` with the kind of the error; the error itself stays in the kit."""
@@ -225,6 +265,7 @@ class KitClient:
         place = message or Message("", None)
         with contextlib.suppress(OSError):  # the disk may be full
             line = {"run": self.run_id, "phase": place.phase, "round": place.round_no, "why": str(error)}
+            line["kind"] = type(error).__name__
             append_line(self.kit / TROUBLE, line, self.clock)
         return self.node.outbox.fail(message, error)
 
@@ -239,7 +280,7 @@ class KitClient:
             return
         new, now = not self.folder.is_dir(), self.clock.time()
         recent = sum(line["time"] > now - DAY for line in read_lines(self.kit / RUNS)) if new else 0
-        self.source.check_run(self.settings, recent)
+        self.source.check_run(self.settings, recent, comparing=self.preflight == "only")
         if new:
             if self.preflight != "only":  # a run replaces the last one; a comparison leaves it to be resumed
                 for old in self.folder.parent.glob("*"):
@@ -298,6 +339,7 @@ class KitClient:
             "data": self.data,
             "settings": settings | {"random_state": self.random_state},
             "notes": self.notes,
+            "roster": "" if self.keys is None else self.keys.code,
             "seconds": self.clock.monotonic() - self.began,
         }
         write_client_result(self.folder / RESULT, client, self.method.name, about)
@@ -320,7 +362,9 @@ class _Table:
         from ..tables.survey import survey
 
         salt = (self.client.kit / SALT).read_text(encoding="ascii").strip()
-        return vars(survey(self.columns, f"{salt} {self.client.run_id}"))
+        said = survey(self.columns, f"{salt} {self.client.run_id}")
+        hidden = self.client.source.floor is not None or getattr(settings, "privacy", None) is not None
+        return vars(said.without_numbers() if hidden else said)
 
     def hear(self, findings: np.ndarray, settings: Any) -> None:
         """Keep what the others have to say about the columns, in words with their own names."""
@@ -381,6 +425,7 @@ class KeptResult:
     settings: dict[str, Any]  # of the run, for the model to name
     seconds: float
     run: str
+    roster: str = ""  # code of the roster, where only sums were seen
 
     def check(self, silo: Silo, file: str) -> None:
         """Refuse rows that the labels were not computed from: other rows, identifiers, or another order of them."""
@@ -413,7 +458,8 @@ def read_client_result(path: Path) -> KeptResult:
         inner = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("model/")}
         model = unflatten(kind, inner, about["model"])
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
-        return KeptResult(ClientResult(model, arrays["labels"]), tuple(about["notes"]), **facts)
+        result = ClientResult(model, arrays["labels"])
+        return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
     except (KeyError, TypeError) as error:
         raise FileError(f"{path} is damaged: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -9,12 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..artifacts.files import file_names
+from ..artifacts.files import file_names, read_json, write_file
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
+from ..privacy.identity import SelfSigned
+from ..privacy.keys import Keys
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
+from ..privacy.rules import Rules
 from ..protocol.base import Message, message_bytes, nbytes
 from ..protocol.graph import METHOD
 from ..protocol.method import ClientResult, Method
@@ -22,6 +26,7 @@ from .driver import Replies
 from .node import ClientNode, read_state, write_state
 
 RUN = "local"  # name of a run in this process
+KEYS = "keys.json"  # in a checkpoint: the clients' keys of a run with secure sums
 
 
 class LocalTransport:
@@ -41,6 +46,8 @@ class LocalTransport:
         FMTC unless another one is given.
     device : str
         Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``.
+    rules : Rules, optional
+        What is looked at before an answer leaves a client. By default only that no centre is a row.
 
     Attributes
     ----------
@@ -67,24 +74,27 @@ class LocalTransport:
         *,
         method: Method = METHOD,
         device: str = HOST,
+        rules: Rules | None = None,
     ):
         from joblib import effective_n_jobs
 
-        self.settings, self.method = settings, method
+        self.settings, self.method, self.rules = settings, method, rules
         self.n_jobs = n_jobs
         self.cores = effective_n_jobs(n_jobs)
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time
         self.ledgers = {cid: MemoryLedger() for cid in data}
         self._hashing = ThreadPoolExecutor(1)
+        self.keys = {cid: Keys(SelfSigned(cid), RUN, method.name, cid) for cid in data} if method.masks else {}
         self.nodes: dict[str, ClientNode] = {}
         for cid, X in data.items():
             opened = partial(method.open_client, cid, X, settings, device)
-            self.nodes[cid] = ClientNode(method, settings, self._outbox(cid), {"client": opened})
+            subjects = {"client": opened, "keys": partial(self.keys.get, cid)}
+            self.nodes[cid] = ClientNode(method, settings, self._outbox(cid), subjects)
             self.nodes[cid].restore(opened(), 0)
 
     def _outbox(self, cid: str) -> Outbox:
-        return Outbox(self.ledgers[cid], cid, RUN, hashing=self._hashing)
+        return Outbox(self.ledgers[cid], cid, RUN, hashing=self._hashing, keys=self.keys.get(cid), rules=self.rules)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
@@ -135,6 +145,9 @@ class LocalTransport:
             saved = [getattr(client, name) for name in self.method.saved]
             if not saved or any(value is not None for value in saved):  # not left out
                 write_state(folder / f"{names[cid]}.safetensors", client, self.method, client.round_no)
+        if self.keys:
+            private = {cid: keys.private().hex() for cid, keys in self.keys.items()}
+            write_file(folder / KEYS, json.dumps(private).encode(), secret=True)
         write_lines(folder / LEDGER, (line for ledger in self.ledgers.values() for line in ledger.lines()))
 
     def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
@@ -144,6 +157,8 @@ class LocalTransport:
             if not self.ledgers[cid].lines():  # a new process: what left in the old one still counts
                 self.ledgers[cid] = MemoryLedger(line for line in left if line["client"] == cid)
                 self.nodes[cid].outbox = self._outbox(cid)
+            if cid in self.keys:
+                self.keys[cid].restore(bytes.fromhex(read_json(folder / KEYS)[cid]))
             client = read_state(folder / f"{names[cid]}.safetensors", self.nodes[cid].client, self.method)
             self.nodes[cid].restore(client, client.round_no)
 

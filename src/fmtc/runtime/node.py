@@ -200,7 +200,7 @@ class ClientNode:
         else:
             client, answer, at = self._reply(phase, message, context, nullcontext if phase.threads else quiet)
         sizes = self.method.sizes(client, self.settings)
-        answer = self.outbox.release(phase, message, answer, sizes, self.settings, context)
+        answer = self.outbox.release(phase, message, answer, sizes, self.settings, context, client)
         if client is not self.client:  # only now: an answer that may not leave changes nothing
             for later in self.method.phases[step:]:  # what they made is out of date
                 self._done.pop(later.name, None)

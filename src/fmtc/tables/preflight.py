@@ -131,7 +131,14 @@ def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
 
 def _by_itself(silo: str, said: Survey, n_clusters: int, complete: bool) -> Iterator[Finding]:
     """What would stop a run, whatever the others have."""
-    n, kinds, counts, missing = said.n_samples or 0, _known(said.kinds), _known(said.counts), _known(said.missing)
+    kinds = _known(said.kinds)
+    if said.counts is None:  # a run with privacy: what columns are called and what they hold is all that is known
+        for code, kind in (("no name", NAMELESS), ("empty", NOTHING), ("identifier", IDENTIFIERS)):
+            severity = ERROR if code != "empty" or complete else NOTE
+            for place in np.flatnonzero(kinds == kind).tolist():
+                yield Finding(silo, code, severity, place, number=float(kind))
+        return
+    n, counts, missing = said.n_samples or 0, said.counts, _known(said.missing)
     needed = max(2, n_clusters + 1)
     if n < needed:
         yield Finding(silo, "few rows", ERROR, place=needed, number=float(n))
@@ -251,6 +258,8 @@ class _Sums:
 def _collect(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> _Sums:
     n, mean, squares, negatives, there = np.zeros((5, len(peers), len(groups)))
     for row, (silo, said) in enumerate(peers.items()):
+        if said.counts is None:
+            continue
         columns = [column for column, where in enumerate(groups) if silo in where]
         at = [groups[column][silo] for column in columns]
         n[row, columns], negatives[row, columns] = _known(said.counts)[at], _known(said.negatives)[at]

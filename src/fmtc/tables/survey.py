@@ -11,7 +11,7 @@ from __future__ import annotations
 import hmac
 import unicodedata
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,15 +30,19 @@ Array = np.ndarray
 class Surveyed:
     """What a client says about its columns: the fields of the phase `survey`; one entry for each column."""
 
-    n_samples: int
+    n_samples: int | None
     columns: Array  # salted hashes of the names, of a category with its levels
     aliases: Array | None  # the same without capitals, blanks and signs; None for a matrix
     kinds: Array  # what the columns hold
-    counts: Array  # how many values are present
-    missing: Array  # how many are not
-    means: Array
-    squares: Array  # sums of squared deviations from the means
-    negatives: Array  # how many values are below 0
+    counts: Array | None  # how many values are present; None: it is not said, nor is what follows
+    missing: Array | None  # how many are not
+    means: Array | None
+    squares: Array | None  # sums of squared deviations from the means
+    negatives: Array | None  # how many values are below 0
+
+    def without_numbers(self) -> Surveyed:
+        """What may be said where only sums over clients may be seen: names, as hashes, and types of columns."""
+        return replace(self, n_samples=None, counts=None, missing=None, means=None, squares=None, negatives=None)
 
 
 def survey(columns: Columns, salt: str) -> Surveyed:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...linalg.arrays import Array
 from .base import Consensus, Coupling
 from .spectrum import consensus, shrink_slices, singular_values, sum_of_powers
@@ -36,6 +38,31 @@ class SubspaceCoupling(Coupling):
     def summand(self, W: Array) -> Array:
         """The outer product W_t W_tᵀ; (d, k) -> (d, d)."""
         return W @ W.swapaxes(0, 1)
+
+
+def directions(G: Array) -> tuple[Array, Array]:
+    """Left singular vectors and values of [T_1 ... T_m], largest first, from the sum of T_t T_tᵀ.
+
+    (d, d) -> (d, d), (d,).
+    """
+    squares, U = np.linalg.eigh(G)
+    return U[:, ::-1], np.sqrt(np.maximum(squares[::-1], 0))
+
+
+def directions_from_sketch(B: Array, Omega: Array) -> tuple[Array, Array]:
+    """The same from B = G Omega, where Omega has more columns than G has rank; (d, s), (d, s) -> (d, r), (r,).
+
+    Nyström: G = B (Omegaᵀ B)⁺ Bᵀ. Exact where Omega is wide enough; a narrower one, for the values that are kept only,
+    is not: with half as many columns W Wᵀ was wrong by a quarter.
+    """
+    core = Omega.T @ B
+    values, V = np.linalg.eigh((core + core.T) / 2)
+    kept = values > SKETCH_NOISE * max(float(values.max()), 0.0)
+    U, s, _ = np.linalg.svd(B @ (V[:, kept] / np.sqrt(values[kept])), full_matrices=False)
+    return U, s
+
+
+SKETCH_NOISE = 1e-9  # of the largest eigenvalue: smaller ones are rounding
 
 
 def _side_by_side(T: Array) -> Array:

@@ -54,6 +54,8 @@ try:
     from nvflare.app_common.widgets.component_path_authorizer import CLASS_ALLOW_LIST, CLASS_LIST_ENFORCEMENT_MODE
 
     # connections
+    from nvflare.fuel.f3.drivers import aio_tcp_driver, net_utils, tcp_driver
+    from nvflare.fuel.f3.drivers.driver_params import DriverParams
     from nvflare.fuel.f3.endpoint import Endpoint
     from nvflare.fuel.f3.sfm.conn_manager import ConnManager
     from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
@@ -71,6 +73,9 @@ try:
     from nvflare.lighter.provisioner import Provisioner
     from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
     from nvflare.security.security import CommandCategory
+
+    PEER = DriverParams.PEER_CN.value  # a property of a connection: the common name of the other side's certificate
+    TLS_USERS = (net_utils, tcp_driver, aio_tcp_driver)  # modules that call `get_ssl_context` by their own name for it
 
     # keys of configuration files that FLARE has names for
     JOB_HEARTBEAT_INTERVAL = ConfigVarName.JOB_HEARTBEAT_INTERVAL
@@ -122,11 +127,13 @@ BUILDERS: dict[str, dict[str, Any]] = {
     "nvflare.lighter.impl.cert.CertBuilder": {},
     "nvflare.lighter.impl.signature.SignatureBuilder": {},
 }
+STATIC_BUILDERS = [*BUILDERS][:2]  # those that make no key and no certificate
 
 # ------------------------------------------------------------------------------------------------------ the check
 
 # methods that fmtc replaces or calls, with the parameters it relies on
 METHODS: dict[tuple[Any, str], tuple[str, ...]] = {
+    **{(module, "get_ssl_context"): ("params", "ssl_server") for module in TLS_USERS},
     (ConnManager, "update_endpoint"): ("sfm_conn", "data"),
     (SfmConnection, "send_handshake"): ("frame_type",),
     (SfmConnection, "send_dict"): ("frame_type", "stream_id", "data"),
@@ -219,8 +226,9 @@ check()
 __all__ = [
     "ALLOW_LOG_STREAMING", "ANSWERED", "AUTHORIZATION", "BUILDERS", "CLASS_ALLOW_LIST", "CLASS_LIST_ENFORCEMENT_MODE",
     "CLIENT_MODULE", "COMM_CONFIG", "CONNECTION_SECURITY", "DENIED", "DXO", "HEARTBEAT_INTERVAL", "HEARTBEAT_TIMEOUT",
-    "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "JOB_WAITS", "MAX_CLIENTS", "REGISTERED", "RESOURCES",
-    "RIGHTS", "SERIES", "SERVER_MODULE", "STORE", "TASK_REQUEST_INTERVAL", "VERIFIED", "ClientRequestProcessors",
+    "INLINE_ARRAYS", "JOB_HEARTBEAT_INTERVAL", "JOB_OVER", "JOB_WAITS", "MAX_CLIENTS", "PEER", "REGISTERED",
+    "RESOURCES", "RIGHTS", "SERIES", "SERVER_MODULE", "STATIC_BUILDERS", "STORE", "TASK_REQUEST_INTERVAL", "TLS_USERS",
+    "VERIFIED", "ClientRequestProcessors",
     "ConnManager", "Controller", "DataKind", "EventType", "Executor", "HandshakeKeys", "Provisioner", "ReturnCode",
     "SfmConnection", "Task", "Types", "UnknownFlareError", "check", "from_shareable", "missing", "new_secure_session",
     "prepare_builders", "prepare_project", "psutil", "x509",

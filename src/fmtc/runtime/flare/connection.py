@@ -14,13 +14,14 @@ import ssl
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from ...artifacts.files import read_json
-from ...errors import FileError
+from ...errors import FileError, TrustError
 from ..clock import SYSTEM, Clock
+from .serve import honour
 
 if TYPE_CHECKING:
     from .kits import Kit
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 PROXIES = {f"{kind}_proxy" for kind in ("http", "https", "ws", "wss", "all", "grpc")}
 TIMEOUT = 5.0
 SERVER = "server"  # the coordinator's name in its certificate
-_NOT_YET, _EXPIRED = 9, 10  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED
+_NOT_YET, _EXPIRED, _REVOKED = 9, 10, 23  # OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID, ..._HAS_EXPIRED, ..._REVOKED
 _OPEN = "it has to be open to this machine, directly: a federation uses no proxy"
 _ASK = "check host and port of the plan with the coordinator"
 
@@ -147,14 +148,16 @@ def port(kit: Kit, timeout: float = TIMEOUT) -> Check:
 def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> tuple[Check, datetime | None]:
     """Whether we trust who answers at the coordinator's port, whether it trusts us, and the time on its clock.
 
-    The check is called ``trust`` where certificates were compared, ``host name`` where they agree except for the host,
-    which FLARE does not check, and ``tls`` where certificates could not be compared.
+    The check is called ``trust`` where certificates were compared, ``revoked`` where one of them no longer counts,
+    ``host name`` where they agree except for the host, which FLARE does not check, and ``tls`` where certificates could
+    not be compared.
     """
     dialled, number = address(kit)
     host, there = host or dialled, where(kit)
     context = ssl.create_default_context(cafile=str(kit.startup / "rootCA.pem"))
     context.check_hostname = False  # checked below: FLARE does not check it, so it is no reason to stop here
     context.load_cert_chain(*kit.credentials)
+    honour(context, kit.startup)
     shaken = False
     try:
         with (
@@ -174,9 +177,9 @@ def shake_hands(kit: Kit, host: str | None = None, timeout: float = TIMEOUT) -> 
         return Check("tls", False, late, f"it may be busy, or not the coordinator: {_ASK}"), None
     except OSError as error:  # errors of ssl among them
         refused = shaken or (isinstance(error, ssl.SSLError) and "ALERT" in (error.reason or ""))
-        return (_refused(there) if refused else _no_tls(there)), None
+        return (_refused(kit, there) if refused else _no_tls(there)), None
     if not answer:
-        return _refused(there), None
+        return _refused(kit, there), None
     return wrong or Check("trust", True, f"{there} is the coordinator, and accepts our certificate"), _date(answer)
 
 
@@ -185,9 +188,16 @@ def _no_tls(there: str) -> Check:
                  f"another program may use this port: {_ASK}")  # fmt: skip
 
 
-def _refused(there: str) -> Check:
+def _refused(kit: Kit, there: str) -> Check:
+    """Our certificate was refused: where nothing is wrong with it here, it was most likely revoked."""
+    from .kits import mixed_up, validity
+
+    begins, ends = validity(kit.credentials[0])
+    if begins <= datetime.now(UTC) <= ends and not mixed_up(kit):
+        return Check("revoked", False, f"the coordinator at {there} does not accept our certificate any more",
+                     "it was revoked, or the clock there is wrong: ask the organiser")  # fmt: skip
     return Check("trust", False, f"the coordinator at {there} does not accept the certificate of this kit",
-                 "it is of another federation, or expired: ask the person who made the kits for a new one")  # fmt: skip
+                 "it is of another federation, or expired: ask the organiser for a new one")  # fmt: skip
 
 
 def _not_the_coordinator(kit: Kit, certificate: Mapping[str, Any]) -> Check | None:
@@ -208,6 +218,9 @@ def _distrust(kit: Kit, there: str, error: ssl.SSLCertVerificationError, timeout
     if error.verify_code == _EXPIRED:
         return Check("trust", False, f"the certificate of the coordinator at {there} has expired",
                      "the coordinator needs a renewed kit (`fmtc federation renew`)")  # fmt: skip
+    if error.verify_code == _REVOKED:
+        return Check("revoked", False, f"the certificate of the coordinator at {there} was revoked",
+                     "ask the organiser who the coordinator is now")  # fmt: skip
     if error.verify_code == _NOT_YET:
         return Check("trust", False, f"the certificate of the coordinator at {there} is not valid yet",
                      "set the clock of this machine")  # fmt: skip
@@ -233,19 +246,22 @@ def _date(answer: bytes) -> datetime | None:
 def reachable(kit: Kit, timeout: float = TIMEOUT) -> str:
     """What keeps us from the coordinator's port, in a sentence; empty where nothing does."""
     last = greet(kit, timeout).checks[-1]
-    return "" if last.ok or last.name in ("trust", "host name") else last.sentence
+    return "" if last.ok or last.name in ("trust", "revoked", "host name") else last.sentence
 
 
 def refusal(kit: Kit, timeout: float = TIMEOUT, *, clock: Clock = SYSTEM) -> str:
     """Why coordinator and kit do not trust each other, in a sentence; empty where they do, or where nobody answers.
 
-    Asked twice, because a server that is just being stopped cuts connections as well.
+    Asked twice, because a server that is just being stopped cuts connections as well. Raises `TrustError` where a
+    certificate was revoked, theirs or ours.
     """
     for pause in (1.0, 0.0):
         last = greet(kit, timeout).checks[-1]
-        if last.ok or last.name != "trust":
+        if last.ok or last.name not in ("trust", "revoked"):
             return ""
         clock.sleep(pause)
+    if last.name == "revoked":
+        raise TrustError(last.sentence)
     return last.sentence
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...artifacts.files import read_json
-from ...errors import FileError, KitError
+from ...errors import FileError, KitError, TrustError
 from .connection import TIMEOUT, Check, greet, host_name, proxy, shake_hands, where
 from .plan import is_loopback
 
@@ -34,7 +34,7 @@ FLARE = (2, 9)  # `compat.SERIES`, for machines without FLARE
 SOON = timedelta(days=30)  # a certificate that ends within this time gets a warning
 DRIFT = timedelta(minutes=5)  # clocks may differ by this much
 NEEDED, WANTED = 100 * 10**6, 10**9  # bytes free: without the first nothing works, FLARE's logs may grow to the second
-ASK_FOR_ANOTHER = "ask the person who made the kits for a new one"
+ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 
 
 def examine(
@@ -73,6 +73,8 @@ def examine(
         yield expiry(kit)
         yield permissions(kit)
         yield policy(kit)
+        yield revoked(kit)
+        yield roster(kit)
         if kit.role == "silo":
             yield salt(kit)
         greeting = greet(kit) if kit.role == "silo" else None
@@ -196,7 +198,9 @@ def open_kit(path: Path) -> tuple[Check, Kit | None]:
     try:
         kit = Kit.read(path)
     except (KitError, FileError) as error:
-        return Check("kit", False, str(error), "give the folder that `fmtc federation init` made for you"), None
+        waits = "waits for its certificate" in str(error)
+        give = "" if waits else "give the folder that `fmtc federation request` made, or `init` for the coordinator"
+        return Check("kit", False, str(error), give), None
     files = [*kit.credentials, kit.startup / "rootCA.pem"]
     if kit.role == "coordinator":
         files += [kit.path / "admin/startup" / name for name in ("client.crt", "client.key", "rootCA.pem")]
@@ -220,9 +224,9 @@ def expiry(kit: Kit) -> Check:
     ends["the authority's"] = _validity(kit.startup / "rootCA.pem")[1]
     now = datetime.now(UTC)
     whose, end = min(ends.items(), key=lambda item: item[1])
-    renew = "have the kits renewed (`fmtc federation renew`)"
+    renew = "have the certificate renewed (`fmtc federation renew`)"
     if whose == "the authority's":
-        renew = "have all kits made anew (`fmtc federation init`)"
+        renew = "have the federation made anew (`fmtc federation init`)"
     if now > end:
         return Check("expiry", False, f"{whose} expired on {end:%Y-%m-%d %H:%M} UTC", renew)
     found = f"{whose} ends first, on {end:%Y-%m-%d}, in {(end - now).days} days"
@@ -233,7 +237,7 @@ def permissions(kit: Kit) -> Check:
     """Whether only this user can read the keys and the folder they are in."""
     if os.name != "posix":
         return Check("permissions", True, "not checked on this system", "make sure that only you can read the kit")
-    secrets = sorted({*kit.path.rglob("*.key"), *kit.path.glob("salt")})
+    secrets = sorted({*kit.path.rglob("*.key"), *kit.path.rglob("*.box"), *kit.path.glob("salt")})
     wrong = []
     for path in (kit.path, *secrets):
         facts = path.stat()
@@ -256,6 +260,40 @@ def salt(kit: Kit) -> Check:
         return Check("salt", False, f"the silos' common secret in {kit.path / 'salt'} is damaged", ASK_FOR_ANOTHER)
     word = hashlib.sha256(f"fmtc check word {secret}".encode()).hexdigest()[:8]
     return Check("salt", True, f"the silos' common secret is there; its check word {word} is the same at every silo")
+
+
+def revoked(kit: Kit) -> Check:
+    """The list of certificates that no longer count, and whether ours is on it."""
+    from ...privacy.identity import Trust, load_certificate, revoked_number
+
+    try:
+        trust = Trust.read(kit.startup)
+    except (KitError, TrustError) as error:
+        return Check("revoked", False, str(error), "take in a new roster: `fmtc federation accept FILE --kit FOLDER`")
+    if trust.revoked is None:
+        return Check("revoked", False, "the list of revoked certificates is missing", ASK_FOR_ANOTHER)
+    if trust.is_revoked(load_certificate(kit.credentials[0])):
+        return Check("revoked", False, "our certificate was revoked", "ask the organiser why")
+    found = f"list {revoked_number(trust.revoked)} of revoked certificates has {len(list(trust.revoked))}, not ours"
+    return Check("revoked", True, found)
+
+
+def roster(kit: Kit) -> Check:
+    """Who was admitted, the code to compare by telephone, and whether the keys are those that were pinned."""
+    from .enrol import Roster, strangers
+
+    try:
+        members = Roster.read(kit.startup)
+        unknown = strangers(kit, members) if kit.role == "silo" else []
+    except (KitError, TrustError, FileError) as error:
+        return Check("roster", False, str(error), "ask the organiser, and the other silos by telephone")
+    found = f"{len(members.silos)} of {len(members.planned)} silos admitted, roster code {members.code}"
+    if kit.role == "coordinator":
+        missing = [name for name in members.planned if name not in members.silos]
+        return Check("roster", True, found, f"not admitted yet: {', '.join(missing)}" if missing else "")
+    if unknown:
+        return Check("roster", True, found, f"nobody has compared the key of {', '.join(unknown)}; `fmtc join` asks")
+    return Check("roster", True, f"{found}; all keys are those in silos.toml")
 
 
 # ------------------------------------------------------------------------------------------------------ the policy

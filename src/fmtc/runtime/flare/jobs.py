@@ -60,7 +60,7 @@ class Order:
 
     def __post_init__(self) -> None:
         if not self.method:
-            object.__setattr__(self, "method", view_method(self.settings.view).name)
+            object.__setattr__(self, "method", view_method(self.settings.view, self.settings.privacy).name)
 
     @property
     def spec(self) -> Spec:

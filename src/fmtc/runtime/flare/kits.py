@@ -2,6 +2,7 @@
 
 The coordinator's kit holds FLARE's server and the key that may submit jobs. A silo's kit holds its certificate, its
 policy (jobs may use one class of fmtc, bring no code and get no shell) and, once it has joined, the state of its runs.
+The coordinator's is made here, with the authority that signs certificates; a silo makes its own, see `enrol`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import contextlib
 import io
 import json
 import os
-import secrets
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass
@@ -18,16 +18,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...artifacts.files import check_form, check_schema, new_folder, read_json, write_json
+from ...artifacts.files import check_form, check_schema, read_json, tighten, write_json
 from ...artifacts.locks import held
-from ...errors import FederationError, KitError
+from ...errors import FederationError, KitError, TrustError
+from ...privacy.identity import AUTHORITY, Trust, load_certificate
 from ..kitclient import SALT
 from . import compat
-from .compat import x509
 from .plan import Plan, is_loopback, organisation
 
-KIT_FORMAT = 1
+KIT_FORMAT = 2  # 1: the organiser had made the silos' keys
 KIT_FILE = "kit.json"
+WAITING = "waiting.json"  # in a silo's folder: the signing request that has not been answered yet
+ROSTER = "roster.json"  # beside a certificate: who was admitted, signed by the authority
 LOCK = "in-use.lock"  # in a kit: held by the process that works with the kit
 ADMIN = "coordinator@fmtc.local"
 AUTHORITY_DAYS = 3650
@@ -36,7 +38,7 @@ EXECUTOR = "fmtc.runtime.flare.adapter.FmtcExecutor"
 RESOURCES = "resources.json"  # in `local`: which classes a job may use, and FLARE's own components
 RESOURCES_TEMPLATE = "resources.template.json"  # the coordinator's, before it is known where the server keeps its jobs
 STORE = "{store}"  # in that template: where the server keeps its jobs
-ASK_FOR_ANOTHER = "ask the person who made the kits for a new one"
+ASK_FOR_ANOTHER = "ask the organiser of the federation for a new one (`fmtc federation request` makes the request)"
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,23 @@ class Kit:
         """The kit in a folder; raises `KitError` for one that is damaged or, if `role` is given, of another role."""
         path = Path(path).resolve()
         if not path.is_dir():
-            raise KitError(f"{path} is not a folder; a kit is a folder that `fmtc federation init` made")
+            raise KitError(
+                f"{path} is not a folder; a kit is a folder that `fmtc federation request` made (`init` for the "
+                "coordinator)"
+            )
         file = path / KIT_FILE
+        if not file.exists() and (path / WAITING).exists():
+            raise KitError(
+                f"{path} waits for its certificate: send its request to the organiser, and take the answer in with "
+                "`fmtc federation accept FILE --kit FOLDER`"
+            )
         about = read_json(file)
         check_schema(file, about, "fmtc kit", KIT_FORMAT)
+        if about["schema"] < KIT_FORMAT:
+            raise KitError(
+                f"{path} was made by an earlier fmtc, where the organiser made the keys of all silos; have the "
+                "federation made anew: `fmtc federation init`, then `fmtc federation request` at each silo"
+            )
         check_form(file, about, {"role": str, "name": str, "plan": {"silos": [str]}, "expires": str})
         try:
             plan = Plan(**about["plan"] | {"silos": tuple(about["plan"]["silos"])})
@@ -107,7 +122,7 @@ class Kit:
 
     def check(self) -> None:
         """Raise `KitError` where the certificate is missing, does not belong to this kit, or is not valid now."""
-        for file in (*self.credentials, self.startup / "rootCA.pem"):
+        for file in (*self.credentials, self.startup / AUTHORITY):
             if not file.is_file():
                 raise KitError(f"{file} is missing: nobody takes part without a certificate; {ASK_FOR_ANOTHER}")
         begins, ends = validity(self.credentials[0])
@@ -117,27 +132,21 @@ class Kit:
         now = datetime.now(UTC)
         if now > ends:
             raise KitError(
-                f"the certificate of {self.name!r} expired on {ends:%Y-%m-%d %H:%M} UTC; ask the person who made the "
-                "kits to renew it (`fmtc federation renew`)"
+                f"the certificate of {self.name!r} expired on {ends:%Y-%m-%d %H:%M} UTC; ask the organiser to renew it "
+                "(`fmtc federation renew`)"
             )
         if now < begins:
             raise KitError(
                 f"the certificate of {self.name!r} is valid from {begins:%Y-%m-%d %H:%M} UTC, and this machine's clock "
                 f"says {now:%Y-%m-%d %H:%M} UTC: set the clock"
             )
-
-
-def read_certificate(path: Path) -> x509.Certificate:
-    """The certificate in a file."""
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise KitError(f"{path} is not a certificate: {error}") from None
+        if Trust.read(self.startup).is_revoked(load_certificate(self.credentials[0])):
+            raise TrustError(f"the certificate of {self.name!r} was revoked; the organiser can say why")
 
 
 def validity(path: Path) -> tuple[datetime, datetime]:
     """From when to when a certificate is valid."""
-    certificate = read_certificate(path)
+    certificate = load_certificate(path)
     return certificate.not_valid_before_utc, certificate.not_valid_after_utc
 
 
@@ -149,7 +158,7 @@ def mixed_up(kit: Kit) -> str:
 
     crt, key = kit.credentials
     try:
-        certificate, authority = read_certificate(crt), read_certificate(kit.startup / "rootCA.pem")
+        certificate, authority = load_certificate(crt), load_certificate(kit.startup / AUTHORITY)
         private = load_pem_private_key(key.read_bytes(), None)
     except (OSError, ValueError) as error:
         return f"certificate, key or rootCA.pem in {kit.startup} is damaged: {str(error).splitlines()[0]}"
@@ -168,68 +177,51 @@ def mixed_up(kit: Kit) -> str:
 # ----------------------------------------------------------------------------------------------------- making them
 
 
-def provision(plan: Plan, out: Path, *, authority: Path | None = None) -> list[Kit]:
-    """Make one kit per silo and one for the coordinator in the folder `out`; all of them, or nothing.
-
-    Parameters
-    ----------
-    plan : Plan
-    out : path
-        Gets ``coordinator/``, one folder per silo, and ``authority/``: the key that signs certificates. That stays
-        with the person who runs this, and is needed to renew certificates or to add a silo.
-    authority : path, optional
-        Folder ``authority/`` of an earlier call: the new kits then belong to the same federation.
-    """
-    salt = secrets.token_hex(32)
-    with (
-        new_folder(out, private=True) as folder,
-        tempfile.TemporaryDirectory(dir=folder) as scratch,
-    ):
-        state = Path(scratch) / plan.name / "state"
-        if authority is not None:
-            salt = _restore_authority(authority, state)
-        made = _flare_kits(plan, Path(scratch))
-        kits = [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]
-        for role, name in kits:
-            kit = folder / name
-            if role == "coordinator":
-                kit.mkdir()
-                shutil.move(made / "server", kit / "server")
-                shutil.move(made / ADMIN, kit / "admin")
-            else:
-                shutil.move(made / plan.sites[name], kit)
-                write_secret(kit / SALT, salt)
-            workspace = kit / "server" if role == "coordinator" else kit
-            _set_policy(workspace, plan, role)
-            _write_readme(kit, workspace, plan, role)
-            certificate = kit / ("server/startup/server.crt" if role == "coordinator" else "startup/client.crt")
-            about = {
-                "kind": "fmtc kit",
-                "schema": KIT_FORMAT,
-                "role": role,
-                "name": name,
-                "plan": asdict(plan),
-                "expires": validity(certificate)[1].isoformat(),
-            }
-            write_json(kit / KIT_FILE, about)
-        shutil.move(state, folder / "authority")
-        write_secret(folder / "authority" / SALT, salt)
-    return [Kit.read(out / name) for _, name in kits]
+def write_kit(folder: Path, role: str, name: str, plan: Plan) -> Kit:
+    """Write what makes a folder with a certificate a kit, and a note on what it is for."""
+    workspace = folder / "server" if role == "coordinator" else folder
+    certificate = workspace / "startup" / ("server.crt" if role == "coordinator" else "client.crt")
+    _write_readme(folder, workspace, plan, role, name)
+    about = {
+        "kind": "fmtc kit",
+        "schema": KIT_FORMAT,
+        "role": role,
+        "name": name,
+        "plan": asdict(plan),
+        "expires": validity(certificate)[1].isoformat(),
+    }
+    write_json(folder / KIT_FILE, about)
+    (folder / KIT_FILE).chmod(0o600)
+    return Kit.read(folder)
 
 
-def _restore_authority(authority: Path, state: Path) -> str:
-    """Bring back the key that signs, without the certificates it signed, so that all are made anew; the salt."""
-    if not (authority / "cert.json").is_file():
-        raise KitError(f"{authority} is not the authority/ folder that `fmtc federation init` made")
-    content = read_json(authority / "cert.json")
-    state.mkdir(parents=True)
-    root = {name: value for name, value in content.items() if isinstance(value, str)}
-    (state / "cert.json").write_text(json.dumps(root), encoding="utf-8")
-    return (authority / SALT).read_text(encoding="ascii").strip()
+def make_coordinator(plan: Plan, folder: Path) -> dict[str, str]:
+    """Make the coordinator's kit in a new folder, but for its `write_kit`; certificate and key of its new authority."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        admin = {"name": ADMIN, "type": "admin", "org": "fmtc", "role": "project_admin"}
+        made = _flare_kits(plan, Path(scratch), admin, [*compat.BUILDERS])
+        folder.mkdir()
+        shutil.move(made / "server", folder / "server")
+        shutil.move(made / ADMIN, folder / "admin")
+        state = read_json(made.parent / "state" / "cert.json")
+    _set_policy(folder / "server", plan, "coordinator")
+    return {name: str(value) for name, value in state.items() if isinstance(value, str)}
 
 
-def _flare_kits(plan: Plan, folder: Path) -> Path:
-    """Have FLARE make its startup kits; the folder that holds them."""
+def make_silo(plan: Plan, name: str, folder: Path) -> None:
+    """Make FLARE's files and our policy for a silo, here: nobody else decides what a silo's policy allows."""
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        client = {"name": plan.sites[name], "type": "client", "org": organisation(name)}
+        made = _flare_kits(plan, Path(scratch), client, compat.STATIC_BUILDERS) / plan.sites[name]
+        _set_policy(made, plan, "silo")
+        for part in ("startup", "local"):
+            shutil.copytree(made / part, folder / part, dirs_exist_ok=True)
+        (folder / "transfer").mkdir(exist_ok=True)
+    tighten(folder)
+
+
+def _flare_kits(plan: Plan, folder: Path, party: dict[str, str], builders: list[str]) -> Path:
+    """Have FLARE make its startup kits of its server and one more party; the folder that holds them."""
     arguments = {"CertBuilder": {"root_valid_days": AUTHORITY_DAYS}}
     project = {
         "api_version": 3,
@@ -237,12 +229,11 @@ def _flare_kits(plan: Plan, folder: Path) -> Path:
         "description": plan.name,
         "participants": [
             {"name": "server", "type": "server", "org": "fmtc", "default_host": plan.host, "fed_learn_port": plan.port},
-            {"name": ADMIN, "type": "admin", "org": "fmtc", "role": "project_admin"},
-            *({"name": site, "type": "client", "org": organisation(silo)} for silo, site in plan.sites.items()),
+            party,
         ],
         "builders": [
-            {"path": path, "args": args | arguments.get(path.rpartition(".")[2], {})}
-            for path, args in compat.BUILDERS.items()
+            {"path": path, "args": compat.BUILDERS[path] | arguments.get(path.rpartition(".")[2], {})}
+            for path in builders
         ],
     }
     said = io.StringIO()
@@ -298,14 +289,14 @@ def _edit(path: Path, place: tuple[str | int, ...], value: Any) -> None:
     write_json(path, document)
 
 
-def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str) -> None:
+def _write_readme(kit: Path, workspace: Path, plan: Plan, role: str, name: str) -> None:
     """Say what a kit is for, instead of FLARE's words about scripts that are not here."""
     for theirs in workspace.rglob("readme.txt"):
         theirs.unlink()
     if role == "coordinator":
         who, command = "the coordinator", "coordinate --kit FOLDER -k 4 --out run"
     else:
-        who, command = f"silo {kit.name}", "join --kit FOLDER --data FILE --out ours"
+        who, command = f"silo {name}", "join --kit FOLDER --data FILE --out ours"
     text = (
         f"The kit of {who} in the federation {plan.name}, which meets at {plan.host}:{plan.port}.\n"
         f"It holds a private key: keep it to yourself.\n\n"
@@ -321,4 +312,4 @@ def write_secret(path: Path, text: str) -> None:
         stream.write(text + "\n")
 
 
-__all__ = ["Kit", "KitError", "mixed_up", "provision"]
+__all__ = ["Kit", "KitError", "make_coordinator", "make_silo", "mixed_up", "write_kit"]

@@ -20,8 +20,9 @@ from ..conductor import RESULT, read_result
 from ..driver import Result
 from ..kitclient import RESULT as CLIENT_RESULT
 from ..kitclient import STATES, TROUBLE, ClientSource, KeptResult, read_client_result
+from .authority import enrol
 from .jobs import Order
-from .kits import Kit, provision
+from .kits import Kit
 from .plan import Plan
 from .processes import Process, free_port, stop_all
 from .supervise import Coordinator, Follower, Listener, supervise
@@ -86,13 +87,14 @@ class LocalFederation:
         self.folder = Path(self._folder.name)
         try:
             plan = Plan("local", "localhost", self.port or free_port(), tuple(self.sources), self.lost_after)
-            first, *others = provision(plan, self.folder / "kits")
+            first, *others = enrol(plan, self.folder / "kits")
             self.coordinator = Coordinator(first, clock=self.clock)
+            sites = {source.client_id: name for name, source in self.sources.items()}
             for kit in others:
-                source = self.sources[kit.name]
+                source = replace(self.sources[kit.name], sites=sites)
                 if source.client_id in self.rows:
                     source = replace(source, data=str(write_rows(kit.path / ROWS, self.rows[source.client_id])))
-                    self.sources[kit.name] = source
+                self.sources[kit.name] = source
                 source.write(kit.path)
                 self.kits[source.client_id] = kit
             for cid in self.kits:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...artifacts.files import read_json
+from ...errors import FileError, TrustError, listed
 from ..clock import SYSTEM, Clock
 from ..kitclient import (
     ASKED,
@@ -24,6 +25,7 @@ from ..kitclient import (
 )
 from . import compat, serve
 from .connection import reachable, refusal
+from .enrol import Roster, accepted, receive, strangers
 from .kits import Kit
 from .processes import CONSOLE, Process
 from .supervise import Follower
@@ -60,6 +62,7 @@ class Membership:
         with self._kept:
             self._kept.enter_context(self.kit.held())
             self.kit.check()
+            (self.kit.startup / serve.ARRIVED).unlink(missing_ok=True)
             self.source.write(self.kit.path)
             # what is there before our process starts; `watch` reports what comes after
             self._delivered = {path.parent.name for path in self._states.glob(f"*/{DELIVERED}")}
@@ -74,6 +77,27 @@ class Membership:
             if self.process is not None:
                 self.process.stop()
 
+    def _receive(self) -> Roster:
+        """The roster that our process ended for: that of the coordinator, or of the kit; `TrustError` for none."""
+        arrived = self.kit.startup / serve.ARRIVED
+        roster = Roster.read(self.kit.startup)
+        if arrived.exists():
+            try:
+                document = read_json(arrived)
+            except FileError as error:
+                raise TrustError(f"the coordinator handed us a roster that cannot be read: {error}") from None
+            finally:
+                arrived.unlink(missing_ok=True)
+            roster = receive(self.kit, document, "the roster that the coordinator handed us")
+        self.kit.check()
+        return roster
+
+    def _check(self, roster: Roster) -> None:
+        """Raise `TrustError` where nobody here has accepted a roster: then nothing leaves."""
+        unknown = strangers(self.kit, roster)
+        if unknown or not accepted(self.kit):
+            raise TrustError(f"silo {listed(unknown)} of the roster {roster.code} was not accepted; nothing was sent")
+
     def _start(self) -> None:
         self._console = Follower(self.kit.path / CONSOLE)
         self.process = self.start(self.kit, self.party)
@@ -83,8 +107,9 @@ class Membership:
         """Events as they happen, without end.
 
         They are connected, restarted, trouble (nobody answers), refused (the coordinator does not accept us), second
-        party (somebody else tried to join as this silo), asked (the settings of a run), held (an answer that waits
-        for a person), preflight, error (of our own), round, ended and idle.
+        party (somebody else tried to join as this silo), roster (a person has to accept it: the caller asks and calls
+        `pin`, or `TrustError` is raised), asked (the settings of a run), held (an answer that
+        waits for a person), preflight, error (of our own), round, ended and idle.
         """
         clock, delivered, compared = self.clock, self._delivered, self._compared
         newest: dict[str, int] = {}
@@ -102,6 +127,13 @@ class Membership:
                     yield {"event": "second party"}
             for event in self._errors.events():
                 yield event | {"event": "error"}
+            if not self.process.alive and ((self.kit.startup / serve.ARRIVED).exists() or not accepted(self.kit)):
+                roster = self._receive()
+                if strangers(self.kit, roster) or not accepted(self.kit):
+                    yield {"event": "roster", "roster": roster}
+                self._check(roster)
+                self._start()
+                began, warned = clock.monotonic(), False
             if not self.process.alive:
                 crashes += 1
                 yield {"event": "restarted", "log": str(self.process.log), "attempt": crashes}

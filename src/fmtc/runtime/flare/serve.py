@@ -6,8 +6,11 @@ clustering, and starts faster and smaller without it. What it needs of FLARE's i
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import runpy
+import ssl
 import sys
 import threading
 import time
@@ -85,8 +88,11 @@ def one_party_each(flare: Any, lost_after: float) -> None:
     flare.ConnManager.update_endpoint = update_endpoint
 
 
-def dial_as(flare: Any, party: str) -> None:
-    """Have FLARE's client tell the server which party dials, and listen to what the server says about it."""
+def dial_as(flare: Any, party: str, startup: Path) -> None:
+    """Have FLARE's client tell the server which party dials, and listen to what the server says about it.
+
+    A roster that its person has to decide about ends the process before anything is answered.
+    """
     update, shake_hands = flare.ConnManager.update_endpoint, flare.SfmConnection.send_handshake
 
     def send_handshake(connection: Any, frame_type: int) -> None:
@@ -95,6 +101,9 @@ def dial_as(flare: Any, party: str) -> None:
 
     def update_endpoint(manager: Any, connection: Any, data: dict[str, Any]) -> None:
         word = data.pop(WORD, None)
+        if is_news(data.pop(MEMBERS, None), startup):
+            print(f"{PREFIX}{NEWS}", flush=True)
+            os._exit(1)
         if word is None:
             return update(manager, connection, data)
         print(f"{PREFIX}{word}", flush=True)
@@ -105,6 +114,92 @@ def dial_as(flare: Any, party: str) -> None:
     flare.SfmConnection.send_handshake, flare.ConnManager.update_endpoint = send_handshake, update_endpoint
 
 
+# ------------------------------------------------------------------------------------------------- who is a member
+
+MEMBERS = "fmtc-roster"  # in the server's first frame to a silo: the roster of the federation
+NEWS = "another roster"  # a silo's process ends with this line when it is handed a roster that its kit does not have
+ROSTER, REVOKED = "roster.json", "revoked.pem"  # beside a kit's certificate
+ACCEPTED = "roster.accepted"  # beside a silo's roster: its number, once the person there has accepted it
+ARRIVED = "roster.arrived.json"  # beside it: one that the coordinator handed out, and that nobody has looked at
+LONGEST = 10_000_000  # characters of a roster
+
+
+def is_news(text: Any, startup: Path) -> bool:
+    """Whether a person has to decide: about a roster that differs from the kit's, or because the kit's waits for it.
+
+    A roster that is older than the kit's does not matter. One that does is kept beside the kit's, unread.
+    """
+    ours, settled = {}, False
+    with contextlib.suppress(OSError, ValueError):
+        ours = json.loads((startup / ROSTER).read_text(encoding="utf-8"))
+        settled = (startup / ACCEPTED).read_text(encoding="ascii").strip() == str(ours["number"])
+    if text is None:
+        return not settled
+    try:
+        arrived = json.loads(text[:LONGEST])
+        if settled and (arrived == ours or arrived["number"] < ours["number"]):
+            return False
+    except (ValueError, LookupError, TypeError, RecursionError):
+        pass  # whoever looks at it will say what is wrong
+    handle = os.open(startup / ARRIVED, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(str(text)[:LONGEST])
+    return True
+
+
+def hand_out(flare: Any, startup: Path) -> None:
+    """Have FLARE's server begin each connection of a silo with the roster that the kit has at that moment."""
+    shake_hands, keys = flare.SfmConnection.send_handshake, flare.HandshakeKeys
+
+    def send_handshake(connection: Any, frame_type: int) -> None:
+        peer = str((connection.conn.get_conn_properties() or {}).get(flare.PEER))
+        if frame_type != flare.Types.READY or not peer.startswith("silo-") or not (startup / ROSTER).exists():
+            return shake_hands(connection, frame_type)
+        first = {keys.ENDPOINT_NAME: connection.local_endpoint.name, keys.TIMESTAMP: time.time()}
+        roster = (startup / ROSTER).read_text(encoding="utf-8")
+        connection.send_dict(frame_type, 1, first | (connection.local_endpoint.properties or {}) | {MEMBERS: roster})
+        return None
+
+    flare.SfmConnection.send_handshake = send_handshake
+
+
+def refuse_revoked(flare: Any, startup: Path) -> None:
+    """Have all TLS connections of this process refuse certificates that the kit's list revokes.
+
+    A server looks for a newer list whenever somebody dials. Sessions are not resumed: that would skip the check.
+    """
+    make = flare.TLS_USERS[0].get_ssl_context
+
+    def get_ssl_context(params: dict[str, Any], ssl_server: bool) -> ssl.SSLContext | None:
+        context: ssl.SSLContext | None = make(params, ssl_server)
+        if context is None or not (startup / REVOKED).exists():
+            return context
+        honour(context, startup)
+        if ssl_server:
+            seen = [(startup / REVOKED).stat().st_mtime_ns]
+
+            def look(*_: Any) -> None:
+                now = (startup / REVOKED).stat().st_mtime_ns
+                if now != seen[0]:
+                    context.load_verify_locations(startup / REVOKED)
+                    seen[0] = now
+
+            context.sni_callback = look
+            context.num_tickets = 0
+            context.options |= ssl.OP_NO_TICKET
+        return context
+
+    for module in flare.TLS_USERS:
+        module.get_ssl_context = get_ssl_context
+
+
+def honour(context: ssl.SSLContext, startup: Path) -> None:
+    """Have connections of a context refuse certificates that the list in a kit revokes."""
+    if (startup / REVOKED).exists():
+        context.load_verify_locations(startup / REVOKED)
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
 def main() -> None:
     """Arguments: id of the parent process, party or seconds of silence, module to run, and the module's arguments."""
     parent, name, module = sys.argv[1:4]
@@ -112,11 +207,14 @@ def main() -> None:
     del sys.argv[:3]
     if module.startswith("nvflare."):
         flare = load_compat()
+        startup = Path(sys.argv[sys.argv.index("-m") + 1]) / "startup"
+        refuse_revoked(flare, startup)
         if module == flare.CLIENT_MODULE:
             answer_only(flare, flare.ANSWERED)
-            dial_as(flare, name)
+            dial_as(flare, name, startup)
         elif module == flare.SERVER_MODULE:
             one_party_each(flare, float(name))
+            hand_out(flare, startup)
     runpy.run_module(module, run_name="__main__")
 
 

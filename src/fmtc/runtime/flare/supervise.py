@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from ...errors import ClientError, DifferError, FederationError, InputError, ServerLostError
+from ...errors import ClientError, DifferError, FederationError, InputError, ServerLostError, TrustError
 from ..clock import SYSTEM, Clock
 from ..conductor import finished
+from ..driver import quorum
 from . import compat, serve
 from .adapter import EVENTS
 from .jobs import Order, write_job
@@ -178,7 +179,7 @@ class Ending(NamedTuple):
     why: str
 
 
-ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "failed")  # events that end a job
+ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "trust refused", "failed")  # these end a job
 
 
 def supervise(
@@ -204,7 +205,7 @@ def supervise(
         When a comparison of columns finds that the silos do not go together.
     """
     plan, clock = coordinator.kit.plan, coordinator.clock
-    needed = len(plan.silos) if order.min_clients is None else order.min_clients
+    needed = quorum(order.min_clients, len(plan.silos), order.spec.method)
     follow = Follower(order.folder / EVENTS)
     barren, begun = 0, False  # jobs in a row that completed no round; whether any job completed one
 
@@ -241,8 +242,9 @@ def supervise(
             return
         if ending.kind == "differ":
             raise DifferError("the silos' columns differ in a way that would stop the run, or spoil it")
-        if ending.kind in ("refused data", "failed"):
-            raise (InputError if ending.kind == "refused data" else FederationError)(ending.why)
+        errors = {"refused data": InputError, "trust refused": TrustError, "failed": FederationError}
+        if ending.kind in errors:
+            raise errors[ending.kind](ending.why)
         if ending.kind == "stopped":
             raise ClientError(ending.why)
         begun = begun or ending.rounds > 0

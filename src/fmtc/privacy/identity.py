@@ -1,0 +1,381 @@
+"""Who signed what: the identity of a client, the keys it has pinned, and certificates that no longer count.
+
+A certificate says that the authority of a federation knows a name. Whoever holds the authority can make one for any
+name. Clients therefore pin each other's public keys: the first time a person compares them, afterwards a change is
+refused. `roster_code` makes the comparison short enough for the telephone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..artifacts.files import write_file
+from ..errors import KitError, TrustError, listed
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+PINS = "silos.toml"  # in a client's kit: the fingerprint of each client's public key
+REVOKED = "revoked.pem"  # beside a certificate: the certificates that no longer count, signed by the authority
+AUTHORITY = "rootCA.pem"  # beside a certificate: the certificate of the authority
+SITE = "silo-"  # the common name of a client's certificate begins with it
+LEAST_BITS = 2048  # of an RSA key
+_PIN = re.compile("[0-9a-f]{64}")
+_PINS_TEXT = (
+    "# The public keys of the silos of this federation: SHA-256, compared by a person when they were first seen.\n"
+    "# A silo with another key is refused. Delete a line to be asked again.\n"
+)
+
+
+class Identity(Protocol):
+    """A client that can sign, and can tell who signed."""
+
+    name: str
+    certificate: bytes  # DER certificate (SelfSigned: raw public key bytes)
+
+    def sign(self, data: bytes) -> bytes:
+        """A signature of `data` with the key of `certificate`."""
+        ...
+
+    def verify(self, name: str, certificate: bytes, data: bytes, signature: bytes) -> str:
+        """Fingerprint (hex SHA-256 of the public key) of who signed.
+
+        Raises `TrustError` if the chain, name, validity, revocation list, signature or pin is wrong.
+        """
+        ...
+
+
+class SelfSigned:
+    """An identity without certificates, for clients of one process: who they are is not in doubt.
+
+    Parameters
+    ----------
+    name : str
+        The client's.
+
+    Examples
+    --------
+    >>> from fmtc.privacy.identity import SelfSigned
+    >>> north, south = SelfSigned("north"), SelfSigned("south")
+    >>> signature = north.sign(b"hello")
+    >>> len(south.verify("north", north.certificate, b"hello", signature))
+    64
+    >>> south.verify("north", north.certificate, b"goodbye", signature)
+    Traceback (most recent call last):
+    ...
+    fmtc.errors.TrustError: the signature of 'north' does not fit what it sent
+    """
+
+    def __init__(self, name: str):
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+        self.name = name
+        self._key = Ed25519PrivateKey.generate()
+        self.certificate = self._key.public_key().public_bytes_raw()
+
+    def sign(self, data: bytes) -> bytes:
+        """An Ed25519 signature."""
+        return self._key.sign(data)
+
+    def verify(self, name: str, certificate: bytes, data: bytes, signature: bytes) -> str:
+        """Fingerprint of the key; checks the signature only."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+        try:
+            Ed25519PublicKey.from_public_bytes(certificate).verify(signature, data)
+        except (InvalidSignature, ValueError, TypeError):
+            raise TrustError(f"the signature of {name!r} does not fit what it sent") from None
+        return hashlib.sha256(certificate).hexdigest()
+
+
+class KitIdentity:
+    """The identity that a client's kit holds: a certificate of the federation's authority, and pins of the others.
+
+    Parameters
+    ----------
+    kit : path
+        Folder of the kit.
+    accept : callable, optional
+        Asks a person about a client that is not pinned: name and fingerprint in, yes or no out; yes pins it. Left out,
+        a client that is not pinned is refused.
+    now : callable
+        Tells the time.
+    """
+
+    def __init__(
+        self,
+        kit: Path,
+        *,
+        accept: Callable[[str, str], bool] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ):
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+        from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+        self.folder, self._accept, self._now = Path(kit), accept, now
+        startup = self.folder / "startup"
+        own = load_certificate(startup / "client.crt")
+        try:
+            key = load_pem_private_key((startup / "client.key").read_bytes(), None)
+        except (OSError, ValueError) as error:
+            raise KitError(f"{startup / 'client.key'} is not a private key: {str(error).splitlines()[0]}") from None
+        if not isinstance(key, RSAPrivateKey) or key.public_key() != own.public_key():
+            raise KitError(f"{startup / 'client.key'} is not the key of client.crt beside it")
+        self._key = key
+        self._trust = Trust.read(startup)
+        self.name = common_name(own).removeprefix(SITE)
+        self.certificate = own.public_bytes(Encoding.DER)
+        self.fingerprint = fingerprint_of(own)
+
+    def sign(self, data: bytes) -> bytes:
+        """An RSA-PSS signature with SHA-256; its salt is as long as the digest."""
+        from cryptography.hazmat.primitives.hashes import SHA256
+
+        return self._key.sign(data, _pss(), SHA256())
+
+    def verify(self, name: str, certificate: bytes, data: bytes, signature: bytes) -> str:
+        """Fingerprint of who signed, once chain, name, validity, revocation list, signature and pin are right."""
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives.hashes import SHA256
+
+        shown = self._trust.check(name, certificate, self._now())
+        try:
+            rsa_key(shown).verify(signature, data, _pss(), SHA256())
+        except (InvalidSignature, TypeError):
+            raise TrustError(f"the signature of {name!r} does not fit what it sent") from None
+        found = fingerprint_of(shown)
+        self._check_pin(name, found)
+        return found
+
+    def _check_pin(self, name: str, found: str) -> None:
+        pins = {**read_pins(self.folder / PINS), self.name: self.fingerprint}
+        check_pins({name: found}, pins)
+        if name in pins:
+            return
+        if self._accept is None or not self._accept(name, found):
+            raise TrustError(
+                f"silo {name!r} (fingerprint {found[:16]}…) is not in {PINS}: nobody has compared its key; "
+                "`fmtc join` shows it and asks"
+            )
+        write_pins(self.folder / PINS, {name: found})
+
+
+# ------------------------------------------------------------------------------------------------------- certificates
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What decides whether a certificate counts: the authority's own, and its list of those that no longer do."""
+
+    authority: x509.Certificate
+    revoked: x509.CertificateRevocationList | None = None
+
+    @classmethod
+    def read(cls, startup: Path) -> Trust:
+        """From the folder of a kit's certificate."""
+        authority = load_certificate(startup / AUTHORITY)
+        file = startup / REVOKED
+        return cls(authority, read_revoked(file.read_bytes(), authority, file) if file.exists() else None)
+
+    def check(self, name: str, certificate: bytes, now: datetime, site: str | None = None) -> x509.Certificate:
+        """The certificate (DER) of a client, or `TrustError`; `site` is its common name, if it is no client's."""
+        from cryptography import x509
+        from cryptography.exceptions import InvalidSignature
+
+        who = f"the certificate of {name!r}"
+        try:
+            shown = x509.load_der_x509_certificate(certificate)
+            found = common_name(shown)
+            is_authority = _is_authority(shown)
+        except (ValueError, TypeError):
+            raise TrustError(f"{who} cannot be read") from None
+        try:
+            shown.verify_directly_issued_by(self.authority)
+        except (ValueError, TypeError, InvalidSignature):
+            raise TrustError(f"{who} is of another federation: our authority did not sign it") from None
+        site = f"{SITE}{name}" if site is None else site
+        if found != site or is_authority:
+            raise TrustError(f"{who} is for {found!r}, not for {site!r}")
+        for one, whose in ((shown, who), (self.authority, "the certificate of the authority")):
+            if not one.not_valid_before_utc <= now <= one.not_valid_after_utc:
+                raise TrustError(
+                    f"{whose} is valid from {one.not_valid_before_utc:%Y-%m-%d %H:%M} to "
+                    f"{one.not_valid_after_utc:%Y-%m-%d %H:%M} UTC, and now it is {now:%Y-%m-%d %H:%M} UTC"
+                )
+        if self.is_revoked(shown):
+            raise TrustError(f"{who} was revoked; the organiser of the federation can say why")
+        rsa_key(shown)
+        return shown
+
+    def is_revoked(self, certificate: x509.Certificate) -> bool:
+        """Whether the list names a certificate."""
+        if self.revoked is None:
+            return False
+        return self.revoked.get_revoked_certificate_by_serial_number(certificate.serial_number) is not None
+
+
+def load_certificate(path: Path) -> x509.Certificate:
+    """The certificate in a PEM file."""
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise KitError(f"{path} is not a certificate: {str(error).splitlines()[0]}") from None
+
+
+def read_revoked(content: bytes, authority: x509.Certificate, where: Any = "the list of revoked certificates") -> Any:
+    """A list of revoked certificates (PEM) that the authority signed; raises `TrustError` for any other."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    try:
+        crl = x509.load_pem_x509_crl(content)
+    except ValueError as error:
+        raise TrustError(f"{where} is damaged: {str(error).splitlines()[0]}") from None
+    key = authority.public_key()
+    assert isinstance(key, RSAPublicKey)
+    if crl.issuer != authority.subject or not crl.is_signature_valid(key):
+        raise TrustError(f"{where} is not signed by the authority of this federation")
+    return crl
+
+
+def revoked_number(crl: x509.CertificateRevocationList | None) -> int:
+    """How new a list is: each has a higher number than the one before; -1 for none."""
+    from cryptography import x509
+
+    if crl is None:
+        return -1
+    return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    """The name that a certificate is for; raises `ValueError` unless there is exactly one."""
+    from cryptography.x509.oid import NameOID
+
+    (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(name.value)
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    from cryptography import x509
+
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def rsa_key(certificate: x509.Certificate) -> RSAPublicKey:
+    """The public key of a certificate, which kits have as RSA."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    key = certificate.public_key()
+    if not isinstance(key, RSAPublicKey) or key.key_size < LEAST_BITS:
+        raise TrustError(f"the key of {common_name(certificate)!r} is not an RSA key of at least {LEAST_BITS} bits")
+    return key
+
+
+def _pss() -> Any:
+    from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+    from cryptography.hazmat.primitives.hashes import SHA256
+
+    return PSS(MGF1(SHA256()), PSS.DIGEST_LENGTH)
+
+
+def fingerprint_of(holder: Any) -> str:
+    """SHA-256 of the public key of a certificate or a signing request, in hex: a new certificate leaves it as it is."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    key = holder.public_key()
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()
+
+
+# -------------------------------------------------------------------------------------------------------------- pins
+
+
+def read_pins(path: Path) -> dict[str, str]:
+    """The fingerprints that a client has pinned, by name; empty where there is no file yet."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise TrustError(f"{path} is damaged: {error}; restore it, or delete it to be asked about all silos") from None
+    pins = document.get("silos", {})
+    wrong = set(document) - {"silos"} or not isinstance(pins, dict)
+    if wrong or not all(isinstance(pin, str) and _PIN.fullmatch(pin) for pin in pins.values()):
+        raise TrustError(
+            f"{path} is damaged: it has one table, [silos], of names and fingerprints of 64 hex digits; restore it, or "
+            "delete it to be asked about all silos"
+        )
+    return dict(pins)
+
+
+def write_pins(path: Path, pins: Mapping[str, str]) -> None:
+    """Add fingerprints to those that are pinned; one that is pinned already cannot change."""
+    known = read_pins(path)
+    check_pins(pins, known)
+    lines = [f'{name} = "{pin}"\n' for name, pin in sorted({**known, **pins}.items())]
+    write_file(path, (_PINS_TEXT + "\n[silos]\n" + "".join(lines)).encode())
+    path.chmod(0o600)
+
+
+def check_pins(shown: Mapping[str, str], pins: Mapping[str, str]) -> list[str]:
+    """Names that are not pinned yet; raises `TrustError` where a client shows another key than the pinned one."""
+    changed = sorted(name for name, found in shown.items() if pins.get(name, found) != found)
+    if changed:
+        first = changed[0]
+        raise TrustError(
+            f"silo {listed(changed)} shows another key than before: {first!r} has the fingerprint {shown[first][:16]}… "
+            f"and {PINS} says {pins[first][:16]}…. Ask that silo by telephone whether it made a new key; if so, "
+            f"delete its line in {PINS}"
+        )
+    return sorted(set(shown) - set(pins))
+
+
+def roster_code(fingerprints: Mapping[str, str]) -> str:
+    """Sixteen hex digits that are the same for everybody who sees the same names with the same keys.
+
+    Two people compare it on the telephone. The code is short, so it is made slow: scrypt over the SHA-256 of names and
+    fingerprints. Somebody who wants to show two silos different rosters with one code has to try about 2 to the power
+    of 32 of them, a tenth of a second and 32 MB each.
+
+    Parameters
+    ----------
+    fingerprints : mapping of str to str
+        Name of each client to the SHA-256 of its public key, in hex.
+
+    Examples
+    --------
+    >>> from fmtc.privacy.identity import roster_code
+    >>> roster_code({"north": "00" * 32, "south": "11" * 32})
+    'a5a7-8316-f945-c35f'
+    >>> roster_code({"south": "11" * 32, "north": "00" * 32}) == roster_code({"north": "00" * 32, "south": "11" * 32})
+    True
+    """
+    from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
+
+    digest = hashlib.sha256()
+    for name, found in sorted(fingerprints.items()):
+        digest.update(hashlib.sha256(name.encode()).digest() + bytes.fromhex(found))
+    code = Scrypt(salt=b"fmtc-roster-1", length=8, n=2**15, r=8, p=1).derive(digest.digest()).hex()
+    return "-".join(code[place : place + 4] for place in range(0, 16, 4))
+
+
+def same_code(one: str, other: str) -> bool:
+    """Whether two codes are the same, however they were written down."""
+    first, second = (re.sub("[^0-9a-f]", "", code.lower()) for code in (one, other))
+    return len(first) == 16 and first == second
+
+
+__all__ = ["Identity", "KitIdentity", "SelfSigned", "roster_code"]

@@ -1,0 +1,306 @@
+"""Rules about an answer before it leaves: clusters of few rows, few rows for many columns, one record that dominates.
+
+Rules look at the plain answer and at the client it comes from, and decide nothing by themselves: a `Finding` says what
+was found, and the client's `Policy` whether it is a warning, waits for a person, or does not leave. They are no
+guarantee: an answer that no rule objects to can tell of single records all the same (`fmtc audit members` measures it).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import FileError, TrustError, nearest_names
+from ..kernels.centers import row_norms
+from ..kernels.influence import record_influence
+from ..linalg.arrays import double, to_numpy
+
+Array = np.ndarray
+
+RULES = "rules.toml"  # file of a kit
+OFF, WARN, HOLD, REFUSE = "off", "warn", "hold", "refuse"
+OMIT = "omit"
+SEVERITY = (OFF, WARN, HOLD, REFUSE)
+ALONE = 2  # rows of a cluster below which its centre would be a row
+TRACE = 1e-6  # rows that a concept is said to have of which nothing is sent: common shares must stay above 0
+PRESENT = 0.5  # rows from which a concept counts as one that the silo has: responsibilities are not whole numbers
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a rule found in an answer."""
+
+    rule: str  # "small cluster", "few rows" or "dominance"
+    action: str  # "warn", "hold" or "refuse"
+    sentence: str
+    value: float  # what was measured
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a client's person wants to know, to approve, or to forbid.
+
+    Parameters
+    ----------
+    min_cluster : int
+        Fewest rows of a cluster whose centre or sums leave.
+    small_cluster : {"warn", "hold", "refuse", "omit", "off"}
+        What becomes of an answer with a smaller one. With "omit" it leaves without that cluster: sums are sent as if
+        the silo had no row there, and a centre is that of the `min_cluster` rows nearest to it. A centre of one row
+        never leaves, whatever is said here.
+    rows_per_column : float
+        Fewest rows for each column. With fewer rows than columns, the projections that leave show the span of the rows.
+    few_rows : {"warn", "hold", "refuse", "off"}
+    influence, leverage : pair of float
+        Of one record on W at fixed embedding, and its leverage: above the first a warning, above the second
+        `dominance`.
+    dominance : {"warn", "hold", "refuse", "off"}
+
+    Examples
+    --------
+    >>> from fmtc.privacy.rules import Policy
+    >>> Policy().small_cluster, Policy().min_cluster
+    ('warn', 5)
+    >>> Policy(few_rows="shout")
+    Traceback (most recent call last):
+    ...
+    ValueError: few_rows must be one of off, warn, hold, refuse, got 'shout'
+    """
+
+    min_cluster: int = 5
+    small_cluster: str = WARN
+    rows_per_column: float = 3.0
+    few_rows: str = WARN
+    influence: tuple[float, float] = (0.05, 0.15)
+    leverage: tuple[float, float] = (0.2, 0.5)
+    dominance: str = HOLD
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("small_cluster", (*SEVERITY, OMIT)),
+            ("few_rows", SEVERITY),
+            ("dominance", SEVERITY),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        if type(self.min_cluster) is not int or self.min_cluster < 1:
+            raise ValueError(f"min_cluster must be a whole number of at least 1, got {self.min_cluster!r}")
+        if not self.rows_per_column >= 0:
+            raise ValueError(f"rows_per_column must be a number of at least 0, got {self.rows_per_column!r}")
+        for name in ("influence", "leverage"):
+            pair = tuple(getattr(self, name))
+            if len(pair) != 2 or not 0 < pair[0] <= pair[1]:
+                raise ValueError(
+                    f"{name} must be two numbers above 0, the lower one first, got {getattr(self, name)!r}"
+                )
+            object.__setattr__(self, name, pair)
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person may be asked."""
+        return HOLD in (self.small_cluster, self.few_rows, self.dominance)
+
+    def to_dict(self) -> dict[str, Any]:
+        """In what JSON and TOML know."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Policy:
+        """Undo `to_dict`; what is not named keeps its default."""
+        known = [f.name for f in fields(cls)]
+        for name in document:
+            if name not in known:
+                raise ValueError(f"there is no rule {name!r}; {nearest_names(name, known)}")
+        given: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in document.items()}
+        return cls(**given)
+
+    @classmethod
+    def read(cls, path: Path) -> Policy:
+        """A policy from a TOML file."""
+        try:
+            return cls.from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise FileError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError) as error:
+            raise FileError(f"{path} is no policy: {error}") from None
+
+
+QUIET = Policy(small_cluster=OFF, few_rows=OFF, dominance=OFF)  # nothing but: no centre of one row leaves
+
+
+class Rules:
+    """The rules of one client.
+
+    Parameters
+    ----------
+    policy : Policy
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.privacy.rules import Policy, Rules
+    >>> from fmtc.protocol.seed import SEED
+    >>> answer = SEED.Answer(counts=np.array([[40.0, 1.0]]), sums=np.ones((1, 2, 3)))
+    >>> [found.rule for found in Rules(Policy()).check("seed", answer, None)]
+    ['small cluster']
+    >>> Rules(Policy(small_cluster="omit")).protect("seed", answer, None).counts
+    array([[40.,  0.]])
+    """
+
+    def __init__(self, policy: Policy = QUIET):
+        self.policy = policy
+
+    # ------------------------------------------------------------------------------------------- what may leave
+
+    def protect(self, phase: str, answer: Any, client: Any) -> Any:
+        """The answer in the form in which it may leave; the same object where nothing has to change."""
+        least = self.policy.min_cluster if self.policy.small_cluster == OMIT else 0
+        if phase == "finish" and client is not None and getattr(client, "own", None) is not None:
+            return _pooled_centers(answer, client.own, max(least, ALONE), self.policy.min_cluster)
+        if phase == "seed" and least:
+            return _without_sums(answer, least)
+        if phase in ("em", "settle") and least:
+            return _without_concepts(answer, least)
+        return answer
+
+    def check(self, phase: str, answer: Any, client: Any, *, first: bool = True) -> list[Finding]:
+        """What the rules have to say of an answer.
+
+        Parameters
+        ----------
+        phase : str
+        answer : phase.Answer
+            As `protect` left it, before noise and masks.
+        client : object
+            The client's state after it replied.
+        first : bool
+            Whether the phase is answered for the first time in this run: what costs time is looked at only then.
+        """
+        found = [self._small(phase, answer, client)]
+        if first and phase in ("round", "coordinates"):
+            found.append(self._few(client))
+        if (first and phase == "round") or phase == "finish":
+            found.append(self._dominance(client))
+        return [finding for finding in found if finding is not None]
+
+    # ----------------------------------------------------------------------------------------------- the rules
+
+    def _small(self, phase: str, answer: Any, client: Any) -> Finding | None:
+        policy = self.policy
+        if policy.small_cluster in (OFF, OMIT):
+            return None
+        if phase == "finish" and getattr(client, "own", None) is not None:
+            counts = _sizes(client.own)
+        elif phase in ("seed", "em", "settle"):
+            counts = answer.counts
+        else:
+            return None
+        there = counts[counts > PRESENT]
+        small = there[there < policy.min_cluster]
+        if not len(small):
+            return None
+        return Finding(
+            "small cluster",
+            policy.small_cluster,
+            f"{len(small)} of {len(there)} clusters in an answer to {phase!r} have fewer than {policy.min_cluster} "
+            f"rows, the smallest {small.min():.3g}: their means tell of single rows. Ask for fewer clusters, or set "
+            'small_cluster = "omit"',
+            float(small.min()),
+        )
+
+    def _few(self, client: Any) -> Finding | None:
+        rows = getattr(client, "rows", None)
+        shape = getattr(client, "X", None) if rows is None else rows
+        if self.policy.few_rows == OFF or shape is None:
+            return None
+        n, d = shape.shape
+        if n >= self.policy.rows_per_column * d:
+            return None
+        shown = " With fewer rows than columns, what leaves shows the span of the rows." if n < d else ""
+        return Finding(
+            "few rows",
+            self.policy.few_rows,
+            f"{n} rows for {d} columns are fewer than {self.policy.rows_per_column:g} for each.{shown}",
+            n / d,
+        )
+
+    def _dominance(self, client: Any) -> Finding | None:
+        policy = self.policy
+        factors, F, W = (getattr(client, name, None) for name in ("factors", "F", "W"))
+        if policy.dominance == OFF or factors is None or F is None or W is None:
+            return None
+        found = record_influence(factors, F, W)
+        change, leverage = float(found.change.max()), float(found.leverage.max())
+        if change <= policy.influence[0] and leverage <= policy.leverage[0]:
+            return None
+        above = change > policy.influence[1] or leverage > policy.leverage[1]
+        return Finding(
+            "dominance",
+            policy.dominance if above else WARN,
+            f"one record moves the projection by {100 * change:.2g} % at fixed embedding, and the largest leverage of "
+            f"a record is {leverage:.2f}: what leaves tells of it. Look at rows unlike all others, or scale them",
+            change,
+        )
+
+
+# --------------------------------------------------------------------------------------------- answers that are pooled
+
+
+def _sizes(own: Any) -> Array:
+    k = len(own.model.centers)
+    return np.bincount(to_numpy(own.labels), minlength=k).astype(np.float64)
+
+
+def _pooled_centers(answer: Any, own: Any, least: int, wanted: int) -> Any:
+    """Centres of clusters with fewer than `least` rows become mean directions of the `wanted` rows nearest to them."""
+    small = np.flatnonzero(_sizes(own) < least)
+    if not len(small):
+        return answer
+    E, centers = to_numpy(double(own.E)), np.array(answer.centers)
+    near = np.argsort(-(E @ centers[small].T.astype(np.float64)), axis=0, kind="stable")[: max(wanted, ALONE)]
+    for place, cluster in enumerate(small):
+        mean = E[near[:, place]].mean(axis=0, keepdims=True)
+        centers[cluster] = (mean / row_norms(mean))[0]
+    return replace(answer, centers=centers)
+
+
+def _without_sums(answer: Any, least: int) -> Any:
+    small = answer.counts < least
+    if not small.any():
+        return answer
+    return replace(
+        answer, counts=np.where(small, 0.0, answer.counts), sums=np.where(small[:, :, None], 0.0, answer.sums)
+    )
+
+
+def _without_concepts(answer: Any, least: int) -> Any:
+    """Sums of a mixture as if the silo had no row of a concept with fewer than `least`, but for its scatter within."""
+    small = answer.counts < least
+    if not small.any():
+        return answer
+    if small.all():
+        raise TrustError(
+            f"every cluster of this silo has fewer than {least} rows, and its policy omits such clusters: nothing "
+            "would be left to send. Ask for fewer clusters"
+        )
+    gone = small[:, :, None]
+    weights = np.where(small & (answer.weights > 0), answer.weights, np.inf)
+    r = answer.means.shape[2]
+    outer = np.einsum("skp,skq,sk->spq", answer.means, answer.means, 1 / weights)  # w x̄ x̄ᵀ of what is left out
+    lower, column = np.tril_indices(r)
+    changed = {
+        "counts": np.where(small, TRACE, answer.counts),
+        "weights": np.where(small, 0.0, answer.weights),
+        "means": np.where(gone, 0.0, answer.means),
+        "scatter": answer.scatter - outer[:, lower, column],
+        "spread": np.where(small[:, None, :], 0.0, answer.spread),
+    }
+    for name in ("level_weights", "levels"):
+        value = getattr(answer, name)
+        changed[name] = None if value is None else np.where(gone, 0.0, value)
+    return replace(answer, **changed)

@@ -1,0 +1,567 @@
+"""FMTC with `Privacy`: noisy sums over records, clusters made of them, and a choice at home.
+
+mean      rows in the unit ball of public bounds, summed
+radius    how far rows lie from the mean
+gram      their second moments, from which the coordinates come
+anchors1  three steps of k-means with several anchors for each cluster
+anchors2
+anchors3
+links     how many rows lie between two anchors                     the server then clusters the anchors
+mixture1  in place of the last three: steps of a mixture with one shape for all clusters
+...
+home      the public model to everybody; each client follows its own neighbours, or stays alone. Nothing leaves
+
+Each answer is a sum over records of vectors of bounded length (`fmtc.anchors.stages`), noise is added before it is
+masked, and only the noisy total is seen. Every phase is answered once in a run.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, sqrt
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..anchors import home, released
+from ..anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, Stage, coordinates, nearest
+from ..client import ClientState
+from ..errors import DataError, RefusedError, TrustError
+from ..inference import AnchorModel, GraphModel, assign
+from ..kernels.encoding import expanded_width
+from ..kernels.graph import knn_affinity, normalized_laplacian
+from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
+from ..server import Cards, RoundReport, refuse_weights
+from ..settings import Settings
+from .alone import fitted_alone
+from .base import Array, Nothing, Phase, above, array, number, required
+from .cards import CARDS, ROSTER
+from .graph import METHOD as GRAPH
+from .method import ClientResult, Method
+from .secure import refuse_few
+from .sums import Masking
+
+LARGEST_RELEASE = 2**20  # numbers of one stage; what rounding adds to a sensitivity is counted for so many
+MIXTURE_CLUSTERS = 7  # up to so many clusters "auto" takes the mixture, beyond the anchors; see docs/privacy.md
+
+
+@dataclass(frozen=True)
+class PrivateClient:
+    """One client between messages."""
+
+    client_id: str
+    X: Array  # n x D
+    k: int
+    round_no: int = 0
+    model: AnchorModel | GraphModel | None = None
+    labels: Array | None = None  # n
+    choice: str = ""  # "public" or "alone"; stays here
+    ratio: float = 0.0  # on which the choice was made
+
+
+@dataclass(frozen=True)
+class PrivateServer:
+    """The server between messages: the public state, and what it was made of."""
+
+    client_ids: tuple[str, ...]
+    round_no: int = 0
+    cards: Cards | None = None
+    why: str = ""
+    kind: str = "anchors"  # or "mixture"
+    planned: bool = True  # whether a run of too few rows for its epsilon ends; an audit needs no useful clusters
+    n_samples: float = 0.0  # with noise
+    mean: Array | None = None  # d
+    radius: float = 0.0
+    basis: Array | None = None  # d x r
+    size: float = 0.0
+    variances: Array | None = None  # r, of coordinates
+    centers: Array | None = None  # K x r
+    counts: Array | None = None  # K
+    lives: Array | None = None  # K
+    precision: Array | None = None  # r x r
+    shares: Array | None = None  # K
+    clusters: Array | None = None  # K
+    Z: Array = field(default_factory=lambda: np.empty((0, 0, 0)), metadata={"saved": False})  # there is no consensus
+    kappa: Any = field(default=None, metadata={"saved": False})
+
+    def public(self, width: int = 0) -> Public:
+        """The state as the stages take it; of the box, the server needs to know the width only."""
+        box = Box(np.zeros(width), np.ones(width))
+        return Public(box, self.mean, self.radius, self.basis, self.size, self.centers, self.precision, self.shares)
+
+    @property
+    def cells(self) -> released.Cells:
+        """The last step of k-means."""
+        centers, counts, lives = required(self, "centers", "counts", "lives")
+        return released.Cells(centers, counts, lives)
+
+
+def mu_of_run(settings: Settings) -> float:
+    """μ of everything that leaves in a run; infinity without noise."""
+    privacy = settings.privacy
+    return mu_of(privacy.epsilon, privacy.delta) if privacy.noisy else inf
+
+
+def method_kind(settings: Settings) -> str:
+    """Anchors or mixture: as the settings say, else by the number of clusters, which is public."""
+    if settings.privacy.method != "auto":
+        return str(settings.privacy.method)
+    return "mixture" if settings.n_clusters <= MIXTURE_CLUSTERS else "anchors"
+
+
+# ----------------------------------------------------------------------------------------------------------- stages
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """What the server has made of the totals before: nothing but these, so that it tells no more than they do."""
+
+    mean: Array | None = array("d", "mean of the rows in the unit ball", "As the total before it.", when="after `mean`")
+    radius: float | None = number(
+        "median length of rows about the mean", "As the total.", when="after `radius`", check=above(0)
+    )
+    basis: Array | None = array("d r", "from rows to coordinates", "As the total of `gram`.", when="after `gram`")
+    size: float | None = number(
+        "length of coordinates that becomes 1", "As the total of `gram`.", when="after `gram`", check=above(0)
+    )
+    centers: Array | None = array("a r", "anchors, or means of a mixture", "As the totals.", when="after `gram`")
+    precision: Array | None = array("r r", "common shape of a mixture", "As the totals.", when="of a mixture")
+    shares: Array | None = array("a", "shares of a mixture", "As the totals.", when="of a mixture")
+
+
+class StagePhase(Phase):
+    """One noisy sum over records."""
+
+    sums = True
+    pure = True
+    limbs = 1
+    fraction = 24
+    Ask = State
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        """The sum over one client's records."""
+
+        total: Array = array(
+            "t", "a sum over records of vectors of bounded length; see `fmtc.anchors.stages`",
+            "With noise and masks, together with all else that leaves in the run: what (epsilon, delta) differential "
+            "privacy allows.", kind="float64",
+        )  # fmt: skip
+
+    def __init__(self, stage: Stage, kinds: tuple[str, ...]):
+        self.stage, self.kinds = stage, kinds
+        self.name = stage.name  # type: ignore[misc]
+        self.doing = f"adding up its records for {stage.name!r}"  # type: ignore[misc]
+
+    def times(self, server: PrivateServer, settings: Settings) -> int:
+        """Once, in the methods that have it."""
+        return int(server.kind in self.kinds)
+
+    def limit(self, settings: Settings) -> int:
+        """Once: another question would be another release, and nobody has paid for that."""
+        return 1
+
+    def noise(self, ask: State, settings: Settings) -> dict[str, float]:
+        """Gaussian noise for the sensitivity, with what rounding to the grid may add."""
+        mu = mu_of_run(settings)
+        if mu == inf:
+            return {}
+        return {"total": raised(self.stage.sensitivity, LARGEST_RELEASE) / (mu * sqrt(self.stage.share))}
+
+    def charge(self, settings: Settings) -> float:
+        """The stage's share of the squared μ; without noise there is no promise that could be used up."""
+        mu = mu_of_run(settings)
+        return 0.0 if mu == inf else mu * mu * self.stage.share
+
+    def asks(self, server: PrivateServer, settings: Settings) -> dict[str, Any]:
+        """What the stage needs of the public state, the same for everyone."""
+        needed = {name: getattr(server, name) for name in self.stage.needs}
+        return dict.fromkeys(server.client_ids, self.Ask(**needed))
+
+    def reply(self, client: PrivateClient, ask: State, settings: Settings, round_no: int) -> tuple[Any, Any]:
+        """Add up the records."""
+        public = public_of(ask, box_of(client, settings))
+        if any(getattr(ask, name) is None for name in self.stage.needs):
+            raise RefusedError(f"{self.name}: the question lacks what it needs")
+        public.check(*self.stage.needs)
+        numbers = self.stage.numbers(public)
+        if numbers > LARGEST_RELEASE:
+            raise DataError(
+                f"{public.box.width} columns would release {numbers} numbers at once, more than {LARGEST_RELEASE}. "
+                "Bring the columns to at most 1,400, for example by a public random projection."
+            )
+        return client, self.Answer(total=self.stage.total(client.X, public))
+
+    def reduce(self, server: PrivateServer, answers: MutableMapping[str, Any], settings: Settings) -> Any:
+        """Add up, and make the public state of the total."""
+        total = sum(answer.total for answer in answers.values())
+        sd = self.noise(self.Ask(), settings).get("total", 0.0)
+        server = _REDUCED[self.name.rstrip("0123456789")](server, np.asarray(total), sd, settings, self)
+        if self not in LOOPS:
+            return server
+        return server, RoundReport(objective=float("nan"), primal_residual=0.0, dual_residual=0.0)
+
+
+def public_of(ask: State, box: Box) -> Public:
+    """The public state that a question carries."""
+    return Public(box, ask.mean, ask.radius or 0.0, ask.basis, ask.size or 0.0, ask.centers, ask.precision, ask.shares)
+
+
+def box_of(client: PrivateClient, settings: Settings) -> Box:
+    """The public bounds."""
+    return Box.of(settings.privacy.bounds, client.X.shape[1], settings.levels)
+
+
+def gate(settings: Settings, n_rows: float, n_columns: int) -> None:
+    """Raise `TrustError` where rows are too few for the promise; warn where that was accepted."""
+    privacy = settings.privacy
+    weak = Plan(n_rows, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).gate(privacy.accept_weak)
+    if weak:
+        warnings.warn(weak, UserWarning, stacklevel=2)
+
+
+def _reduce_mean(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+    width = len(total) - 1
+    public, n = released.read_mean(server.public(width), total)
+    if sd and server.planned:  # the number of rows has noise as well: to look at it costs nothing
+        gate(settings, n, width)
+    return replace(server, mean=public.mean, n_samples=n)
+
+
+def _reduce_radius(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+    return replace(server, radius=released.read_radius(server.public(), total).radius)
+
+
+def _reduce_gram(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+    k, n, seed = settings.n_clusters, server.n_samples, settings.seed
+    public, variances = released.read_gram(server.public(), total, n, sd, k)
+    link = LINKS.noise(State(), settings).get("total", 0.0)
+    K = released.number_of_anchors(n, link, k)
+    if server.kind == "mixture":
+        K = min(K, released.MIXTURE_STARTS * k)
+    centers = released.first_anchors(variances, public.size, K, seed)
+    return replace(server, basis=public.basis, size=public.size, variances=variances, centers=centers)
+
+
+def _reduce_anchors(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+    (centers,) = required(server, "centers")
+    cells = released.read_cells(total, centers, sd)
+    if server.kind == "mixture":
+        found = released.first_mixture(cells, _second(server), server.n_samples, settings.n_clusters, settings.seed)
+        return replace(server, centers=found.means, precision=found.precision, shares=found.shares)
+    last = phase is ANCHORS[-1]
+    centers = cells.centers if last else released.revived(cells, settings.seed)
+    return replace(server, centers=centers, counts=cells.counts, lives=cells.lives)
+
+
+def _reduce_links(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+    cells, k = server.cells, settings.n_clusters
+    clusters = released.clusters_of_anchors(cells, total, sd, server.n_samples, k, settings.seed)
+    alive = cells.lives if cells.lives.any() else np.ones_like(cells.lives)
+    return replace(
+        server, clusters=clusters[alive], centers=cells.centers[alive], counts=cells.counts[alive], lives=alive[alive],
+        why=f"{int(alive.sum())} anchors of about {server.n_samples:.0f} rows, clustered by their links",
+    )  # fmt: skip
+
+
+def _reduce_mixture(server: PrivateServer, total: Array, sd: float, settings: Settings, phase: Any) -> PrivateServer:
+    (centers,) = required(server, "centers")
+    cells = released.read_cells(total, centers, sd)
+    found = released.next_mixture(cells, _second(server), server.n_samples, sd)
+    order = np.argsort(-found.shares, kind="stable")
+    server = replace(
+        server, centers=found.means[order], precision=found.precision, shares=found.shares[order],
+        counts=cells.counts[order], clusters=np.arange(len(order)),
+        why=f"a mixture with one shape for all clusters, of about {server.n_samples:.0f} rows",
+    )  # fmt: skip
+    return server
+
+
+def _second(server: PrivateServer) -> Array:
+    """Mean squares of the coordinates as the stages see them."""
+    (variances,) = required(server, "variances")
+    return variances / server.size**2
+
+
+_REDUCED = {
+    "mean": _reduce_mean, "radius": _reduce_radius, "gram": _reduce_gram, "anchors": _reduce_anchors,
+    "links": _reduce_links, "mixture": _reduce_mixture,
+}  # fmt: skip
+
+_BOTH = ("anchors", "mixture")
+MEAN, RADIUS, GRAM = (StagePhase(stage, _BOTH) for stage in STAGES[:3])
+ANCHORS = tuple(StagePhase(stage, ("anchors",)) for stage in STAGES[3:6])
+LINKS = StagePhase(STAGES[6], ("anchors",))
+BEGIN = StagePhase(replace(MIXTURE_STAGES[3], name="anchors0"), ("mixture",))
+MIXTURE = tuple(StagePhase(stage, ("mixture",)) for stage in MIXTURE_STAGES[4:])
+LOOPS = (LINKS, MIXTURE[-1])
+
+
+# ------------------------------------------------------------------------------------------------------------ at home
+
+
+class Home(Phase):
+    """The public model to everybody. Each client follows its own neighbours with it, or stays alone; nothing leaves."""
+
+    name = "home"
+    doing = "making its model of the public one"
+    concludes = True
+    threads = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Ask(State):
+        """The public model."""
+
+        clusters: Array = array("a", "cluster of each anchor", "As the totals.", kind="int", check=above(-1))
+
+    def asks(self, server: PrivateServer, settings: Settings) -> dict[str, Any]:
+        """The same for everyone."""
+        names = ("mean", "radius", "basis", "size", "centers", "precision", "shares", "clusters")
+        return dict.fromkeys(server.client_ids, self.Ask(**{name: getattr(server, name) for name in names}))
+
+    def reply(self, client: PrivateClient, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
+        """Personalise, and choose."""
+        public = public_of(ask, box_of(client, settings))
+        public.check(
+            "mean", "radius", "basis", "size", "centers", *(["precision"] if ask.precision is not None else [])
+        )
+        if (ask.clusters >= client.k).any():
+            raise RefusedError(f"{self.name}: there are {client.k} clusters")
+        model = public_model(client, public, ask.clusters)
+        keep, ratio = chosen(client, model, settings)
+        if keep:
+            model = personal(client, model, settings)
+            return replace(client, model=model, labels=assign(client.X, model), choice="public", ratio=ratio), Nothing()
+        own, labels = alone(client.client_id, client.X, settings)
+        order = home.order_of(labels, assign(client.X, model), client.k)  # as far as it can, numbers mean the same
+        own = replace(own, centers=own.centers[order], shares=None if own.shares is None else own.shares[order])
+        return replace(client, model=own, labels=np.argsort(order)[labels], choice="alone", ratio=ratio), Nothing()
+
+
+def public_model(client: PrivateClient, public: Public, clusters: Array) -> AnchorModel:
+    """The public model with the client's own width of an anchor, which only its probabilities need."""
+    E = coordinates(client.X, public)
+    assert public.centers is not None and public.mean is not None and public.basis is not None
+    box = public.box
+    levels = np.array(box.levels, np.int64) if box.levels else None
+    return AnchorModel(
+        np.array(box.low), np.array(box.high), levels, public.mean, public.radius, public.basis, public.size,
+        public.centers, np.asarray(clusters, np.int64), client.k, width_of(E, public.centers),
+        public.precision, public.shares,
+    )  # fmt: skip
+
+
+def width_of(E: Array, anchors: Array) -> float:
+    """Root mean square distance of rows to the nearest anchor."""
+    gap = E - anchors[nearest(E, anchors, 1)[:, 0]]
+    return max(sqrt(float((gap * gap).sum(axis=1).mean())), 1e-6)
+
+
+def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> AnchorModel:
+    """Own anchors in place of public ones, made of the client's rows; their labels follow its neighbour graph.
+
+    A mixture takes the client's own shares.
+    """
+    if model.shares is not None:
+        return replace(model, shares=home.own_shares(model.scores(client.X), model.shares))
+    if len(client.X) <= client.k + 1:
+        return model
+    labels = assign(client.X, model)
+    solver = settings.solver
+    affinity = knn_affinity(model.scaled(client.X), solver.n_neighbors, nonmutual_weight=solver.nonmutual_weight)
+    labels = home.spread(labels, client.k, normalized_laplacian(affinity))
+    E = model.coordinates(client.X)
+    anchors, clusters = home.own_anchors(E, labels, model.anchors, model.clusters, settings.seed)
+    return replace(model, anchors=anchors, clusters=clusters, width=width_of(E, anchors))
+
+
+def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tuple[bool, float]:
+    """Whether the public model does nearly as well as one alone on a fifth of the rows, which neither saw."""
+    judge = home.held_back(len(client.X), settings.seed)
+    if judge.sum() <= max(client.k, home.NEIGHBORS) or (~judge).sum() <= client.k + 1:
+        return True, inf
+    try:
+        own, _ = alone(client.client_id, client.X[~judge], settings)
+    except DataError:  # rows that are all equal: the public model does no harm
+        return True, inf
+    X = client.X
+    return home.keeps_public(model.scaled(X), judge, assign(X, model), assign(X, own))
+
+
+def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
+    """Model and labels of the graph view of one client that learns from nobody."""
+    solver = replace(settings.solver, final="kmeans")
+    own = replace(settings, beta=0.0, coupling="tensor", scale="auto", solver=solver)
+    model, labels = required(fitted_alone(ClientState(client_id, X, own.n_clusters), own, "graph"), "model", "labels")
+    return model, labels
+
+
+HOME = Home()
+
+
+# --------------------------------------------------------------------------------------------------------- methods
+
+
+class Anchors(Method):
+    """Private anchors without masks and noise: a method to compare with."""
+
+    name = "anchors"
+    opening: tuple[Phase, ...] = (MEAN, RADIUS, GRAM, *ANCHORS, BEGIN, *MIXTURE[:-1])
+    loop: Phase = LINKS
+    closing: tuple[Phase, ...] = (HOME,)
+    settings_type = Settings
+    model_type: Any = AnchorModel
+    changeable: tuple[str, ...] = ()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Those of both kinds; `times` says which come."""
+        return (*self.opening, *self.loops, *self.closing)
+
+    @property
+    def loops(self) -> tuple[Phase, ...]:
+        """The last sum of either kind: what is known after it is kept in a checkpoint."""
+        return LOOPS
+
+    @property
+    def model_types(self) -> tuple[type, ...]:
+        """A client may stay alone."""
+        return AnchorModel, GraphModel
+
+    def read_settings(self, document: Mapping[str, Any]) -> Settings:
+        """Settings from what `dataclasses.asdict` and JSON made of them."""
+        return GRAPH.read_settings(document)
+
+    def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> PrivateClient:
+        """A client at rest, its rows checked."""
+        privacy, n, k = settings.privacy, X.shape[0], settings.n_clusters
+        if sp.issparse(X):
+            raise DataError(
+                f"client {client_id!r} has sparse rows, which no bounds clip well: bring them to some hundred dense "
+                "columns by a public random projection (20News in 100 such columns: 33 % right, chance 25 %)."
+            )
+        if privacy.bounds is None:
+            raise TrustError(
+                "a private run needs public bounds of the columns, such as Privacy(bounds=(0, 100)); it never reads "
+                "them from the data."
+            )
+        if privacy.noisy and privacy.delta > 1 / max(n, 1):
+            raise TrustError(
+                f"client {client_id!r} has {n} rows and delta={privacy.delta:g} is above 1/{n}, which lets a whole "
+                f"record leak; use a delta below {1 / max(n, 1):.1g}."
+            )
+        if n <= k:
+            raise DataError(
+                f"client {client_id!r} has {n} rows; n_clusters={k} needs at least {k + 1} in every client."
+            )
+        client = PrivateClient(client_id, np.ascontiguousarray(X), settings.n_clusters)
+        box_of(client, settings)  # refuses bounds that do not fit
+        return client
+
+    def open_server(
+        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
+    ) -> PrivateServer:
+        """The server before the first message; all records count alike."""
+        refuse_weights(weights)
+        return PrivateServer(tuple(sorted(client_ids)), kind=method_kind(settings))
+
+    def without(self, server: PrivateServer, absent: set[str]) -> PrivateServer:
+        """The server without some clients."""
+        return replace(server, client_ids=tuple(cid for cid in server.client_ids if cid not in absent))
+
+    def sizes(self, client: PrivateClient, settings: Settings) -> dict[str, int]:
+        """Columns as they came (D) and in the unit ball (d), clusters (k)."""
+        return {"D": client.X.shape[1], "d": box_of(client, settings).width, "k": client.k}
+
+    def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
+        """After one round: every sum is released once."""
+        return (True, "all noisy sums released" if settings.privacy.noisy else "all sums released") if history else None
+
+    def common(self, server: PrivateServer) -> dict[str, Any]:
+        """The public model."""
+        names = ("mean", "basis", "centers", "clusters")
+        return {name: value for name in names if (value := getattr(server, name)) is not None}
+
+    def result(self, client: PrivateClient) -> ClientResult:
+        """Model and labels of a client after the run."""
+        model, labels = required(client, "model", "labels")
+        return ClientResult(model, labels, choice=client.choice)
+
+
+MASKED: dict[Phase, Masking] = {
+    phase: Masking(phase) for phase in (MEAN, RADIUS, GRAM, *ANCHORS, BEGIN, *MIXTURE, LINKS)
+}
+
+
+class Private(Anchors):
+    """Private anchors: noise, masks, and a plan before anything leaves."""
+
+    name = "fmtc-private"
+    opening = (CARDS, ROSTER, *(MASKED[phase] for phase in Anchors.opening))
+    loop = MASKED[LINKS]
+
+    @property
+    def loops(self) -> tuple[Phase, ...]:
+        """The last sum of either kind."""
+        return tuple(MASKED[phase] for phase in LOOPS)
+
+    def open_server(
+        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
+    ) -> PrivateServer:
+        """The server before the first message; refuses too few clients, and a plan that cannot work."""
+        refuse_few(client_ids)
+        if not settings.privacy.noisy:
+            raise TrustError('a private run needs a finite epsilon; without noise, use privacy="sums"')
+        if len(client_ids) <= settings.privacy.colluding:
+            raise TrustError(
+                f"{len(client_ids)} clients cannot hide a record from {settings.privacy.colluding} that work together"
+            )
+        return super().open_server(client_ids, settings, weights)
+
+
+def promise(settings: Settings, n_clients: int | None, n_features: int) -> dict[str, Any]:
+    """What a private run promises and what it released, in what JSON knows.
+
+    Parameters
+    ----------
+    settings : Settings
+    n_clients : int, optional
+        Of the run; left out, nothing is said of clients that work together.
+    n_features : int
+        Columns of the table.
+    """
+    privacy, mu = settings.privacy, mu_of_run(settings)
+    kind = method_kind(settings)
+    stages = [phase for phase in PLAIN.phases if isinstance(phase, StagePhase) and kind in phase.kinds]
+    m = n_clients or 0
+    colluding = {c: epsilon_of(without_colluders(mu, m, privacy.colluding, c), privacy.delta) for c in range(min(m, 4))}
+    n_columns = expanded_width(settings.levels, n_features)
+    return {
+        "epsilon": privacy.epsilon, "delta": privacy.delta, "mu": mu, "unit": "record",
+        "relation": "one record added or removed", "epsilon_replaced": epsilon_of(2 * mu, privacy.delta),
+        "epsilon_if_colluding": colluding, "method": kind,
+        "stages": [
+            {
+                "name": phase.name, "share": phase.stage.share, "sensitivity": phase.stage.sensitivity,
+                "sigma": phase.noise(State(), settings).get("total", 0.0),
+            }
+            for phase in stages
+        ],
+        "need": Plan(1, n_columns, settings.n_clusters, privacy.epsilon, privacy.delta).need if privacy.noisy else 0,
+    }  # fmt: skip
+
+
+class Unplanned(Private):
+    """Private anchors for an audit, which takes any number of rows: what leaves is the same."""
+
+    def open_server(
+        self, client_ids: Sequence[str], settings: Settings, weights: Mapping[str, float] | None
+    ) -> PrivateServer:
+        """The server before the first message."""
+        return replace(super().open_server(client_ids, settings, weights), planned=False)
+
+
+PLAIN, METHOD, UNPLANNED = Anchors(), Private(), Unplanned()

@@ -1,0 +1,233 @@
+"""Masks that cancel, and who may take part in a sum."""
+
+import itertools
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fmtc import Settings
+from fmtc.errors import DataError, InputError, RefusedError, TrustError
+from fmtc.privacy.floor import Floor
+from fmtc.privacy.identity import SelfSigned
+from fmtc.privacy.keys import Keys, Rosters, isolates, mask
+from fmtc.protocol.base import Message, Nothing, Phase, array, number
+from fmtc.protocol.cards import Card
+from fmtc.protocol.sums import Masked, Masking, encoded, opened
+
+METHOD = "fmtc-mixture-sums"
+SETTINGS = Settings(privacy="sums", view="mixture")
+
+
+class Toy(Phase):
+    """A sum of a matrix and a count."""
+
+    name = "toy"
+    doing = "testing"
+    sums = True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Answer:
+        A: np.ndarray = array("a b", "a matrix")
+        n: int = number("a count", kind="count")
+
+
+class Short(Toy):
+    limbs, fraction = 1, 40
+
+
+TOY, SHORT = Masking(Toy()), Masking(Short())
+ASKED = Message("toy", Nothing(), 3, 2, 1)
+
+
+def party(names, run="run", settings=SETTINGS):
+    """Clients that have accepted each other."""
+    keys = {name: Keys(SelfSigned(name), run, METHOD, name) for name in names}
+    cards = {name: Card(*one.card(settings)) for name, one in keys.items()}
+    codes = {one.accept(cards, settings) for one in keys.values()}
+    assert len(codes) == 1
+    return keys
+
+
+def answers_of(names, seed=0, shape=(4, 3)):
+    rng = np.random.default_rng(seed)
+    return {name: Toy.Answer(A=rng.normal(size=shape) * 100, n=int(rng.integers(1000))) for name in names}
+
+
+@pytest.mark.parametrize("m", [3, 4, 17])
+@pytest.mark.parametrize("phase", [TOY, SHORT])
+def test_the_sum_of_masked_answers_is_the_sum(m, phase):
+    names = [f"client {t}" for t in range(m)]
+    keys, plain = party(names), answers_of(names, m)
+    sealed = {name: keys[name].seal(phase, ASKED, plain[name], SETTINGS) for name in names}
+    total = opened(phase.inner, sealed)
+    assert total.n == sum(answer.n for answer in plain.values())
+    assert_allclose(total.A, sum(answer.A for answer in plain.values()), rtol=0, atol=m * 2.0**-41)
+    backwards = opened(phase.inner, dict(reversed(sealed.items())))
+    assert_array_equal(backwards.A, total.A)  # to the bit
+
+
+def test_a_message_and_all_but_one_look_like_noise():
+    names = ["a", "b", "c", "d"]
+    keys, phase = party(names), SHORT
+    zeros = Toy.Answer(A=np.zeros((50, 40)), n=0)
+    sealed = {name: keys[name].seal(phase, ASKED, zeros, SETTINGS).words for name in names}
+    partial = sealed["a"] + sealed["b"] + sealed["c"]
+    for words in (*sealed.values(), partial):
+        counts = np.bincount(np.frombuffer(words.tobytes(), np.uint8), minlength=256)
+        chi2 = float(((counts - counts.mean()) ** 2 / counts.mean()).sum())
+        assert 130 < chi2 < 410  # 255 degrees of freedom; outside by chance less than once in a million
+    assert not (partial + sealed["d"])[:-1].any()
+
+
+def test_another_run_roster_label_question_or_pair_has_another_mask():
+    words, secrets = np.zeros((6, 1), np.uint64), {"b": bytes(32), "c": bytes([1] * 32)}
+    base = {"own": "a", "secrets": secrets, "run_id": "run", "roster": "r", "label": ("toy", "1", "0", "q")}
+    changes = [
+        {"run_id": "nur"}, {"roster": "s"}, {"label": ("toy", "2", "0", "q")}, {"label": ("toy", "1", "1", "q")},
+        {"label": ("toy", "1", "0", "p")}, {"label": ("to", "y1", "0", "q")}, {"secrets": {"c": bytes([1] * 32)}},
+        {"own": "d"},
+    ]  # fmt: skip
+    found = [mask(words, **base | change).tobytes() for change in ({}, *changes)]
+    assert len(set(found)) == len(found)
+    assert mask(words, **base).tobytes() == found[0]  # and the same again
+
+
+def test_the_same_question_gets_the_same_bytes_and_another_none_of_them():
+    keys, answer = party(["a", "b", "c"])["a"], answers_of(["a"])["a"]
+    first = keys.seal(TOY, ASKED, answer, SETTINGS)
+    assert_array_equal(first.words, keys.seal(TOY, ASKED, answer, SETTINGS).words)
+    for other in (replace(ASKED, round_no=4), replace(ASKED, turn=2)):
+        assert (keys.seal(TOY, other, answer, SETTINGS).words != first.words).all()
+    assert (keys.seal(TOY, ASKED, answer, SETTINGS, "other state").words != first.words).all()
+
+
+def test_masks_that_do_not_cancel_are_noticed():
+    names = ["a", "b", "c"]
+    keys, plain = party(names), answers_of(names)
+    sealed = {name: keys[name].seal(TOY, ASKED, plain[name], SETTINGS) for name in names}
+    late = keys["c"].seal(TOY, replace(ASKED, turn=2), plain["c"], SETTINGS)
+    for wrong in (sealed | {"c": late}, {name: sealed[name] for name in "ab"}, sealed | {"d": sealed["c"]}):
+        with pytest.raises(TrustError, match="do not cancel"):
+            opened(TOY.inner, wrong)
+    short = Masked(words=sealed["c"].words[2:], layout=sealed["c"].layout)
+    with pytest.raises(RefusedError):
+        TOY.check_answer(short, Nothing(), {})
+    with pytest.raises(DataError, match="disagree"):
+        opened(TOY.inner, sealed | {"c": replace(sealed["c"], layout=json.dumps([["A", [3, 4]], ["n", []]]))})
+
+
+def test_a_number_too_large_for_the_sum_is_refused_and_one_below_is_not():
+    bound = 2.0 ** (62 - 40) / 5
+    ok, large = (Toy.Answer(A=np.full((1, 1), factor * bound), n=0) for factor in (0.999, 1.001))
+    encoded(SHORT.inner, ok, 5)
+    with pytest.raises(DataError, match="below"):
+        encoded(SHORT.inner, large, 5)
+
+
+# ------------------------------------------------------------------------------------------------------------- rosters
+
+
+def test_two_clients_hide_nothing():
+    keys = {name: Keys(SelfSigned(name), "run", METHOD, name) for name in "ab"}
+    cards = {name: Card(*one.card(SETTINGS)) for name, one in keys.items()}
+    with pytest.raises(TrustError, match="at least 3"):
+        keys["a"].accept(cards, SETTINGS)
+
+
+def test_cards_that_are_not_to_be_trusted():
+    names = ["a", "b", "c"]
+    keys = {name: Keys(SelfSigned(name), "run", METHOD, name) for name in names}
+    cards = {name: Card(*one.card(SETTINGS)) for name, one in keys.items()}
+    other = Keys(SelfSigned("b"), "run", METHOD, "b").card(SETTINGS)
+    elsewhere = Keys(SelfSigned("b"), "another run", METHOD, "b").card(SETTINGS)
+    epsilon = Keys(SelfSigned("b"), "run", METHOD, "b").card(replace(SETTINGS, scale="client"))
+    wrong = {
+        "own card missing": {**{n: c for n, c in cards.items() if n != "a"}, "d": cards["a"]},
+        "own card replaced": cards | {"a": Card(other[0], cards["a"].certificate, cards["a"].signature)},
+        "key of somebody else": cards | {"b": Card(other[0], cards["b"].certificate, cards["b"].signature)},
+        "card of another run": cards | {"b": Card(*elsewhere)},
+        "other settings": cards | {"b": Card(*epsilon)},
+        "name of another": {"a": cards["a"], "b": cards["c"], "c": cards["b"]},
+    }
+    for shown in wrong.values():
+        with pytest.raises(TrustError):
+            keys["a"].accept(shown, SETTINGS)
+    with pytest.raises(RefusedError, match="before the roster"):
+        keys["a"].seal(TOY, ASKED, answers_of("a")["a"], SETTINGS)
+    assert len(keys["a"].accept(cards, SETTINGS)) == 16
+
+
+def test_a_roster_code_changes_with_every_party():
+    codes = {tuple(names): party(names)["a"].roster for names in (["a", "b", "c"], ["a", "b", "d"])}
+    assert len(set(codes.values())) == 2
+    assert party(["a", "b", "c"])["a"].roster != codes["a", "b", "c"]  # other keys
+
+
+def test_isolates_agrees_with_brute_force():
+    names = "abcde"
+    every = [set(s) for n in range(1, 6) for s in itertools.combinations(names, n)]
+    rng = np.random.default_rng(0)
+    for _ in range(150):
+        rosters = [every[i] for i in rng.choice(len(every), size=int(rng.integers(1, 4)), replace=False)]
+        combined = set()
+        for weights in itertools.product(range(-3, 4), repeat=len(rosters)):
+            total = tuple(sum(w for w, r in zip(weights, rosters, strict=True) if n in r) for n in names)
+            if sum(map(bool, total)) == 1:
+                combined.add(names[next(i for i, t in enumerate(total) if t)])
+        shown = isolates(rosters)
+        assert (shown is not None) == bool(combined)
+        assert shown is None or shown in combined
+
+
+def test_sums_that_differ_by_one_client_are_refused(tmp_path):
+    path = tmp_path / "rosters.jsonl"
+
+    def rosters(run, data="rows", **options):
+        return Rosters(path, run, lambda: data, **options)
+
+    rosters("1").admit(["a", "b", "c", "d"])
+    rosters("1").admit(["d", "c", "b", "a"])  # the same run goes on
+    with pytest.raises(TrustError, match="never change"):
+        rosters("1").admit(["a", "b", "c"])
+    with pytest.raises(TrustError, match="'d' alone"):
+        rosters("2").admit(["a", "b", "c"])
+    rosters("2", data="other rows").admit(["a", "b", "c"])
+    rosters("3").admit(["a", "b", "e", "f"])
+    rosters("4", accept=True).admit(["a", "b", "c"])
+    assert [line["accepted"] for line in rosters("5").lines()] == [None, None, None, "d"]
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_key_outlives_the_process_and_nobody_else_reads_it(tmp_path):
+    first = Keys(SelfSigned("a"), "run", METHOD, "a", tmp_path)
+    assert Keys(SelfSigned("a"), "run", METHOD, "a", tmp_path).private() == first.private()
+    assert Keys(SelfSigned("a"), "run", METHOD, "a").private() != first.private()
+    assert (tmp_path / "key.json").stat().st_mode & 0o077 == 0
+
+
+# --------------------------------------------------------------------------------------------------------------- floor
+
+
+def test_a_floor_refuses_less_privacy():
+    plain, sums = Settings(), SETTINGS
+
+    class Noisy:
+        def __init__(self, epsilon):
+            self.privacy = type("P", (), {"epsilon": epsilon})()
+
+    for floor, settings, allowed in (
+        (None, plain, True), ("none", plain, True), ("sums", plain, False), ("sums", sums, True),
+        ("sums", Noisy(9), True), ("epsilon=2", plain, False), ("epsilon=2", sums, False),
+        ("epsilon=2", Noisy(2.0), True), ("epsilon=2", Noisy(2.1), False),
+    ):  # fmt: skip
+        if allowed:
+            Floor.read(floor).check(settings)
+        else:
+            with pytest.raises(TrustError, match="floor"):
+                Floor.read(floor).check(settings)
+    for word in ("private", "epsilon=", "epsilon=-1", "epsilon=inf", "sums=2"):
+        with pytest.raises(InputError):
+            Floor.read(word)

@@ -1,0 +1,302 @@
+"""Rules before a release: what they find, what they change, and what the outbox makes of it."""
+
+import warnings
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from tests.questions import settle_answer
+
+from fmtc import FileError, LocalTransport, Settings, run
+from fmtc.errors import TrustError, WithheldError
+from fmtc.kernels.projection import RidgeFactors
+from fmtc.mixture.pooling import Pool, added, pooled
+from fmtc.mixture.steps import Common
+from fmtc.privacy.ledger import MemoryLedger
+from fmtc.privacy.outbox import Outbox
+from fmtc.privacy.rules import QUIET, TRACE, Policy, Rules
+from fmtc.protocol.base import Message
+from fmtc.protocol.em import _unpacked, one_round
+from fmtc.protocol.finish import FINISH
+from fmtc.protocol.graph import METHOD
+from fmtc.protocol.seed import SEED
+from fmtc.runtime.tap import tapped_run
+
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+
+OMIT = Policy(small_cluster="omit")
+
+
+def clustered(rng, sizes, k=None):
+    """A client at the end of the graph view: rows of unit length in clusters of these sizes, and their centres."""
+    k = k or len(sizes)
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    E = np.eye(k)[labels] + 0.1 * rng.normal(size=(len(labels), k))
+    E /= np.linalg.norm(E, axis=1, keepdims=True)
+    centers = np.eye(k)
+    for cluster in range(len(sizes)):
+        mean = E[labels == cluster].mean(axis=0)
+        centers[cluster] = mean / np.linalg.norm(mean)
+    return SimpleNamespace(own=SimpleNamespace(E=E, labels=labels, model=SimpleNamespace(centers=centers)))
+
+
+def seeded(*counts):
+    return SEED.Answer(counts=np.array([counts], float), sums=np.arange(3.0 * len(counts)).reshape(1, -1, 3) + 1)
+
+
+# ----------------------------------------------------------------------------------------------------------- centres
+
+
+def test_a_centre_of_one_row_never_leaves(rng):
+    client = clustered(rng, [20, 9, 1])
+    answer = FINISH.Answer(centers=client.own.model.centers)
+    for policy in (QUIET, Policy(), Policy(small_cluster="off")):
+        sent = Rules(policy).protect("finish", answer, client).centers
+        assert_array_equal(sent[:2], answer.centers[:2])
+        gaps = np.linalg.norm(client.own.E - sent[2], axis=1)
+        assert gaps.min() > 1e-3  # not a row
+        assert np.linalg.norm(sent[2]) == pytest.approx(1)
+        assert sent[2].argmax() == answer.centers[2].argmax() or sent[2] @ answer.centers[2] > 0.5  # still near
+
+
+def test_it_is_the_mean_direction_of_the_rows_nearest_to_it(rng):
+    client = clustered(rng, [20, 9, 3])
+    sent = Rules(OMIT).protect("finish", FINISH.Answer(centers=client.own.model.centers), client).centers
+    near = np.argsort(-(client.own.E @ client.own.model.centers[2]))[:5]
+    mean = client.own.E[near].mean(axis=0)
+    assert_allclose(sent[2], mean / np.linalg.norm(mean))
+
+
+@pytest.mark.parametrize("policy", [QUIET, Policy(), OMIT])
+def test_nothing_changes_where_all_clusters_are_large(rng, policy):
+    """The same object: not a bit is different."""
+    client = clustered(rng, [20, 9, 5])
+    answer, sums, settled = FINISH.Answer(centers=client.own.model.centers), seeded(20, 9, 5), settle_answer()
+    settled = replace(settled, counts=np.full_like(settled.counts, 5.0))
+    rules = Rules(policy)
+    assert rules.protect("finish", answer, client) is answer
+    assert rules.protect("seed", sums, client) is sums
+    assert rules.protect("em", settled, client) is settled
+    assert rules.protect("round", answer, client) is answer
+
+
+def outlier_federation(rng):
+    """Two silos of two groups; the first has one row far from all."""
+    blobs = [np.vstack([rng.normal(m, 0.3, (15, 4)) for m in (0, 4)]) for _ in range(2)]
+    return {"a": np.vstack([blobs[0], [[0, 30, 0, 0]]]), "b": blobs[1]}
+
+
+def test_in_a_run_no_centre_that_leaves_is_a_row(rng):
+    settings = Settings(3, view="graph", scale="none", max_iter=3)
+    tap, _ = tapped_run(outlier_federation(rng), settings, METHOD, until="settle")
+    (finish,) = tap.of("finish")
+    own = tap.clients["a"].own
+    assert np.bincount(own.labels, minlength=3).min() == 1  # the row that is alone
+    assert np.linalg.norm(own.E[:, None] - own.model.centers, axis=2).min(axis=0).min() < 1e-9  # its centre at home
+    gaps = np.linalg.norm(own.E[:, None] - finish.answers["a"].centers, axis=2)
+    assert gaps.min(axis=0).min() > 1e-6
+
+
+# -------------------------------------------------------------------------------------------------------------- sums
+
+
+def test_small_counts_and_their_sums_are_omitted():
+    sent = Rules(OMIT).protect("seed", seeded(20, 4, 0, 7), None)
+    assert_array_equal(sent.counts, [[20, 0, 0, 7]])
+    assert_array_equal(sent.sums[0, [1, 2]], 0)
+    assert_array_equal(sent.sums[0, [0, 3]], seeded(20, 4, 0, 7).sums[0, [0, 3]])
+
+
+def mixture_answer(rng, sizes):
+    """A real answer of a round of the mixture to rows in well separated groups, and the question."""
+    from fmtc.mixture import Cells
+    from fmtc.mixture.steps import Statistics
+    from fmtc.protocol.em import Ask
+
+    k, r = len(sizes), 3
+    centers = 20 * np.eye(k, r) + 5
+    Z = np.vstack([c + rng.normal(size=(n, r)) for c, n in zip(centers, sizes, strict=True)])
+    ask = Ask(
+        keep=np.zeros(1, int), means=centers[None], covariance=np.eye(r)[None], shares=np.full((1, k), 1 / k),
+        spread=np.full((1, k), 0.01), drift=np.zeros(1),
+    )  # fmt: skip
+    before = [Statistics(np.zeros(k), np.zeros((k, r)), np.zeros((k, 0)), np.zeros(r))]
+    _, answer = one_round(Cells(Z, np.zeros((len(Z), 0), np.int64)), ask, before, Pool())
+    return ask, answer
+
+
+def test_a_concept_that_is_omitted_leaves_the_others_as_they_are(rng):
+    """The server then finds the means and nearly the covariance that it finds without those rows."""
+    ask, answer = mixture_answer(rng, [40, 30, 2])
+    sent = Rules(OMIT).protect("em", answer, None)
+    assert_array_equal(sent.counts[0, :2], answer.counts[0, :2])
+    assert sent.counts[0, 2] == TRACE
+    assert not sent.weights[0, 2]
+    assert not sent.means[0, 2].any()
+    assert_array_equal(sent.means[0, :2], answer.means[0, :2])
+    common = Common(ask.means[0], ask.covariance[0], ask.shares[0], np.zeros((3, 0)), ask.spread[0], 0.0)
+    found = pooled(common, added([_unpacked(sent, 0, 3, 3, ())]), Pool(), (), 1.0, 1)
+    whole = pooled(common, added([_unpacked(answer, 0, 3, 3, ())]), Pool(), (), 1.0, 1)
+    assert_allclose(found.means[:2], whole.means[:2], rtol=1e-9)
+    assert_allclose(found.means[2], common.means[2])  # nothing was learnt of it
+    assert np.linalg.eigvalsh(found.covariance).min() > 0.3
+    assert_allclose(found.covariance, whole.covariance, atol=0.1)
+    assert (found.shares > 0).all()
+
+
+def test_where_every_cluster_is_small_nothing_leaves(rng):
+    _, answer = mixture_answer(rng, [3, 2, 4])
+    with pytest.raises(TrustError, match="Ask for fewer clusters"):
+        Rules(OMIT).protect("settle", answer, None)
+
+
+# ---------------------------------------------------------------------------------------------------------- findings
+
+
+def test_small_clusters_are_found(rng):
+    rules = Rules(Policy())
+    assert [found.rule for found in rules.check("seed", seeded(20, 4, 0.1), None)] == ["small cluster"]
+    assert rules.check("seed", seeded(20, 5, 0.1), None) == []
+    assert [found.value for found in rules.check("finish", None, clustered(rng, [20, 3]))] == [3]
+    assert rules.check("finish", None, clustered(rng, [20, 6])) == []
+    assert rules.check("seed", seeded(20, 4), None) and not Rules(QUIET).check("seed", seeded(20, 4), None)
+
+
+def stated(X, W=None, ridge=0.01):
+    factors = RidgeFactors(X, ridge)
+    F = X[:, :2] + 0.3 * np.random.default_rng(1).normal(size=(len(X), 2))
+    return SimpleNamespace(X=X, rows=factors.X, factors=factors, F=F, W=factors.solve(F, np.zeros((X.shape[1], 2))))
+
+
+def test_few_rows_for_many_columns_are_found(rng):
+    rules = Rules(Policy(dominance="off"))
+    (found,) = rules.check("round", None, stated(rng.normal(size=(20, 8))))
+    assert (found.rule, found.action) == ("few rows", "warn")
+    assert "span" not in found.sentence
+    assert "span" in rules.check("coordinates", None, stated(rng.normal(size=(7, 8))))[0].sentence
+    assert rules.check("round", None, stated(rng.normal(size=(24, 8)))) == []
+    assert rules.check("round", None, stated(rng.normal(size=(7, 8))), first=False) == []
+
+
+def test_a_record_that_dominates_is_held_and_one_that_stands_out_is_told(rng):
+    calm = rng.normal(size=(400, 3))
+    rules = Rules(Policy())
+    assert rules.check("round", None, stated(calm)) == []
+    loud = np.vstack([calm, [[300.0, 0, 0]]])
+    (found,) = rules.check("round", None, stated(loud))
+    assert (found.rule, found.action) == ("dominance", "hold")
+    assert "at fixed embedding" in found.sentence
+    middle = np.vstack([calm, [[12.0, 0, 0]]])
+    assert [one.action for one in rules.check("finish", None, stated(middle))] == ["warn"]
+    assert [one.action for one in Rules(Policy(dominance="refuse")).check("round", None, stated(loud))] == ["refuse"]
+
+
+# ------------------------------------------------------------------------------------------------------------ policy
+
+
+def test_a_policy_goes_through_a_file(tmp_path):
+    path = tmp_path / "rules.toml"
+    path.write_text('min_cluster = 8\nsmall_cluster = "hold"\ninfluence = [0.01, 0.02]\n')
+    policy = Policy.read(path)
+    assert policy == Policy(min_cluster=8, small_cluster="hold", influence=(0.01, 0.02))
+    assert Policy.from_dict(policy.to_dict()) == policy
+    assert policy.asks and not Policy(dominance="warn").asks
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ('few_row = "warn"', "did you mean 'few_rows'"),
+        ('dominance = "omit"', "off, warn, hold, refuse"),
+        ("min_cluster = 0", "at least 1"),
+        ("min_cluster = 2.5", "whole number"),
+        ("leverage = [0.5, 0.2]", "lower one first"),
+        ("rows_per_column = -1", "at least 0"),
+        ("min_cluster = ", "is no policy"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused_in_one_sentence(tmp_path, text, word):
+    (tmp_path / "rules.toml").write_text(text)
+    with pytest.raises(FileError, match=word):
+        Policy.read(tmp_path / "rules.toml")
+    with pytest.raises(FileError, match="cannot be read"):
+        Policy.read(tmp_path / "none.toml")
+
+
+# ------------------------------------------------------------------------------------------------------- in the outbox
+
+ASK = Message("seed", SEED.Ask(centers=np.zeros((1, 2, 3)), weights=np.ones((1, 3))))
+
+
+def release(outbox, answer, turn=0):
+    return outbox.release(SEED, replace(ASK, turn=turn), answer, {"k": 2}, Settings(2))
+
+
+def test_a_warning_is_said_once_and_stands_in_the_ledger():
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy()))
+    with pytest.warns(UserWarning, match="fewer than 5 rows"):
+        release(outbox, seeded(20, 3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        release(outbox, seeded(20, 2), turn=1)
+        release(outbox, seeded(20, 9), turn=2)
+    assert [line.get("rules") for line in outbox.ledger.lines()] == [["small cluster"], ["small cluster"], None]
+
+
+def test_what_is_refused_does_not_leave_and_leaves_no_line():
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="refuse")))
+    with pytest.raises(TrustError, match="'a' does not answer"):
+        release(outbox, seeded(20, 3))
+    assert outbox.ledger.lines() == []
+    release(outbox, seeded(20, 9))
+    assert len(outbox.ledger.lines()) == 1
+
+
+@pytest.mark.filterwarnings("ignore:before an answer left")
+def test_a_person_is_asked_where_a_rule_holds_and_told_why():
+    asked = []
+
+    def person(shown):
+        asked.append(shown)
+        return len(asked) > 1
+
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold")), ask=person)
+    release(outbox, seeded(20, 9))  # nothing to ask about
+    with pytest.raises(WithheldError):
+        release(outbox, seeded(20, 3), turn=1)  # though it is not the first of its phase
+    release(outbox, seeded(20, 3), turn=1)
+    release(outbox, seeded(20, 2), turn=2)  # was approved
+    assert [shown["phase"] for shown in asked] == ["seed", "seed"]
+    assert "fewer than 5 rows" in asked[0]["why"][0]
+    assert len(outbox.ledger.lines()) == 3
+
+
+@pytest.mark.filterwarnings("ignore:before an answer left")
+def test_where_nobody_can_be_asked_it_does_not_leave():
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(Policy(small_cluster="hold")))
+    with pytest.raises(WithheldError, match="nobody to ask"):
+        release(outbox, seeded(20, 3))
+    assert outbox.ledger.lines() == []
+
+
+def test_omitted_sums_are_what_the_ledger_has_and_the_server_gets():
+    outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(OMIT))
+    sent = release(outbox, seeded(20, 3))
+    assert_array_equal(sent.counts, [[20, 0]])
+    assert release(outbox, seeded(20, 3)).counts[0, 1] == 0  # asked again
+    assert [line["kind"] for line in outbox.ledger.lines()] == ["release", "replay"]
+
+
+def test_rules_of_a_run_in_this_process(rng):
+    settings = Settings(3, view="graph", scale="none", max_iter=3)
+    data = outlier_federation(rng)
+    plain = LocalTransport(data, settings)
+    run(plain, settings)  # quiet: warnings are errors here
+    transport = LocalTransport(data, settings, rules=Rules(Policy(small_cluster="off", dominance="warn")))
+    with pytest.warns(UserWarning, match="at fixed embedding"):
+        run(transport, settings)
+    spoken = {rule for line in transport.ledgers["a"].lines() for rule in line.get("rules", ())}
+    assert "dominance" in spoken
+    assert_array_equal(transport.results()["a"].labels, plain.results()["a"].labels)  # a warning changes nothing
