@@ -45,10 +45,10 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
     model = graph_view(
         4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, client_weights=weights, scale="global", random_state=7
     )
-    events = []
+    events, before = [], set(psutil.Process().children(recursive=True))  # other tests may have left some of joblib's
     there = federate(rows, model, listen=events.append)
     assert [event["event"] for event in events].count("round") == 3
-    assert not psutil.Process().children(recursive=True)
+    assert set(psutil.Process().children(recursive=True)) <= before
     assert not hasattr(model, "n_features_in_")
     here = model.fit(rows)
     for name in ("consensus_", "labels_", "n_features_in_", "client_ids_", "converged_", "n_iter_"):
