@@ -120,7 +120,9 @@ def masks(d: int, m: int, k: int = 10) -> dict[str, Any]:
     for name in names[1:]:
         keys[name].accept(cards, settings)
     width = min(d * (k * m + SPARE), d * (d + 1) // 2)
-    answer = TOTAL_ROUND.Answer(gram=np.linspace(-1, 1, width), loss=1.0, gap=1.0, own=1.0, common=1.0, moved=1.0, dual=1.0)
+    answer = TOTAL_ROUND.Answer(
+        gram=np.linspace(-1, 1, width), loss=1.0, gap=1.0, own=1.0, common=1.0, moved=1.0, dual=1.0
+    )
     message = Message("round", TOTAL_ROUND.Ask(sketch=0), 2, 1)
     keys[names[0]].seal(phase, message, answer, settings)  # imports
     spent = []

@@ -68,13 +68,9 @@ class Moments(Phase):
 
     def reply(self, client: ClientState, ask: Nothing, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """Sum up the columns as they came, categories as indicators of their levels."""
-        n = client.X.shape[0]
         if settings.scale == "tfidf":
-            return client, self.Answer(n_samples=n, document_counts=scaling.document_counts(client.X))
-        if not needs_moments(settings):
-            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
-        own = scaling.moments(expanded(client.X, settings.levels))
-        in_one_unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
+            return client, self.Answer(n_samples=client.X.shape[0], document_counts=scaling.document_counts(client.X))
+        own, in_one_unit = own_moments(client, settings)
         return client, self.Answer(
             n_samples=own.n, means=own.means, squares=own.squares, filled=own.counts, in_one_unit=in_one_unit
         )
@@ -114,6 +110,14 @@ class Moments(Phase):
             parts = {cid: parts[cid] for cid in near}
         in_one_unit = bool(said) and all(answer.in_one_unit for answer in said.values())
         return agreed(server, scaling.pool(parts.values()), in_one_unit, settings)
+
+
+def own_moments(client: ClientState, settings: Settings) -> tuple[scaling.Moments, bool | None]:
+    """Moments of one client's columns, and whether they share a unit, where that is asked for."""
+    if not needs_moments(settings):
+        raise RefusedError(f"phase 'moments' is not part of a run with scale={settings.scale!r}")
+    unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
+    return scaling.moments(expanded(client.X, settings.levels)), unit
 
 
 def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> ServerState:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState
-from ..errors import InputError, RefusedError
+from ..errors import InputError
 from ..kernels import scaling
-from ..kernels.encoding import expanded
 from ..server import ServerState, refuse_weights
 from ..settings import Settings
 from .auto import AutoView
@@ -28,7 +27,7 @@ from .coordinates import COORDINATES
 from .em import EM, em_stops
 from .graph import GraphView
 from .mixture import MixtureView
-from .moments import agreed, agreed_words, needs_moments
+from .moments import agreed, agreed_words, needs_moments, own_moments
 from .prepare import PREPARE
 from .probe import PROBE
 from .rescale import RESCALE
@@ -99,10 +98,7 @@ class TotalMoments(Phase):
         n = client.X.shape[0]
         if settings.scale == "tfidf":
             return client, self.Answer(n_samples=n, document_counts=scaling.document_counts(client.X))
-        if not needs_moments(settings):
-            raise RefusedError(f"phase {self.name!r} is not part of a run with scale={settings.scale!r}")
-        own = scaling.moments(expanded(client.X, settings.levels))
-        unit = scaling.in_one_unit(client.X) if settings.scale == "auto" else None
+        own, unit = own_moments(client, settings)
         if own.means is None:
             return client, self.Answer(n_samples=n, squares=own.squares, in_one_unit=unit)
         counts = np.full(len(own.means), n) if own.counts is None else own.counts
