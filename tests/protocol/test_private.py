@@ -239,7 +239,7 @@ def test_a_model_survives_the_disk(fitted, tmp_path):
     model, data = fitted
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
-    assert again.view_ == "anchors" and again.privacy == model.privacy and again.choice_ == model.choice_
+    assert again.view_ == "anchors" and again.privacy == model.privacy
     for cid, X in data.items():
         assert_array_equal(again.predict(X, clients=cid), model.predict(X, clients=cid))
 

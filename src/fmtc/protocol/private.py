@@ -28,14 +28,15 @@ import scipy.sparse as sp
 
 from ..anchors import home, released
 from ..anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, Stage, coordinates, nearest
+from ..client import ClientState
 from ..errors import DataError, RefusedError, TrustError
 from ..inference import AnchorModel, GraphModel, assign
 from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
-from ..linalg.arrays import HOST
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
 from ..server import Cards, RoundReport, refuse_weights
 from ..settings import Settings
+from .alone import fitted_alone
 from .base import Array, Nothing, Phase, above, array, number, required
 from .cards import CARDS, ROSTER
 from .graph import METHOD as GRAPH
@@ -392,25 +393,10 @@ def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tup
 
 def alone(client_id: str, X: Array, settings: Settings) -> tuple[Any, Array]:
     """Model and labels of the graph view of one client that learns from nobody."""
-    settings = replace(
-        settings, view="graph", beta=0.0, coupling="tensor", scale="auto", privacy=None,
-        solver=replace(settings.solver, final="kmeans"),
-    )  # fmt: skip
-    server = GRAPH.open_server([client_id], settings, None)
-    client = replace(GRAPH.open_client(client_id, X, settings, HOST), on_trial=True)
-    history: list[RoundReport] = []
-    for phase in GRAPH.phases:
-        turn = 0
-        while phase.times(server, settings) > turn:
-            loops = phase in GRAPH.loops
-            ask = phase.asks(server, settings)[client_id]
-            client, answer = phase.reply(client, ask, settings, len(history) + loops)
-            found = phase.reduce(server, {client_id: answer}, settings)
-            server, turn = (found[0] if loops else found), turn + 1
-            if loops:
-                history.append(found[1])
-                turn = 0 if GRAPH.stop_reason(history, settings) is None else turn
-    return required(client, "model", "labels")
+    solver = replace(settings.solver, final="kmeans")
+    own = replace(settings, beta=0.0, coupling="tensor", scale="auto", solver=solver)
+    model, labels = required(fitted_alone(ClientState(client_id, X, own.n_clusters), own, "graph"), "model", "labels")
+    return model, labels
 
 
 HOME = Home()
