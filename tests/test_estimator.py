@@ -118,16 +118,16 @@ def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
         "n_clusters": 8, "view": "auto", "alpha": 1.0, "beta": 0.15, "coupling": "tensor", "scale": "auto",
-        "max_iter": 25, "tol": 1e-3, "client_weights": None, "solver": None, "random_state": None, "n_jobs": None,
-        "device": "cpu", "verbose": 0,
+        "max_iter": 25, "tol": 1e-3, "client_weights": None, "privacy": None, "solver": None, "random_state": None,
+        "n_jobs": None, "device": "cpu", "verbose": 0,
     }  # fmt: skip
-    assert len(found) <= 14
+    assert len(found) <= 15
     assert Solver().get_params() == {
         "n_neighbors": "auto", "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None,
         "nonmutual_weight": 0.25,
         "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "lift": "auto",
         "max_features": 2000, "labels_from": "projection", "final": "mixture", "kappa": None, "n_init": 10,
-        "message_dtype": None,
+        "message_dtype": None, "contain": True, "exit": "auto",
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -177,7 +177,7 @@ def test_as_published_is_a_set_of_parameters():
     assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain | {"solver": model.solver}
     assert model.solver == Solver(
         rho=0.5, align=False, center_features=False, lift=False, labels_from="embedding", final="kmeans",
-        nonmutual_weight=1.0, accelerate=False, n_inner=5, n_neighbors=10,
+        nonmutual_weight=1.0, accelerate=False, n_inner=5, n_neighbors=10, contain=False, exit=False,
     )  # fmt: skip
 
 

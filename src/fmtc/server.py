@@ -291,7 +291,8 @@ def with_influence(server: ServerState, settings: Settings) -> ServerState:
         return server
     coupling, tau, p = COUPLINGS[settings.coupling], server.beta / server.rho, settings.solver.schatten_p
     T = server.Z + server.Y / server.rho
-    return replace(server, influence=pulls(T, server.Z, lambda part: coupling.prox(part, tau, p).Z))
+    found = pulls(T, server.Z, lambda part: coupling.prox(part, tau, p).Z, drop=not coupling.shrinks)
+    return replace(server, influence=found)
 
 
 def _named(server: ServerState, chosen: Array) -> tuple[str, ...]:

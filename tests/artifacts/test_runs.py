@@ -58,8 +58,12 @@ def test_a_caller_of_these_functions_leaves_the_folder_of_fit(files, tmp_path):
         assert (tmp_path / "mine" / name).read_bytes() == (tmp_path / "fit" / name).read_bytes()
     mine, theirs = (json.loads((tmp_path / run / "report.json").read_text()) for run in ("mine", "fit"))
     assert list(mine) == list(theirs) == [*report, "history", "projection"]
-    differ = ("seconds", "notes", "history", "reading")  # rounds are timed; only the command knows how it read
+    # rounds and lines of ledgers are timed; only the command knows how it read
+    differ = ("seconds", "notes", "history", "reading", "trust")
     assert {k: v for k, v in mine.items() if k not in differ} == {k: v for k, v in theirs.items() if k not in differ}
+    heads = [set(found["trust"].pop("heads")) for found in (mine, theirs)]
+    assert heads == [{"north", "south"}] * 2
+    assert mine["trust"] == theirs["trust"]
     assert (mine["seconds"], mine["notes"], mine["files"]) == (1.5, ["a note"], [str(file) for file in files])
     for run in ("mine", "fit"):
         assert runs.is_run(tmp_path / run)

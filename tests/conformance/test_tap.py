@@ -135,8 +135,8 @@ def test_only_a_node_lets_a_phase_reply():
 
     A phase that extends another may call the reply it inherits, or that it wraps (`sums`, whose answer is masked on its
     way out; `subspace`, whose k-means answer stays). `probe` clusters some rows in both views, and what these phases
-    would say stays with it. `tap` plays the clients of an audit, which have no transport; `private` and
-    `alone` fit a client at home.
+    would say stays with it. `tap` plays the clients of an audit, which have no transport;
+    `alone` fits a client at home.
     """
     callers = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
@@ -150,7 +150,7 @@ def test_only_a_node_lets_a_phase_reply():
     assert callers["reply"] == {
         f"{f}.py"
         for f in (
-            "runtime/node", "runtime/tap", "protocol/alone", "protocol/probe", "protocol/private", "protocol/sums",
+            "runtime/node", "runtime/tap", "protocol/alone", "protocol/probe", "protocol/sums",
             "protocol/subspace",
         )
     }  # fmt: skip

@@ -363,6 +363,29 @@ def test_a_stage_is_answered_once():
         fresh.answer(Message("radius", replace(ask, mean=np.ones(5))))
 
 
+@pytest.mark.parametrize("method", ["anchors", "mixture"])
+def test_all_that_a_silo_ever_answers_in_a_run_costs_its_epsilon(method):
+    """A server that asks for every stage there is gets those of one kind only."""
+    data, _ = blobs(m=1)
+    given = settings(epsilon=2.0, method=method)
+    node = LocalTransport(data, given, method=private.PLAIN).nodes["s0"]
+    state = private.State(
+        mean=np.zeros(5), radius=0.5, basis=np.eye(5)[:, :3], size=0.5, centers=0.3 * np.eye(3), precision=np.eye(3),
+        shares=np.full(3, 1 / 3),
+    )  # fmt: skip
+    spent = 0.0
+    for phase in private.PLAIN.phases:
+        if isinstance(phase, private.StagePhase):
+            for turn in range(2):
+                ask = replace(state, mean=state.mean + turn)
+                try:
+                    node.answer(Message(phase.name, ask, int(phase in private.LOOPS), 0, turn))
+                except (LimitError, RefusedError):
+                    continue
+                spent += phase.charge(given)
+    assert epsilon_of(sqrt(spent), 1e-5) == pytest.approx(2.0, rel=1e-6)
+
+
 def test_an_odd_question_is_refused():
     data, _ = blobs(m=3)
     node = LocalTransport(data, settings(), method=private.PLAIN).nodes["s0"]
@@ -387,7 +410,8 @@ def test_a_silo_that_fails_ends_the_run():
 
 
 def test_the_method_is_registered_and_settings_travel_as_json():
-    assert METHODS["fmtc-private"] and method_of("anchors") is private.PLAIN
+    assert method_of("fmtc-private") is private.METHOD
+    assert not [name for name in METHODS if method_of(name) is private.PLAIN]  # no federation can ask for it
     assert view_method("auto", Privacy(1, bounds=BOX)) is private.METHOD
     given = settings(rows=5000)
     document = json.loads(json.dumps(jsonable(asdict(given))))

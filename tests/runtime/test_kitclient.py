@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from tests.questions import settle_ask
 
-from fmtc import Settings
+from fmtc import Privacy, Settings
 from fmtc.artifacts.files import read_json
 from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines, verify
@@ -487,3 +487,15 @@ def test_a_client_takes_no_part_in_a_run_of_other_categories(tmp_path, kits):
         warnings.simplefilter("ignore")
         with pytest.raises(DataError, match="other categories"):
             client._open()
+
+
+@pytest.mark.parametrize("privacy", ["sums", Privacy(2, bounds=(-9, 9))])
+@pytest.mark.parametrize("method", ["fmtc", "fmtc-mixture", "fmtc-auto"])
+def test_a_method_that_does_not_keep_the_promise_of_its_settings_gets_nothing(kits, privacy, method):
+    """A coordinator that says one thing and runs another: a privacy floor looks at settings."""
+    settings = replace(SETTINGS, privacy=privacy, view="mixture", coupling="subspace")
+    client = KitClient(kits["a"], "r", method, asdict(settings))
+    answer = client.answer(Message("moments", client.method.phase("moments").Ask()))
+    assert answer == Failure(error="TrustError")
+    kinds = [line["kind"] for line in read_lines(kits["a"] / LEDGER)]
+    assert RELEASE not in kinds

@@ -153,7 +153,7 @@ def _blockwise(A: Array, own: Array) -> Array:
     return np.einsum("nmk,mkj->nmj", A.reshape(-1, m, k), own, optimize=True).reshape(len(A), m * k)
 
 
-def pulls(T: Array, Z: Array, prox: Callable[[Array], Array]) -> Array | None:
+def pulls(T: Array, Z: Array, prox: Callable[[Array], Array], *, drop: bool = False) -> Array | None:
     """Who pulls whom: how far slice s of a consensus moves when slice t is left out, relative to its norm.
 
     Parameters
@@ -164,6 +164,8 @@ def pulls(T: Array, Z: Array, prox: Callable[[Array], Array]) -> Array | None:
         The consensus.
     prox : callable
         Makes a consensus from a stack.
+    drop : bool
+        Whether the stack gets shorter, or has a slice of zeros, which pulls nobody where a consensus shrinks.
 
     Returns
     -------
@@ -182,7 +184,13 @@ def pulls(T: Array, Z: Array, prox: Callable[[Array], Array]) -> Array | None:
     norms, found = slice_norms(Z), np.zeros((m, m))
     for t in range(m):
         rest = np.delete(np.arange(m), t)
-        moved = Z[:, :, rest] - prox(np.ascontiguousarray(T[:, :, rest]))
+        if drop:
+            without = prox(np.ascontiguousarray(T[:, :, rest]))
+        else:
+            left = T.copy()
+            left[:, :, t] = 0
+            without = prox(left)[:, :, rest]
+        moved = Z[:, :, rest] - without
         found[rest, t] = slice_norms(moved) / np.where(norms[rest] > 0, norms[rest], 1.0)
     return found
 

@@ -116,6 +116,8 @@ def _scatters(part: Array, whole: Array) -> bool:
     """Whether a part of some sums of squares has no negative eigenvalue, but for rounding."""
     if not part.size:
         return True
+    if not (np.isfinite(part).all() and np.isfinite(np.trace(whole))):
+        return False
     return bool(np.linalg.eigvalsh((part + part.T) / 2)[0] >= -1e-5 * max(float(np.trace(whole)), 0.0))
 
 

@@ -23,9 +23,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil, exp, expm1, inf, log, sqrt
 
-from scipy.optimize import brentq
-from scipy.special import log_ndtr
-
 from ..errors import TrustError
 
 GRID = 2.0**-24  # step of the noise and of what it is added to
@@ -44,6 +41,8 @@ def delta_of(epsilon: float, mu: float) -> float:
     """
     if mu <= 0:
         return 0.0
+    from scipy.special import log_ndtr  # slow to import, and help pages need none of it
+
     first, second = log_ndtr(-epsilon / mu + mu / 2), epsilon + log_ndtr(-epsilon / mu - mu / 2)
     return float(-exp(first) * expm1(min(second - first, 0.0)))
 
@@ -62,6 +61,8 @@ def mu_of(epsilon: float, delta: float) -> float:
     """
     if epsilon >= NO_PROMISE:
         return inf
+    from scipy.optimize import brentq
+
     found = brentq(lambda mu: delta_of(epsilon, mu) - delta, 1e-9, LARGEST_MU, xtol=1e-13, rtol=1e-13)
     return float(found) * (1 - 1e-12)  # of two sides of a root, the one that keeps the promise
 
@@ -80,6 +81,8 @@ def epsilon_of(mu: float, delta: float) -> float:
     if mu == inf:
         return inf
     most = mu * mu / 2 + mu * sqrt(2 * log(1 / delta)) + 1  # δ is below exp(-(ε/μ - μ/2)²/2) there
+    from scipy.optimize import brentq
+
     return float(brentq(lambda epsilon: delta_of(epsilon, mu) - delta, 0.0, most, xtol=1e-10))
 
 

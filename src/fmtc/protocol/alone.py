@@ -41,9 +41,28 @@ def is_compared(client: ClientState, asked: bool | None, settings: Settings) -> 
     return not client.on_trial and (wanted is True or (wanted == "auto" and bool(asked)))
 
 
-def closed_share(X: Any, labels: np.ndarray) -> float:
-    """Share of the five nearest neighbours of all rows that are in the cluster of their row; (n, d), (n,) -> 0 to 1."""
-    return 1 - cut_share(X, labels, NEIGHBORS)
+def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> float:
+    """Share of nearest neighbours in the same cluster, beyond what cluster sizes alone give; 1 for closed clusters.
+
+    One giant cluster keeps all neighbours together and says nothing: it has the share 0.
+
+    Parameters
+    ----------
+    X : array of shape (n, d)
+    labels : ndarray of shape (n,)
+    n_neighbors : int, default=5
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.protocol.alone import closed_share
+    >>> X = np.repeat([[0.0], [9.0]], 10, axis=0) + np.linspace(0, 1, 20)[:, None]
+    >>> closed_share(X, np.repeat([0, 1], 10)), closed_share(X, np.zeros(20, int))
+    (1.0, 0.0)
+    """
+    sizes = np.bincount(labels) / len(labels)
+    chance = float((sizes**2).sum())
+    return (1 - cut_share(X, labels, n_neighbors) - chance) / max(1 - chance, 1e-9)
 
 
 def played(

@@ -347,7 +347,8 @@ def dropped(phase: Phase, server: Any, answers: Mapping[str, Any], settings: Any
             if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
                 found[cid] = f"{phase.name}: {name} holds NaN or infinity"
     rest = {cid: answer for cid, answer in answers.items() if cid not in found}
-    odd = phase.impossible(server, rest, settings) if rest else {}
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers whose squares are not finite are no rows' either
+        odd = phase.impossible(server, rest, settings) if rest else {}
     return found | {cid: f"{phase.name}: what came {why}" for cid, why in odd.items()}
 
 

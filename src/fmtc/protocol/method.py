@@ -28,7 +28,6 @@ METHODS = {
     "fmtc-mixture-sums": "fmtc.protocol.secure:MIXTURE",
     "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
     "fmtc-private": "fmtc.protocol.private:METHOD",
-    "anchors": "fmtc.protocol.private:PLAIN",
     "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
     "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
     "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",

@@ -182,7 +182,9 @@ class StagePhase(Phase):
         return dict.fromkeys(server.client_ids, self.Ask(**needed))
 
     def reply(self, client: PrivateClient, ask: State, settings: Settings, round_no: int) -> tuple[Any, Any]:
-        """Add up the records."""
+        """Add up the records; stages of the other kind are not part of what the run may cost."""
+        if method_kind(settings) not in self.kinds:
+            raise RefusedError(f"{self.name}: this run is one of {method_kind(settings)}, which has no such stage")
         public = public_of(ask, box_of(client, settings))
         if any(getattr(ask, name) is None for name in self.stage.needs):
             raise RefusedError(f"{self.name}: the question lacks what it needs")

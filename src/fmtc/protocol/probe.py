@@ -11,11 +11,11 @@ import numpy as np
 from ..client import ClientState, stream
 from ..errors import DataError
 from ..inference import assign
-from ..kernels.lift import cut_share, shows_shapes
+from ..kernels.lift import NEIGHBORS, shows_shapes
 from ..linalg.arrays import HOST, to_numpy
 from ..server import ServerState
 from ..settings import Settings
-from .alone import played
+from .alone import closed_share, played
 from .base import Array, Phase, how_many, number
 from .conclude import CONCLUDE
 from .finish import FINISH
@@ -83,7 +83,7 @@ class Probe(Phase):
             pass
         else:
             shapes = not many and shows_shapes(points, graphed, mixed)
-            gain = _closed(points, mixed) - _closed(points, graphed) if many else 0.0
+            gain = closed_share(points, mixed, NEIGHBORS) - closed_share(points, graphed, NEIGHBORS) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
 
     def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
@@ -134,13 +134,6 @@ def _verdict(server: ServerState, said: list[Any], m: int, d: int) -> tuple[str,
     if gain >= MIN_GAIN:
         return "graph", f"{d} columns, and the mixture has one giant cluster"
     return "graph", f"{d} columns, and in the mixture {better}"
-
-
-def _closed(X: Any, labels: Array) -> float:
-    """Share of nearest neighbours in the same cluster, beyond what cluster sizes alone give; 1 for closed clusters."""
-    sizes = np.bincount(labels) / len(labels)
-    chance = float((sizes**2).sum())
-    return (1 - cut_share(X, labels) - chance) / max(1 - chance, 1e-9)
 
 
 def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:

@@ -30,7 +30,7 @@ from ..artifacts.files import (
     write_tensors,
 )
 from ..artifacts.states import flatten, unflatten
-from ..errors import ChangedError, DataError, FileError, LimitError, RefusedError
+from ..errors import ChangedError, DataError, FileError, LimitError, RefusedError, TrustError
 from ..linalg.arrays import HOST
 from ..linalg.sparse import on_cores
 from ..linalg.threads import one_thread
@@ -42,7 +42,7 @@ from ..privacy.ledger import LEDGER, FileLedger
 from ..privacy.outbox import Outbox, Payloads
 from ..privacy.rules import Policy, Rules
 from ..protocol.base import Failure, Message
-from ..protocol.method import ClientResult, method_of
+from ..protocol.method import ClientResult, method_of, view_method
 from ..schema import Schema
 from .clock import SYSTEM, Clock
 from .node import ClientNode, FolderStore
@@ -269,6 +269,15 @@ class KitClient:
             append_line(self.kit / TROUBLE, line, self.clock)
         return self.node.outbox.fail(message, error)
 
+    def _check_promise(self) -> None:
+        """Refuse a run whose settings promise privacy while its method would send answers in the clear."""
+        privacy = getattr(self.settings, "privacy", None)
+        if privacy is not None and self.method is not view_method(self.settings.view, privacy):
+            raise TrustError(
+                f"the run says that it is private, but its method {self.method.name!r} keeps no such promise; nothing "
+                "was sent."
+            )
+
     def _admit(self, message: Message) -> None:
         """Accept the run, if the limits of this client allow it, and let its settings be shown, before any answer."""
         phase = self.method.phase(message.phase)
@@ -278,6 +287,7 @@ class KitClient:
             raise RefusedError(f"{phase.name} is not part of a comparison of columns, which was announced")
         if self.admitted:
             return
+        self._check_promise()
         new, now = not self.folder.is_dir(), self.clock.time()
         recent = sum(line["time"] > now - DAY for line in read_lines(self.kit / RUNS)) if new else 0
         self.source.check_run(self.settings, recent, comparing=self.preflight == "only")

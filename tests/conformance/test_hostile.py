@@ -1,0 +1,140 @@
+"""A hostile or broken silo is contained: every attack, one silo in three and one in eight, in both views.
+
+The attacks are those of `benchmarks/attacks.py`, which measures them on real data.
+"""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.metrics import adjusted_rand_score
+
+from fmtc import FMTC, ClientError, Solver
+
+_attacks = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "_attacks.py"))
+Attack, ATTACKS, fit_hostile = (_attacks[name] for name in ("Attack", "ATTACKS", "fit_hostile"))
+
+K, D, N = 3, 12, 45
+ROUNDS, ENDS = ("round", "em"), ("hello", "moments", "coordinates", "seed", "finish", "settle")
+
+
+def federation(m, seed=0):
+    """Silos with the same three groups, shifted a little; and the groups."""
+    rng = np.random.default_rng(seed)
+    centers = 3.0 * np.linalg.qr(rng.normal(size=(D, K)))[0].T
+    y = {f"s{t}": rng.integers(K, size=N) for t in range(m)}
+    X = {cid: centers[own] + 0.7 * rng.normal(size=(N, D)) + 0.2 * rng.normal(size=D) for cid, own in y.items()}
+    return X, y
+
+
+def model(view, **solver):
+    solver = {"n_init": 2, "lift": False, **solver}
+    return FMTC(K, view=view, max_iter=10, random_state=0, solver=Solver(**solver))
+
+
+def agreement(found, X, y, hostile):
+    """How well the honest silos' clusters are their groups: the worst of them."""
+    honest = [cid for cid in X if cid != hostile]
+    return min(adjusted_rand_score(y[cid], found.predict(X[cid], clients=cid)) for cid in honest)
+
+
+@pytest.mark.parametrize("phases", [ROUNDS, ENDS], ids=["rounds", "ends"])
+@pytest.mark.parametrize("m", [3, 8], ids=["one in three", "one in eight"])
+@pytest.mark.parametrize("view", ["graph", "mixture"])
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_honest_silos_keep_their_clusters(attack, view, m, phases):
+    X, y = federation(m)
+    hostile = f"s{m - 1}"
+    found = fit_hostile(model(view), X, None, {hostile: Attack(attack)}, phases)
+    assert agreement(found, X, y, hostile) > 0.85
+
+
+@pytest.mark.parametrize("view", ["graph", "mixture"])
+@pytest.mark.parametrize("m", [3, 8])
+def test_without_containment_an_attack_succeeds(view, m):
+    """Else the tests above would prove nothing."""
+    X, y = federation(m)
+    hostile, off = f"s{m - 1}", {"contain": False, "exit": False}
+    phases = ROUNDS if view == "graph" else None
+    try:
+        found = fit_hostile(model(view, **off), X, None, {hostile: Attack("scaled")}, phases)
+    except (ClientError, ValueError):
+        return  # nobody gets a model at all
+    assert agreement(found, X, y, hostile) < 0.6
+
+
+@pytest.mark.parametrize("view", ["graph", "mixture"])
+@pytest.mark.parametrize("m", [2, 3, 8])
+def test_nothing_changes_where_nobody_is_hostile(view, m):
+    X, _ = federation(m)
+    on, off = (model(view, **solver).fit(X) for solver in ({}, {"contain": False, "exit": False}))
+    assert_array_equal(on.labels_, off.labels_)
+    for cid in X:
+        assert_array_equal(on.cluster_centers_[cid], off.cluster_centers_[cid])
+    assert on.held_ == []
+    assert set(on.choice_.values()) == {"federated"}
+
+
+def test_the_history_says_who_was_held_and_when():
+    X, _ = federation(8)
+    found = fit_hostile(model("graph"), X, None, {"s7": Attack("random_scaled")}, ROUNDS)
+    assert found.held_ == ["s7"]
+    assert all(record.capped == ("s7",) for record in found.history_)
+    assert found.history_[0].odd == ()  # before clients were drawn together, nobody is judged by directions
+    assert all(record.odd == ("s7",) for record in found.history_[3:])
+    assert found.history_[-1].affinity["s7"] < 0.5 * found.history_[-1].affinity["s0"]
+    place = found.influence_ids_.index("s7")
+    others = [t for t in range(8) if t != place]
+    assert found.influence_.shape == (8, 8)
+    assert found.influence_[others][:, place].max() < found.influence_[np.ix_(others, others)].max()
+
+
+def test_what_no_rows_can_give_is_refused_with_one_sentence_and_the_others_go_on(caplog):
+    X, y = federation(4)
+    found = fit_hostile(model("mixture"), X, None, {"s3": Attack("flipped")}, ("coordinates",))
+    assert found.client_ids_ == ["s0", "s1", "s2"]
+    assert found.held_ == ["s3"]
+    assert "'s3' failed reading its rows as a mixture" in caplog.text
+    assert "what came has" in caplog.text
+    assert agreement(found, {cid: X[cid] for cid in found.client_ids_}, y, "s3") > 0.85
+
+
+def test_refusals_end_a_run_where_too_few_are_left():
+    X, _ = federation(3)
+    with pytest.raises(ClientError, match="holds NaN"):
+        fit_hostile(model("graph"), X, None, {cid: Attack("not_finite") for cid in ("s1", "s2")}, ROUNDS)
+
+
+# ---------------------------------------------------------------------------------------------------------- at home
+
+
+@pytest.mark.parametrize("view", ["graph", "mixture"])
+def test_a_silo_alone_comes_to_what_a_fit_of_its_rows_comes_to(view):
+    from fmtc.client import ClientState
+    from fmtc.protocol.alone import fitted_alone
+
+    X, _ = federation(2)
+    one = model(view).fit({"s1": X["s1"]})
+    alone = fitted_alone(ClientState("s1", X["s1"], K), one.settings(), view)
+    assert_array_equal(alone.labels, one.labels_)
+
+
+def test_a_silo_leaves_a_model_that_cuts_its_neighbours_apart():
+    """With no server defence at all, each silo still has what it has alone, under the numbers of the common model."""
+    X, _ = federation(8)
+    found = fit_hostile(model("graph", contain=False, exit=True), X, None, {"s7": Attack("scaled")}, ROUNDS)
+    assert set(found.choice_.values()) == {"alone"}
+    for cid, rows in X.items():
+        labels = found.labels_[N * int(cid[1]) :][:N]
+        assert adjusted_rand_score(labels, model("graph").fit({cid: rows}).labels_) == pytest.approx(1)
+        assert_array_equal(found.predict(rows, clients=cid), labels)
+
+
+def test_good_models_are_kept():
+    X, _ = federation(3)
+    for view in ("graph", "mixture"):
+        found = model(view, exit=True).fit(X)
+        assert set(found.choice_.values()) == {"federated"}
+        assert_array_equal(found.labels_, model(view, exit=False).fit(X).labels_)
