@@ -12,15 +12,18 @@ from tests.questions import settle_answer
 from fmtc import FileError, LocalTransport, Settings, run
 from fmtc.errors import TrustError, WithheldError
 from fmtc.kernels.projection import RidgeFactors
-from fmtc.mixture.pooling import Pool, added, pooled
-from fmtc.mixture.steps import Common
+from fmtc.mixture import Cells
+from fmtc.mixture.bounds import impossible_steps, impossible_sums
+from fmtc.mixture.pooling import Pool
+from fmtc.mixture.steps import Common, Statistics
 from fmtc.privacy.ledger import MemoryLedger
 from fmtc.privacy.outbox import Outbox
 from fmtc.privacy.rules import QUIET, TRACE, Policy, Rules
 from fmtc.protocol.base import Message
-from fmtc.protocol.em import _unpacked, one_round
+from fmtc.protocol.em import Ask, _unpacked, one_round
 from fmtc.protocol.finish import FINISH
 from fmtc.protocol.graph import METHOD
+from fmtc.protocol.method import view_method
 from fmtc.protocol.seed import SEED
 from fmtc.runtime.tap import tapped_run
 
@@ -102,54 +105,86 @@ def test_in_a_run_no_centre_that_leaves_is_a_row(rng):
 # -------------------------------------------------------------------------------------------------------------- sums
 
 
-def test_small_counts_and_their_sums_are_omitted():
-    sent = Rules(OMIT).protect("seed", seeded(20, 4, 0, 7), None)
-    assert_array_equal(sent.counts, [[20, 0, 0, 7]])
-    assert_array_equal(sent.sums[0, [1, 2]], 0)
-    assert_array_equal(sent.sums[0, [0, 3]], seeded(20, 4, 0, 7).sums[0, [0, 3]])
+def test_rows_of_small_clusters_are_counted_with_the_nearest():
+    answer = SEED.Answer(
+        counts=np.array([[20.0, 4.0, 0.0, 7.0]]), sums=np.array([[[0.0], [36.0], [0.0], [70.0]]])
+    )  # means 0, 9, none, 10
+    sent = Rules(OMIT).protect("seed", answer, None)
+    assert_array_equal(sent.counts, [[20, 0, 0, 11]])
+    assert_array_equal(sent.sums[0, :, 0], [0, 0, 0, 106])
+    assert impossible_steps(sent.counts, sent.sums, 31, np.full((1, 1), 2000.0)) is None  # the server believes it
 
 
-def mixture_answer(rng, sizes):
-    """A real answer of a round of the mixture to rows in well separated groups, and the question."""
-    from fmtc.mixture import Cells
-    from fmtc.mixture.steps import Statistics
-    from fmtc.protocol.em import Ask
-
-    k, r = len(sizes), 3
+def mixture_answer(rng, sizes, levels=()):
+    """A real answer of a round of the mixture to rows in well separated groups, the question, and the rows."""
+    k, r, q = len(sizes), 3, len(levels)
     centers = 20 * np.eye(k, r) + 5
     Z = np.vstack([c + rng.normal(size=(n, r)) for c, n in zip(centers, sizes, strict=True)])
+    codes = np.column_stack([rng.integers(size, size=len(Z)) for size in levels]) if q else np.zeros((len(Z), 0), int)
     ask = Ask(
         keep=np.zeros(1, int), means=centers[None], covariance=np.eye(r)[None], shares=np.full((1, k), 1 / k),
         spread=np.full((1, k), 0.01), drift=np.zeros(1),
+        profiles=np.hstack([np.full((k, size), 1 / size) for size in levels])[None] if q else None,
     )  # fmt: skip
-    before = [Statistics(np.zeros(k), np.zeros((k, r)), np.zeros((k, 0)), np.zeros(r))]
-    _, answer = one_round(Cells(Z, np.zeros((len(Z), 0), np.int64)), ask, before, Pool())
-    return ask, answer
+    before = [Statistics(np.zeros(k), np.zeros((k, r)), np.zeros((k, sum(levels))), np.zeros(r))]
+    cells = Cells(Z, codes, tuple(levels))
+    _, answer = one_round(cells, ask, before, Pool())
+    return ask, answer, cells
 
 
-def test_a_concept_that_is_omitted_leaves_the_others_as_they_are(rng):
-    """The server then finds the means and nearly the covariance that it finds without those rows."""
-    ask, answer = mixture_answer(rng, [40, 30, 2])
-    sent = Rules(OMIT).protect("em", answer, None)
-    assert_array_equal(sent.counts[0, :2], answer.counts[0, :2])
-    assert sent.counts[0, 2] == TRACE
-    assert not sent.weights[0, 2]
-    assert not sent.means[0, 2].any()
-    assert_array_equal(sent.means[0, :2], answer.means[0, :2])
-    common = Common(ask.means[0], ask.covariance[0], ask.shares[0], np.zeros((3, 0)), ask.spread[0], 0.0)
-    found = pooled(common, added([_unpacked(sent, 0, 3, 3, ())]), Pool(), (), 1.0, 1)
-    whole = pooled(common, added([_unpacked(answer, 0, 3, 3, ())]), Pool(), (), 1.0, 1)
-    assert_allclose(found.means[:2], whole.means[:2], rtol=1e-9)
-    assert_allclose(found.means[2], common.means[2])  # nothing was learnt of it
-    assert np.linalg.eigvalsh(found.covariance).min() > 0.3
-    assert_allclose(found.covariance, whole.covariance, atol=0.1)
-    assert (found.shares > 0).all()
+def common_parameters(ask, levels=()):
+    profiles = np.zeros((3, 0)) if ask.profiles is None else ask.profiles[0]
+    return Common(ask.means[0], ask.covariance[0], ask.shares[0], profiles, ask.spread[0], 0.0)
 
 
-def test_where_every_cluster_is_small_nothing_leaves(rng):
-    _, answer = mixture_answer(rng, [3, 2, 4])
-    with pytest.raises(TrustError, match="Ask for fewer clusters"):
-        Rules(OMIT).protect("settle", answer, None)
+@pytest.mark.parametrize("levels", [(), (2, 3)], ids=["numbers", "categories"])
+def test_a_concept_that_is_omitted_is_counted_with_the_nearest(rng, levels):
+    """The sums are those of the same rows in a coarser division: the server finds nothing wrong with them."""
+    ask, answer, cells = mixture_answer(rng, [40, 30, 2], levels)
+    sent = Rules(OMIT).protect("em", answer, SimpleNamespace(cells=cells))
+    common, sums = common_parameters(ask), _unpacked(sent, 0, 3, 3, levels)
+    assert impossible_sums(_unpacked(answer, 0, 3, 3, levels), common, levels, (72,)) is None
+    assert impossible_sums(sums, common, levels, (72,)) is None
+    assert_allclose(sums.counts.sum(), 72)
+    assert sums.counts[2] == pytest.approx(TRACE)
+    t = int(sums.counts.argmax()) if sums.counts[0] > 41 else 1
+    rest = 1 - t
+    assert_allclose(sums.means[rest], answer.means[0, rest])  # the other one is as it was
+    rows = np.vstack([cells.Z[:40], cells.Z[70:]] if t == 0 else [cells.Z[40:]])
+    assert_allclose(sums.means[t] / sums.weights[t], rows.mean(axis=0), atol=1e-4)
+    assert np.abs(sums.means[2] / sums.weights[2] - cells.Z[70:]).max(axis=1).min() > 1  # no row, nor their mean
+    whole = (cells.Z - cells.Z.mean(axis=0)).T @ (cells.Z - cells.Z.mean(axis=0))
+    means, n = sums.means / sums.weights[:, None], sums.counts
+    within = sums.scatter - (means.T * sums.weights) @ means
+    between = ((means - cells.Z.mean(axis=0)).T * n) @ (means - cells.Z.mean(axis=0))
+    assert_allclose(within + between, whole, rtol=1e-4, atol=1e-2)  # as for any division of rows
+    if levels:
+        t_rows = sums.level_weights[t] / (1 - sums.level_weights[t] * 0.01)
+        assert_allclose(t_rows, len(rows), rtol=1e-6)
+        assert not sums.levels[2].any()
+
+
+def test_all_clusters_may_be_small_but_not_the_silo(rng):
+    _, answer, _ = mixture_answer(rng, [3, 2, 4])
+    sent = Rules(OMIT).protect("settle", answer, None)
+    assert (sent.counts > 5 - 3 * TRACE).sum() == 1
+    assert sent.counts.sum() == pytest.approx(9)
+    with pytest.raises(TrustError, match="nothing would be left"):
+        Rules(Policy(small_cluster="omit", min_cluster=10)).protect("settle", answer, None)
+
+
+@pytest.mark.parametrize("view", ["mixture", "graph"])
+def test_a_silo_that_omits_is_not_set_aside(rng, view):
+    """Sums that no rows can give are refused by the server; those of a silo with rules are none of these."""
+    data = {name: np.vstack([rng.normal(m, 0.5, (n, 4)) for m, n in ((0, 20), (5, 15), (9, 2))]) for name in "abc"}
+    settings = Settings(3, view=view, scale="none", max_iter=5)
+    transport = LocalTransport(
+        data, settings, method=view_method(view), rules=Rules(replace(QUIET, small_cluster="omit"))
+    )
+    result = run(transport, settings, method=view_method(view))
+    assert sorted(transport.results()) == ["a", "b", "c"]
+    assert not result.missing
+    assert not any(record.missing for record in result.history)
 
 
 # ---------------------------------------------------------------------------------------------------------- findings
@@ -284,7 +319,7 @@ def test_where_nobody_can_be_asked_it_does_not_leave():
 def test_omitted_sums_are_what_the_ledger_has_and_the_server_gets():
     outbox = Outbox(MemoryLedger(), "a", "run1", rules=Rules(OMIT))
     sent = release(outbox, seeded(20, 3))
-    assert_array_equal(sent.counts, [[20, 0]])
+    assert_array_equal(sent.counts, [[23, 0]])
     assert release(outbox, seeded(20, 3)).counts[0, 1] == 0  # asked again
     assert [line["kind"] for line in outbox.ledger.lines()] == ["release", "replay"]
 

@@ -50,8 +50,8 @@ class Policy:
     min_cluster : int
         Fewest rows of a cluster whose centre or sums leave.
     small_cluster : {"warn", "hold", "refuse", "omit", "off"}
-        What becomes of an answer with a smaller one. With "omit" it leaves without that cluster: sums are sent as if
-        the silo had no row there, and a centre is that of the `min_cluster` rows nearest to it. A centre of one row
+        What becomes of an answer with a smaller one. With "omit" it leaves without that cluster: its rows are counted
+        with the nearest cluster, and a centre is that of the `min_cluster` rows nearest to it. A centre of one row
         never leaves, whatever is said here.
     rows_per_column : float
         Fewest rows for each column. With fewer rows than columns, the projections that leave show the span of the rows.
@@ -149,7 +149,7 @@ class Rules:
     >>> [found.rule for found in Rules(Policy()).check("seed", answer, None)]
     ['small cluster']
     >>> Rules(Policy(small_cluster="omit")).protect("seed", answer, None).counts
-    array([[40.,  0.]])
+    array([[41.,  0.]])
     """
 
     def __init__(self, policy: Policy = QUIET):
@@ -165,7 +165,8 @@ class Rules:
         if phase == "seed" and least:
             return _without_sums(answer, least)
         if phase in ("em", "settle") and least:
-            return _without_concepts(answer, least)
+            cells = getattr(client, "cells", None)
+            return _without_concepts(answer, least, () if cells is None else cells.levels)
         return answer
 
     def check(self, phase: str, answer: Any, client: Any, *, first: bool = True) -> list[Finding]:
@@ -269,38 +270,97 @@ def _pooled_centers(answer: Any, own: Any, least: int, wanted: int) -> Any:
     return replace(answer, centers=centers)
 
 
+def _mergers(counts: Array, means: Array, least: float) -> list[tuple[int, int]]:
+    """Which concept goes into which, so that none has fewer than `least` rows: the smallest into the nearest, in turn.
+
+    Parameters
+    ----------
+    counts : array of shape (k,)
+    means : array of shape (k, r)
+    least : float
+
+    Returns
+    -------
+    list of pairs
+        Empty where no concept is small.
+    """
+    counts, means = np.array(counts, np.float64), np.array(means, np.float64)
+    found: list[tuple[int, int]] = []
+    while True:
+        there = np.flatnonzero(counts > 0)
+        small = there[counts[there] < least]
+        if not len(small):
+            return found
+        j = int(small[counts[small].argmin()])
+        others = there[there != j]
+        if not len(others):
+            raise TrustError(
+                f"this silo has fewer than {least:g} rows, and its policy omits clusters that are smaller: nothing "
+                "would be left to send"
+            )
+        t = int(others[((means[others] - means[j]) ** 2).sum(axis=1).argmin()])
+        total = counts[t] + counts[j]
+        means[t] = (counts[t] * means[t] + counts[j] * means[j]) / total
+        counts[t], counts[j] = total, 0.0
+        found.append((j, t))
+
+
 def _without_sums(answer: Any, least: int) -> Any:
-    small = answer.counts < least
-    if not small.any():
+    """Rows of small clusters are counted with the nearest cluster: the sums of a coarser division of the same rows."""
+    if not ((answer.counts > 0) & (answer.counts < least)).any():
         return answer
-    return replace(
-        answer, counts=np.where(small, 0.0, answer.counts), sums=np.where(small[:, :, None], 0.0, answer.sums)
-    )
+    counts, sums = np.array(answer.counts), np.array(answer.sums)
+    for s in range(len(counts)):
+        for j, t in _mergers(counts[s], sums[s] / np.maximum(counts[s], 1e-300)[:, None], least):
+            counts[s, t] += counts[s, j]
+            sums[s, t] += sums[s, j]
+            counts[s, j], sums[s, j] = 0.0, 0.0
+    return replace(answer, counts=counts, sums=sums)
 
 
-def _without_concepts(answer: Any, least: int) -> Any:
-    """Sums of a mixture as if the silo had no row of a concept with fewer than `least`, but for its scatter within."""
-    small = answer.counts < least
-    if not small.any():
+def _without_concepts(answer: Any, least: int, sizes: tuple[int, ...] = ()) -> Any:
+    """The same for a round of a mixture: sums that rows could have given which lie in the nearest concept instead."""
+    if not ((answer.counts > 0) & (answer.counts < least)).any():
         return answer
-    if small.all():
-        raise TrustError(
-            f"every cluster of this silo has fewer than {least} rows, and its policy omits such clusters: nothing "
-            "would be left to send. Ask for fewer clusters"
-        )
-    gone = small[:, :, None]
-    weights = np.where(small & (answer.weights > 0), answer.weights, np.inf)
-    r = answer.means.shape[2]
-    outer = np.einsum("skp,skq,sk->spq", answer.means, answer.means, 1 / weights)  # w x̄ x̄ᵀ of what is left out
-    lower, column = np.tril_indices(r)
     changed = {
-        "counts": np.where(small, TRACE, answer.counts),
-        "weights": np.where(small, 0.0, answer.weights),
-        "means": np.where(gone, 0.0, answer.means),
-        "scatter": answer.scatter - outer[:, lower, column],
-        "spread": np.where(small[:, None, :], 0.0, answer.spread),
+        name: np.array(value)
+        for name in ("counts", "weights", "means", "scatter", "spread", "level_weights", "levels")
+        if (value := getattr(answer, name)) is not None
     }
-    for name in ("level_weights", "levels"):
-        value = getattr(answer, name)
-        changed[name] = None if value is None else np.where(gone, 0.0, value)
+    lower, column = np.tril_indices(answer.means.shape[2])
+    for s in range(len(answer.counts)):
+        n, w = changed["counts"][s], changed["weights"][s]
+        x = changed["means"][s] / np.where(w > 0, w, np.inf)[:, None]  # mean rows
+        b = np.where(w > 0, 1 / np.where(w > 0, w, 1.0) - 1 / np.maximum(n, 1e-300), np.inf)
+        known = bool((w[n > 0] > 0).all())  # otherwise no mean has left, and there is none to pool
+        products = np.zeros((x.shape[1], x.shape[1]))
+        before = (x.T * w) @ x
+        for j, t in _mergers(n, x, least):
+            moved = max(n[j] - TRACE, 0.0)
+            gap, total = x[j] - x[t], n[t] + moved
+            products += n[t] * moved / total * np.outer(gap, gap)  # what lay between the two lies within one now
+            x[t] = (n[t] * x[t] + moved * x[j]) / total
+            n[t], n[j] = total, n[j] - moved
+            x[j] = x[t]
+            changed["spread"][s, :, j] = 0.0
+            if sizes:
+                _pool_levels(changed, s, j, t, b, np.repeat(np.arange(len(sizes)), sizes))
+        if known:
+            w[:] = np.where(np.isfinite(b), n / (1 + n * np.where(np.isfinite(b), b, 0.0)), w)
+            changed["means"][s] = w[:, None] * x
+            changed["scatter"][s] += (products + (x.T * w) @ x - before)[lower, column]
     return replace(answer, **changed)
+
+
+def _pool_levels(changed: dict[str, Array], s: int, j: int, t: int, b: Array, owner: Array) -> None:
+    """Counts of levels of concept j go to concept t; `owner` is the category of each level."""
+    weights, levels = changed["level_weights"][s], changed["levels"][s]
+    finite = np.where(np.isfinite(b), b, 0.0)
+    rows = weights / np.maximum(1 - weights * finite[:, None], 1e-12)  # k x q, rows that have the category
+    scale = np.where(weights > 0, rows / np.where(weights > 0, weights, 1.0), 0.0)[:, owner]
+    counts = levels * scale  # k x l
+    counts[t] += counts[j]
+    rows[t] += rows[j]
+    weights[t] = rows[t] / (1 + rows[t] * finite[t])
+    levels[t] = counts[t] * np.where(rows[t] > 0, weights[t] / np.where(rows[t] > 0, rows[t], 1.0), 0.0)[owner]
+    weights[j], levels[j] = 0.0, 0.0
