@@ -29,7 +29,7 @@ HELD_BACK = 5  # one row in so many judges
 def spread(labels: Array, k: int, laplacian: Any) -> Array:
     """Public labels drawn along the client's own neighbour graph; (n,) -> (n,).
 
-    Minimises Tr(F'LF) + 0.3 |F - F0|², F0 the public indicator over sqrt(cluster size), by 60 gradient steps; the
+    Minimises ``Tr(FᵀLF) + 0.3 ||F - F0||²``, F0 the public indicator over sqrt(cluster size), by 60 gradient steps; the
     largest entry of a row decides.
     """
     start = np.zeros((len(labels), k))
