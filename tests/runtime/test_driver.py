@@ -545,7 +545,7 @@ def test_resume_refuses_other_settings(name, checkpoint):
     now = plain({name: OTHER[name]} | ({"coupling": "subspace"} if name == "privacy" else {}))
     with pytest.raises(FileError) as caught:
         resume(checkpoint, settings=but(**now))
-    assert f"({name}=" in str(caught.value)
+    assert f"{name}=" in str(caught.value)
     value = list(OTHER[name]) if isinstance(OTHER[name], tuple) else OTHER[name]
     assert f"{value!r} now)" in str(caught.value)
 
