@@ -168,6 +168,22 @@ def test_a_run_that_ends_in_the_mixture(home, during, clock, converged):
     assert load(home / "ours/model").view_ == "mixture"
 
 
+def test_a_run_below_the_privacy_floor_ends_with_exit_code_4(home, during, clock):
+    def refused(kit):
+        with pytest.raises(ClientError):
+            whole_run(kit, clock)
+
+    during(refused)
+    done = join(home, "--privacy-floor", "sums")
+    assert done.exit_code == 4, done.output
+    assert "privacy floor" in done.stderr
+    assert "Nothing was sent" in done.stderr
+    assert not (home / "ours").exists()
+    assert not [line for line in read_lines(home / "kits/north" / LEDGER) if line["kind"] == "release"]
+    done = join(home, "--privacy-floor", "secret")
+    assert done.exit_code == 3, done.output
+
+
 def test_a_file_that_changes_during_the_run(home, during, clock):
     before = (home / "north.csv").read_bytes()
     during(lambda kit: whole_run(kit, clock, before_the_end=lambda: re_export(home)))
