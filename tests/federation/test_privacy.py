@@ -31,6 +31,7 @@ def test_sums_are_those_of_one_process_and_noise_differs_every_time(federation, 
 
     private = federation.run(PRIVATE, method=view_method("auto", PRIVATE.privacy).name)
     assert set(private.clients) == set(data)
+    assert {client.choice for client in private.clients.values()} <= {"public", "alone"}
     for cid, kit in federation.kits.items():
         lines = read_lines(kit.path / LEDGER)
         assert {entry["field"] for line in lines for entry in line["fields"]} <= {

@@ -452,7 +452,7 @@ def write_client_result(path: Path, client: Any, method: str, about: Mapping[str
     arrays, rest = flatten(result.model)
     always = {
         "kind": "fmtc client result", "schema": RESULT_FORMAT, "method": method, "client_id": client.client_id,
-        "model": rest, "type": type(result.model).__name__, "round_no": client.round_no,
+        "model": rest, "type": type(result.model).__name__, "round_no": client.round_no, "choice": result.choice,
     }  # fmt: skip
     write_tensors(path, {f"model/{name}": array for name, array in arrays.items()} | {"labels": result.labels},
                   {**always, **about})  # fmt: skip
@@ -468,7 +468,7 @@ def read_client_result(path: Path) -> KeptResult:
         inner = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("model/")}
         model = unflatten(kind, inner, about["model"])
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
-        result = ClientResult(model, arrays["labels"])
+        result = ClientResult(model, arrays["labels"], choice=about.get("choice"))
         return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))
     except (KeyError, TypeError) as error:
         raise FileError(f"{path} is damaged: {error}") from None
