@@ -8,7 +8,7 @@ from dataclasses import asdict
 import numpy as np
 
 from fmtc.artifacts.files import jsonable
-from fmtc.errors import OwnError
+from fmtc.errors import AbortedError, OwnError
 from fmtc.protocol.base import Failure, message_bytes, nbytes
 from fmtc.runtime import kitclient
 from fmtc.runtime.clock import SYSTEM
@@ -86,3 +86,19 @@ class KitTransport:
     def trouble(self, cid):
         """The errors that a client kept to itself."""
         return [line["why"] for line in kitclient.read_lines(self.kits[cid] / kitclient.TROUBLE)]
+
+
+class Interrupted(KitTransport):
+    """Ends the run at one message, before or after the client has answered it."""
+
+    def __init__(self, *args, at, after, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.at, self.after = at, after
+
+    def tell(self, cid, message):
+        if len(self.seen) == self.at and not self.after:
+            raise AbortedError
+        answer = super().tell(cid, message)
+        if len(self.seen) == self.at:
+            raise AbortedError
+        return answer

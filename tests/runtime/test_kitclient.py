@@ -28,7 +28,7 @@ from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
 from fmtc.schema import Column, Schema
 
-from .kits import KitTransport, make_kits
+from .kits import Interrupted, KitTransport, make_kits
 
 SETTINGS = Settings.of(n_clusters=3, max_iter=4, tol=0, n_neighbors=20)
 OVER = Message("end", END.Ask(converged=True))
@@ -73,22 +73,6 @@ def test_a_run_over_kits_is_a_local_run(rows, kits, scale):
     transport = KitTransport(kits, settings)
     run(transport, settings)
     assert_as_local(transport, rows, settings)
-
-
-class Interrupted(KitTransport):
-    """Ends the run at one message, before or after the client has answered it."""
-
-    def __init__(self, *args, at, after, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.at, self.after = at, after
-
-    def tell(self, cid, message):
-        if len(self.seen) == self.at and not self.after:
-            raise AbortedError
-        answer = super().tell(cid, message)
-        if len(self.seen) == self.at:
-            raise AbortedError
-        return answer
 
 
 def conducted(transport, spec):

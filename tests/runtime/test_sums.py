@@ -21,7 +21,7 @@ from fmtc.runtime.conductor import RESULT, Spec, conduct, read_result
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 
-from .kits import KitTransport, make_kits
+from .kits import Interrupted, KitTransport, make_kits
 
 GRAPH = Settings.of(n_clusters=3, max_iter=2, tol=0, n_neighbors=20, coupling="subspace", privacy="sums")
 VIEWS = {"fmtc-sums": GRAPH, "fmtc-mixture-sums": replace(GRAPH, view="mixture", scale="auto", max_iter=1)}
@@ -66,22 +66,6 @@ def test_clients_in_kits_come_to_what_one_process_does(rows, tmp_path, method):
     run(local, settings, method=local.method)
     for cid, expected in local.results().items():
         assert_array_equal(transport.result(cid).client.labels, expected.labels)
-
-
-class Interrupted(KitTransport):
-    """Ends the run at one message, before or after the client has answered it; every client is started again."""
-
-    def __init__(self, *args, at, after, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.at, self.after = at, after
-
-    def tell(self, cid, message):
-        if len(self.seen) == self.at and not self.after:
-            raise AbortedError
-        answer = super().tell(cid, message)
-        if len(self.seen) == self.at:
-            raise AbortedError
-        return answer
 
 
 @pytest.mark.parametrize(("method", "after"), [("fmtc-sums", False), ("fmtc-mixture-sums", True)])
