@@ -87,8 +87,9 @@ def test_directions_from_a_sketch_are_those_of_the_sum():
     rng = np.random.default_rng(0)
     T = rng.normal(size=(200, 12)) * np.geomspace(1, 1e-3, 12)
     omega = subspace.omega(200, 20, seed=5)
-    _, s = directions(T @ T.T)
-    V, r = directions_from_sketch(T @ (T.T @ omega), omega)
+    _, s, none = directions(T @ T.T)
+    V, r, too = directions_from_sketch(T @ (T.T @ omega), omega)
+    assert max(none, too) < 1e-9
     assert_allclose(r, s[:12], rtol=1e-8)
     assert_allclose(V @ np.diag(r**2) @ V.T, T @ T.T, atol=1e-12)
     assert s[12:].max() < 1e-6
@@ -267,6 +268,24 @@ def test_other_columns_are_noticed_in_the_sum():
     method = view_method("mixture", "sums")
     transport = LocalTransport(data | {"silo 1": data["silo 1"][:, :5]}, settings, method=method)
     with pytest.raises(DataError, match="disagree on the columns"):
+        run(transport, settings, method=method)
+
+
+def test_a_sum_that_no_projections_can_give_ends_the_run():
+    """One silo that sends noise; whose it was cannot be said."""
+    settings = FMTC(3, view="graph", privacy="sums", random_state=0).settings()
+    method = view_method("graph", "sums")
+    transport = LocalTransport(blobs(), settings, method=method)
+    keys, rng = transport.keys["silo 1"], np.random.default_rng(0)
+    seal = keys.seal
+
+    def noisy(phase, message, answer, settings, context=""):
+        if phase.name == "round":
+            answer = replace(answer, gram=100 * rng.normal(size=answer.gram.shape))
+        return seal(phase, message, answer, settings, context)
+
+    keys.seal = noisy
+    with pytest.raises(TrustError, match="no honest answer"):
         run(transport, settings, method=method)
 
 

@@ -174,11 +174,11 @@ def _matrix(one: Any, target: str, seen: str, d: int, seed: int) -> Array:
         return np.hstack([answer.W for answer in answers])
     width = next(iter(one.asks.values())).sketch
     if width:
-        U, s = directions_from_sketch(one.total.gram.reshape(d, width), omega(d, width, seed))
+        U, s, _ = directions_from_sketch(one.total.gram.reshape(d, width), omega(d, width, seed))
     else:
         G = np.zeros((d, d))
         G[np.triu_indices(d)] = one.total.gram
-        U, s = directions(G + np.triu(G, 1).T)
+        U, s, _ = directions(G + np.triu(G, 1).T)
     return U * s
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, rotated, with_rows
-from ..errors import DataError
+from ..errors import DataError, TrustError
 from ..kernels.alignment import procrustes, turn_towards
 from ..kernels.couplings.spectrum import rank, shrink, weight_of_threshold
 from ..kernels.couplings.subspace import directions, directions_from_sketch
@@ -31,6 +31,7 @@ from .hello import energy, refuse_flat, rho_of
 from .number import Number
 from .round import one_pass
 
+NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain
 SPARE = 8  # columns of a sketch beyond the rank of what is sketched
 FRAME_TURNS = 8
 MATCH_TURNS = 8
@@ -179,11 +180,13 @@ class TotalRound(Phase):
         d, k, m = server.n_features, settings.n_clusters, how_many(answers)
         width = _sketch_width(server, settings)
         if width:
-            U, s = directions_from_sketch(total.gram.reshape(d, width), omega(d, width, settings.seed))
+            U, s, negative = directions_from_sketch(total.gram.reshape(d, width), omega(d, width, settings.seed))
         else:
             G = np.zeros((d, d))
             G[np.triu_indices(d)] = total.gram
-            U, s = directions(G + np.triu(G, 1).T)
+            U, s, negative = directions(G + np.triu(G, 1).T)
+        if negative > NO_SUM:
+            raise TrustError("the sum of a round is no sum of squares: one of the clients sent no honest answer")
         p, beta = settings.solver.schatten_p, server.beta
         if beta is None:
             beta = server.rho * weight_of_threshold(settings.beta * float(s.max()), p)

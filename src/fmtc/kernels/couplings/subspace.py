@@ -40,17 +40,23 @@ class SubspaceCoupling(Coupling):
         return W @ W.swapaxes(0, 1)
 
 
-def directions(G: Array) -> tuple[Array, Array]:
+def directions(G: Array) -> tuple[Array, Array, float]:
     """Left singular vectors and values of [T_1 ... T_m], largest first, from the sum of T_t T_tᵀ.
 
-    (d, d) -> (d, d), (d,).
+    The third value is how far G is from such a sum: its most negative eigenvalue, relative to the largest.
+    (d, d) -> (d, d), (d,), float.
     """
     squares, U = np.linalg.eigh(G)
-    return U[:, ::-1], np.sqrt(np.maximum(squares[::-1], 0))
+    return U[:, ::-1], np.sqrt(np.maximum(squares[::-1], 0)), _negative(squares)
 
 
-def directions_from_sketch(B: Array, Omega: Array) -> tuple[Array, Array]:
-    """The same from B = G Omega, where Omega has more columns than G has rank; (d, s), (d, s) -> (d, r), (r,).
+def _negative(squares: Array) -> float:
+    largest = float(np.abs(squares).max(initial=0))
+    return max(0.0, -float(squares.min(initial=0))) / largest if largest > 0 else 0.0
+
+
+def directions_from_sketch(B: Array, Omega: Array) -> tuple[Array, Array, float]:
+    """The same from B = G Omega, where Omega has more columns than G has rank; (d, s), (d, s) -> (d, r), (r,), float.
 
     Nyström: G = B (Omegaᵀ B)⁺ Bᵀ. Exact where Omega is wide enough; a narrower one, for the values that are kept only,
     is not: with half as many columns W Wᵀ was wrong by a quarter.
@@ -59,7 +65,7 @@ def directions_from_sketch(B: Array, Omega: Array) -> tuple[Array, Array]:
     values, V = np.linalg.eigh((core + core.T) / 2)
     kept = values > SKETCH_NOISE * max(float(values.max()), 0.0)
     U, s, _ = np.linalg.svd(B @ (V[:, kept] / np.sqrt(values[kept])), full_matrices=False)
-    return U, s
+    return U, s, _negative(values)
 
 
 SKETCH_NOISE = 1e-9  # of the largest eigenvalue: smaller ones are rounding
