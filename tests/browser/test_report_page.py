@@ -166,15 +166,16 @@ def test_what_left_is_a_table_with_what_it_can_tell(opened, home):
     for row, line in zip(cells, sent, strict=True):
         for part in (line["phase"], line["what"], line["tells"], line["shape"], str(line["times"])):
             assert " ".join(part.split()) in " ".join(row.text.split())
-    say = in_view(opened, one(opened, "#sent .say")).text
-    assert "d stands for" in say
+    who, letters = texts(opened, "#sent .say")
+    assert "the server saw each silo's answers" in who
+    assert "d stands for" in letters
 
 
 def test_it_opens_with_what_was_found(opened, home):
     """Clusters in words and units, then each silo's share, before anything else; bookkeeping comes last."""
     summary = summarise(home / "run")
     order = [e.get_attribute("id") for e in opened.find_elements(By.CSS_SELECTOR, "main > section")]
-    assert order == ["summary", "rows", "clusters", "silos", "run", "sent", "settings"]
+    assert order == ["summary", "rows", "clusters", "silos", "run", "trust", "sent", "settings"]
     cards = texts(opened, "#summary .card")
     assert len(cards) == 3
     for card, found in zip(cards, summary["found"], strict=True):
