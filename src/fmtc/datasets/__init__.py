@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import DatasetError, nearest_names
 from . import images, tables, text
-from .base import FederatedDataset, Source, data_homes, find, label_skew
+from .base import FederatedDataset, Source, data_homes, find, label_skew, missing_classes
 from .download import fetch_archives, import_archives
 from .simulated import synthetic
 
@@ -119,6 +119,7 @@ __all__ = [
     "import_archive",
     "label_skew",
     "load",
+    "missing_classes",
     "source_of",
     "synthetic",
 ]

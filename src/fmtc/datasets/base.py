@@ -248,6 +248,55 @@ def label_skew(y: Array, n_clients: int, *, concentration: float, random_state: 
     return clients.astype(str)
 
 
+def missing_classes(y: Array, n_clients: int, n_classes: int, *, random_state: int) -> Array:
+    """Assign rows to clients that each have some of the classes only; every class is at two clients or more.
+
+    Rows of a class go to the clients that have it, in equal parts.
+
+    Parameters
+    ----------
+    y : array of shape (n,)
+        Classes.
+    n_clients : int
+    n_classes : int
+        Classes of each client.
+    random_state : int
+
+    Returns
+    -------
+    array of str of shape (n,)
+        ``silo1`` ... for each row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.datasets import missing_classes
+    >>> y = np.repeat([0, 1, 2], 20)
+    >>> clients = missing_classes(y, 3, 2, random_state=0)
+    >>> [np.unique(y[clients == name]).tolist() for name in ("silo1", "silo2", "silo3")]
+    [[1, 2], [0, 1], [0, 2]]
+    """
+    classes, counts = np.unique(y, return_counts=True)
+    if not 1 <= n_classes <= len(classes) or n_clients * n_classes < 2 * len(classes):
+        raise InputError(
+            f"{n_clients} clients with {n_classes} classes each cannot have all {len(classes)} classes twice. "
+            f"Choose up to {len(classes)} classes, and at least {2 * len(classes)} in all."
+        )
+    if counts.min() < 2 * n_clients:
+        raise InputError(f"a class has {counts.min()} rows, too few for {n_clients} clients. Choose fewer clients.")
+    rng = np.random.default_rng(random_state)
+    taken = np.zeros((n_clients, len(classes)), dtype=bool)
+    for t in range(n_clients):  # each takes the classes that fewest others have, in random order
+        order = np.lexsort((rng.random(len(classes)), taken.sum(axis=0)))
+        taken[t, order[:n_classes]] = True
+    clients = np.empty(len(y), dtype=object)
+    for j, label in enumerate(classes):
+        rows = rng.permutation(np.flatnonzero(y == label))
+        for t, part in zip(np.flatnonzero(taken[:, j]), np.array_split(rows, taken[:, j].sum()), strict=True):
+            clients[part] = f"silo{t + 1}"
+    return clients.astype(str)
+
+
 # ------------------------------------------------------------------------------------------------------- sources
 
 
