@@ -35,6 +35,7 @@ class Clusters:
     before: Statistics | None = None  # of the mixture's last round but one
     statistics: Statistics | None = None  # of the last
     step: int = 0  # which round that was
+    axes: Array | None = None  # k x K, from axes of its own to those of concepts, which E and the model then have
 
 
 @dataclass(frozen=True)

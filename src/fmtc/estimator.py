@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +28,7 @@ from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
 from .protocol.alone import FEDERATED
+from .protocol.graph import PROPOSAL
 from .protocol.method import ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
@@ -50,8 +51,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     Parameters
     ----------
-    n_clusters : int, default=8
-        Clusters in every client.
+    n_clusters : int or mapping of client to int, default=8
+        Clusters of each client.
+    n_concepts : int, default=None
+        Clusters of all clients together, each with one number everywhere: at least as many as any client has. None:
+        every client has all of them; with a mapping, their number is proposed from the clients' clusters, with a
+        warning. The mixture view needs `n_concepts` (or one int) only: a client's share of a concept that it lacks goes
+        to zero.
     view : {"auto", "graph", "mixture"}, default="auto"
         "auto" decides without labels. Tables of at most 50 columns: the mixture, unless rows of half of the clients
         fall into parts that no ellipse follows, such as rings. Many columns: the graph, unless the mixture keeps
@@ -111,6 +117,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         number 0 is large in most of them. A client may have no row in a cluster: a concept that only others have.
     client_ids_ : list of str
         Names of the clients, sorted.
+    n_concepts_ : int
+        Clusters of all clients together.
     view_ : {"graph", "mixture", "anchors"}
         The view of the model.
     view_reason_ : str
@@ -206,8 +214,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def __init__(
         self,
-        n_clusters: int = 8,
+        n_clusters: Any = 8,
         *,
+        n_concepts: int | None = None,
         view: str = "auto",
         alpha: float = 1.0,
         beta: float = DEFAULT_BETA,
@@ -224,6 +233,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         verbose: int = 0,
     ):
         self.n_clusters = n_clusters
+        self.n_concepts = n_concepts
         self.view = view
         self.alpha = alpha
         self.beta = beta
@@ -304,9 +314,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         parts = self._parts(X, clients, reset=True)
         if hasattr(self, "text_recipe_"):  # of rows it was fitted on before
             del self.text_recipe_
-        settings = self.settings()
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
+        settings = self._settled(silos)
         if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
             from .protocol.private import gate
 
@@ -382,6 +392,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ) -> None:
         """Models of clients, and how their run ended: what a saved model keeps."""
         self._models = dict(models)
+        self.n_concepts_ = self._k
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
@@ -419,13 +430,52 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """The settings of a run, checked; the seed is drawn from `random_state`."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         solver = Solver() if self.solver is None else self.solver
-        names = {f.name for f in fields(Settings)} - {"seed", "solver", "levels"}
+        names = {f.name for f in fields(Settings)} - {"seed", "solver", "levels", "n_clusters", "own_clusters"}
         schema = getattr(self, "schema_", None)
         levels = () if schema is None or schema.is_plain else schema.levels
         values = {name: getattr(self, name) for name in names}
         if self.privacy == "sums" and self.coupling == "tensor" and solver.rho is None:
             values["coupling"] = "subspace"  # the tensor needs every single projection
-        return Settings(**values, solver=solver, levels=levels, seed=seed)
+        k, own = self._numbers()
+        return Settings(**values, n_clusters=k, own_clusters=own, solver=solver, levels=levels, seed=seed)
+
+    def _numbers(self) -> tuple[Any, Any]:
+        """Concepts of all clients, and clusters of a client where it may have fewer."""
+        k, K = self.n_clusters, self.n_concepts
+        if not isinstance(k, Mapping):
+            return (k, None) if K is None else (K, k)
+        if not k:
+            raise InputError("n_clusters is a mapping without a client; give one number, or one for each client")
+        if K is None:  # proposed by the rows; before that, the least that there can be
+            K = getattr(self, "_proposed", None) or max(k.values())
+        return K, {str(cid): value for cid, value in k.items()}
+
+    def _settled(self, silos: Mapping[str, Any]) -> Settings:
+        """The settings of a run with these clients, the number of concepts among them."""
+        self.__dict__.pop("_proposed", None)
+        settings = self.settings()
+        if not isinstance(self.n_clusters, Mapping):
+            return settings
+        unknown, missing = (
+            sorted(set(settings.own_clusters) - set(silos)),
+            sorted(set(silos) - set(settings.own_clusters)),
+        )
+        if unknown or missing:
+            raise InputError(
+                f"n_clusters must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
+            )
+        if self.n_concepts is not None:
+            return settings
+        asked = replace(settings, view="graph", n_clusters=max(settings.own_clusters.values()))
+        transport = LocalTransport(silos, asked, self.n_jobs, method=PROPOSAL, device=self.device)
+        self._proposed: int = run(transport, asked, method=PROPOSAL).server.proposed
+        warnings.warn(
+            f"n_concepts was not given: the clusters of {len(silos)} clients look like {self._proposed} concepts. That "
+            "is a proposal, and may be off by one or two; give n_concepts if you know better.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return replace(settings, n_clusters=self._proposed)
 
     def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
         """The weights by client id, checked before anything is read or started."""
@@ -859,10 +909,10 @@ def federate(
     if model.device != HOST:
         raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
     parts = model._parts(X, clients, reset=True)
-    settings, weights = model.settings(), model._weights(parts)
+    rows = {cid: Xt for cid, (Xt, _) in parts.items()}
+    settings, weights = model._settled(rows), model._weights(parts)
     if min_clients is not None and not 1 <= min_clients <= len(parts):
         raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
-    rows = {cid: Xt for cid, (Xt, _) in parts.items()}
     schema = getattr(model, "schema_", None)
     columns = None if schema is None or schema.is_plain else schema.to_dict()
     sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]

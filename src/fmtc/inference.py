@@ -38,7 +38,7 @@ class GraphModel:
     keep: Array | None = None  # d, numbers of the columns of a row that the model looks at; None: all
     fill: Array | None = None  # d, what takes the place of a missing number; None: there may be none
     precision: Array | None = None  # k x k, inverse covariance of clusters; None: the nearest unit centre wins
-    shares: Array | None = None  # k, of clusters; with `precision`
+    shares: Array | None = None  # k, of clusters; 0 for a concept that the client lacks. With `precision`, or such
     levels: Array | None = None  # of each column, 0 for numbers; None: all columns are numbers
     lift: Lift | None = None  # from scaled columns to those that W takes; None: W takes columns as they come
 
@@ -69,6 +69,21 @@ class GraphModel:
     def k(self) -> int:
         """Number of clusters."""
         return len(self.centers)
+
+    @property
+    def log_shares(self) -> Array:
+        """Of clusters, minus infinity for concepts that the client lacks; zero where clusters are equally likely."""
+        if self.shares is None or self.precision is None:
+            lacks = np.zeros(self.k, bool) if self.shares is None else self.shares == 0
+            return np.where(lacks, -np.inf, 0.0)
+        with np.errstate(divide="ignore"):
+            found: Array = np.log(self.shares)
+        return found
+
+    @property
+    def lacks(self) -> Array | None:
+        """Concepts that the client lacks; None: it has all."""
+        return None if self.shares is None or self.shares.all() else self.shares == 0
 
     def fits(self, d: int, k: int) -> bool:
         """Whether the arrays have the shapes that d columns and k clusters need."""
@@ -428,7 +443,10 @@ def assign(X: Any, model: ClientModel) -> Array:
         return _blockwise(X, model.keep, lambda block: _cluster_scores(block, model).argmax(axis=1))
     V = to_device_of(model.W @ model.centers.T, X)
     mean = None if model.mean is None else to_device_of(model.mean, X)
-    return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
+    if model.lacks is None:
+        return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
+    allowed = to_device_of(model.log_shares, X)
+    return _blockwise(X, model.keep, lambda block: (_finite(Rows(block, mean) @ V) + allowed).argmax(axis=1))
 
 
 def transformed(X: Any, model: ClientModel) -> Array:
@@ -459,7 +477,7 @@ def _cluster_scores(block: Any, model: GraphModel) -> Array:
     W, mean = to_device_of(model.W, block), None if model.mean is None else to_device_of(model.mean, block)
     Y = _finite(Rows(block, mean) @ W)
     V = model.precision @ model.centers.T.astype(np.float64)
-    c = np.log(model.shares) - 0.5 * (model.centers.T * V).sum(axis=0)
+    c = model.log_shares - 0.5 * (model.centers.T * V).sum(axis=0)
     return double(Y / row_norms(Y)) @ to_device_of(V, double(Y)) + to_device_of(c, double(Y))
 
 
@@ -474,12 +492,12 @@ def memberships(X: Any, model: ClientModel) -> Array:
     X = model.design(X)
     if model.precision is not None:
         return _blockwise(X, model.keep, lambda block: _probabilities(_cluster_scores(block, model), model.W.dtype))
-    V = model.W @ model.centers.T
-    variance = max(model.spread / len(model.centers), 1e-12)
+    V, allowed = model.W @ model.centers.T, model.log_shares
+    variance = max(model.spread / np.isfinite(allowed).sum(), 1e-12)
 
     def answer(block: Any) -> Array:
         rows = Rows(block, model.mean)
-        score = (rows @ V).astype(np.float64)  # cosine to each centre, times the row's norm
+        score = (rows @ V).astype(np.float64) + allowed  # cosine to each centre, times the row's norm
         gap = (score - score.max(axis=1, keepdims=True)) / row_norms(_finite(rows @ model.W))
         # of two centres as near as numbers can tell, the one that `assign` takes has more
         tie = 1 - 4 * float(np.finfo(V.dtype).eps)

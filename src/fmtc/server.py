@@ -12,7 +12,8 @@ import numpy as np
 from .errors import DataError, InputError
 from .kernels.alignment import generalized_procrustes, rotate, turn_towards
 from .kernels.containment import MOST_SLICES, Judged, judge, pulls
-from .kernels.couplings import COUPLINGS, update_dual, weight_of_threshold
+from .kernels.couplings import COUPLINGS, Coupling, update_dual, weight_of_threshold
+from .kernels.couplings.partial import Partial
 from .kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
 from .kernels.scaling import Scaling
 from .linalg.stacks import Workspace, blocks
@@ -114,13 +115,16 @@ class ServerState:
     rho: float = 0.0
     beta: float | None = None  # in the units of Eq. 18; None until the first stack gives a relative beta its scale
     scale: float = 0.0  # gives the rows of all clients mean squared norm 1
-    W: Array = field(default_factory=_empty)  # d x k x m
+    has: Array | None = None  # K x m, bool: which concepts each client has; None: all have all
+    W: Array = field(default_factory=_empty)  # d x K x m; columns of a concept that a client lacks are zero
     Z: Array = field(default_factory=_empty)
     Y: Array = field(default_factory=_empty)
     rotations: Mapping[str, Array] = field(default_factory=dict)  # not yet confirmed by an answer
     losses: Array = field(default_factory=lambda: np.empty(0))  # m, last local objectives
     round_no: int = 0
-    orders: Mapping[str, Array] = field(default_factory=dict)  # which cluster of a client takes each common number
+    clusters: Mapping[str, int] = field(default_factory=dict)  # of clients that have a number of their own
+    proposed: int = 0  # concepts that there may be, where that was asked
+    orders: Mapping[str, Array] = field(default_factory=dict)  # cluster of a client that takes each number; -1: none
     cards: Cards | None = None  # of the clients, where only sums may be seen; then these take the place of the stacks:
     means: Array | None = None  # d, of the columns, while deviations from them are summed
     basis: Array | None = None  # d x r, directions that the consensus keeps
@@ -156,6 +160,8 @@ def without_clients(server: ServerState, absent: set[str]) -> ServerState:
     kept = replace(server, client_ids=ids, weights=weights)
     if not len(server.omega):
         return kept
+    if server.has is not None:
+        kept = replace(kept, has=server.has[:, stay])
     return replace(kept, **{name: getattr(server, name)[..., stay] for name in ("omega", "W", "Z", "Y", "losses")})
 
 
@@ -201,6 +207,17 @@ def row_weights(server: ServerState) -> dict[str, float] | None:
     return dict(zip(server.client_ids, (len(omega) * omega).tolist(), strict=True))
 
 
+def columns_of(server: ServerState, t: int) -> Any:
+    """Columns of client t in every stack: those of the concepts it has; an index."""
+    return slice(None) if server.has is None else np.flatnonzero(server.has[:, t])
+
+
+def coupling_of(server: ServerState, settings: Settings) -> Coupling:
+    """The coupling of the run, over the concepts that each client has."""
+    whole = COUPLINGS[settings.coupling]
+    return whole if server.has is None else Partial(whole, server.has)
+
+
 def server_step(
     server: ServerState, answers: MutableMapping[str, Any], settings: Settings, *, workspace: Workspace | None = None
 ) -> tuple[ServerState, RoundReport]:
@@ -227,12 +244,12 @@ def server_step(
     if R is not None:
         for b in blocks(W):
             W[b][:, :, among] = rotate(W[b][:, :, among], R)
-        turned = {server.client_ids[t]: np.ascontiguousarray(R[:, :, i]) for i, t in enumerate(present)}
+        turned = {server.client_ids[t]: _own_rotation(server, R[:, :, i], t) for i, t in enumerate(present)}
         rotations = {**rotations, **turned}
     beta, rho = server.beta, server.rho
+    p, coupling = settings.solver.schatten_p, coupling_of(server, settings)
     if beta is None:
-        beta = absolute_beta(settings.beta, W, rho, settings)
-    p, coupling = settings.solver.schatten_p, COUPLINGS[settings.coupling]
+        beta = absolute_beta(settings.beta, W, rho, p, coupling)
     accelerate = settings.solver.accelerate and bool(server.Z.any())
 
     def ahead(b: slice) -> Array:  # docs/paper.md#rounds
@@ -278,7 +295,10 @@ def _contained(server: ServerState, W: Array, present: list[int], settings: Sett
     coupled = settings.beta > 0 or not COUPLINGS[settings.coupling].shrinks  # else nobody pulls anybody
     if not (settings.solver.contains and coupled):
         return judge(W, [])
-    judged = judge(W, present, compare=server.round_no >= JUDGED_AFTER)
+    if server.has is not None:  # a client that has other concepts than most is not odd
+        judged = judge(W, present, compare=False, widths=np.maximum(server.has.sum(axis=0), 1))
+    else:
+        judged = judge(W, present, compare=server.round_no >= JUDGED_AFTER)
     for t in np.flatnonzero(judged.factors != 1):
         for b in blocks(W):
             W[b][:, :, t] *= judged.factors[t]
@@ -287,7 +307,7 @@ def _contained(server: ServerState, W: Array, present: list[int], settings: Sett
 
 def with_influence(server: ServerState, settings: Settings) -> ServerState:
     """The server after its last round, with who pulls whom in its consensus; T of Eq. 18 is Z + Y/rho (Eq. 19)."""
-    if not 2 <= len(server.client_ids) <= MOST_SLICES or server.beta is None:
+    if not 2 <= len(server.client_ids) <= MOST_SLICES or server.beta is None or server.has is not None:
         return server
     coupling, tau, p = COUPLINGS[settings.coupling], server.beta / server.rho, settings.solver.schatten_p
     T = server.Z + server.Y / server.rho
@@ -322,23 +342,51 @@ def heard(server: ServerState, answers: Mapping[str, Any]) -> list[str]:
 def _stacked(server: ServerState, answers: Mapping[str, Any], settings: Settings, memory: Workspace) -> Array:
     """The projections of all clients, those of the last round for clients that did not answer; (d, k, m)."""
     slices = [
-        np.asarray(answers[cid].W) if cid in answers else server.W[:, :, t] for t, cid in enumerate(server.client_ids)
+        _widened(server, np.asarray(answers[cid].W), t) if cid in answers else server.W[:, :, t]
+        for t, cid in enumerate(server.client_ids)
     ]
     rounded = settings.solver.message_dtype is not None  # W came so, but sums keep all digits
     dtype = np.dtype(np.float64) if rounded else np.result_type(*{s.dtype for s in slices})
     return memory.compute(lambda b: np.moveaxis(np.array([s[b] for s in slices]), 0, 2), over=server.W, dtype=dtype)
 
 
-def absolute_beta(relative: float, W: Array, rho: float, settings: Settings) -> float:
+def _widened(server: ServerState, W: Array, t: int) -> Array:
+    """The projection of client t with a column for each concept, zero for those it lacks; (d, k) -> (d, K)."""
+    if server.has is None:
+        return W
+    wide = np.zeros((len(W), len(server.has)), W.dtype)
+    wide[:, columns_of(server, t)] = W
+    return wide
+
+
+def _own_rotation(server: ServerState, R: Array, t: int) -> Array:
+    """The rotation of client t as it takes it; (K, K) -> (k, k)."""
+    columns = columns_of(server, t)
+    return np.ascontiguousarray(R[columns][:, columns])
+
+
+def absolute_beta(relative: float, W: Array, rho: float, p: float, coupling: Coupling) -> float:
     """Beta in the units of Eq. 18, from a fraction of the largest singular value of the first stack."""
-    largest = COUPLINGS[settings.coupling].critical_threshold(W)
-    return rho * weight_of_threshold(relative * largest, settings.solver.schatten_p)
+    return rho * weight_of_threshold(relative * coupling.critical_threshold(W), p)
 
 
 def _rotations(server: ServerState, W: Array, present: list[int], settings: Settings) -> Array | None:
     """Rotations of the clients that answered; None without alignment; (k, k, present)."""
     if not settings.solver.align:
         return None
+    if server.has is not None:
+        return _partial_rotations(server, W, present)
     if server.round_no == 0:
         return generalized_procrustes(W if len(present) == W.shape[2] else W.take(present, axis=2))
     return turn_towards(W, server.Z)[:, :, present]
+
+
+def _partial_rotations(server: ServerState, W: Array, present: list[int]) -> Array | None:
+    """Rotations among the columns that a client has; None in the first round, which begins in the common frame."""
+    if server.round_no == 0:
+        return None
+    R = np.zeros((W.shape[1], W.shape[1], len(present)))
+    for i, t in enumerate(present):
+        columns = columns_of(server, t)
+        R[np.ix_(columns, columns, [i])] = turn_towards(W[:, columns, t], server.Z[:, columns, t])[:, :, None]
+    return R

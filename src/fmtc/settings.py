@@ -286,12 +286,13 @@ class Settings:
     ValueError: schatten_p must be a number with 0 < p <= 1, got 1.5
     """
 
-    n_clusters: int = 8
+    n_clusters: int = 8  # of the federation: concepts, each with one number everywhere
     view: str = "graph"
     alpha: float = 1.0
     beta: float = DEFAULT_BETA
     coupling: str = "tensor"
     scale: str = "none"
+    own_clusters: Any = None  # of a client: an int for all, or by client; None: all clients have all concepts
     levels: tuple[int, ...] = ()  # of each column that is a category; 0 for numbers; (): all columns are numbers
     max_iter: int = 25
     tol: float = 1e-3
@@ -318,6 +319,7 @@ class Settings:
             raise ValueError('scale="tfidf" takes counts of words, not categories')
         check_choice("scale", self.scale, SCALES)
         self._check_privacy()
+        self._check_own_clusters()
         if self.scale == "tfidf" and self.solver.center_features is True:
             raise ValueError(
                 'center_features must be False or "auto" with scale="tfidf": rows of unit length are not centred'
@@ -345,6 +347,37 @@ class Settings:
         if self.solver.rho is not None or not self.solver.align:
             raise ValueError('privacy="sums" takes no rho of your own, and needs align=True')
 
+    def _check_own_clusters(self) -> None:
+        own = self.own_clusters
+        if own is None:
+            return
+        wanted = "a whole number of at least 1"
+        numbers = dict(own) if isinstance(own, Mapping) else {"": own}
+        for cid, k in numbers.items():
+            check_number(
+                f"n_clusters of client {cid!r}" if cid else "n_clusters", k, Integral, wanted, lambda v: v >= 1
+            )
+        largest = max(numbers.values(), default=0)
+        if largest > self.n_clusters:
+            raise ValueError(
+                f"n_concepts must be at least the {largest} clusters of a client, got {self.n_clusters}: two clusters "
+                "of a client are two concepts"
+            )
+        plain = {str(cid): int(k) for cid, k in numbers.items()}
+        object.__setattr__(self, "own_clusters", plain if isinstance(own, Mapping) else int(own))
+        if self.view == "mixture":
+            return
+        if self.privacy is not None:
+            raise ValueError(
+                'privacy needs view="mixture" where clients have numbers of clusters of their own: other views match '
+                "their clusters one by one, and sums do not show them"
+            )
+        if self.solver.rho is not None or not self.solver.align or self.solver.labels_from != "projection":
+            raise ValueError(
+                'numbers of clusters of their own need align=True, labels_from="projection" and no rho: without a '
+                "common frame, clusters of different clients cannot be matched"
+            )
+
     @property
     def sums_only(self) -> bool:
         """Whether the server sees sums over clients, and nothing of a single one."""
@@ -361,8 +394,23 @@ class Settings:
         return any(self.levels)
 
     def clusters_of(self, client_id: str) -> int:
-        """The number of clusters of a client; all have the same."""
-        return self.n_clusters
+        """The number of clusters of a client: that of all concepts, unless it has one of its own."""
+        own = self.own_clusters
+        return int(own.get(client_id, self.n_clusters) if isinstance(own, Mapping) else own or self.n_clusters)
+
+    def of_one(self, client_id: str) -> Self:
+        """Settings of a run of one client alone, whose clusters are all the concepts there are."""
+        return (
+            self
+            if self.own_clusters is None
+            else replace(self, n_clusters=self.clusters_of(client_id), own_clusters=None)
+        )
+
+    def with_clusters(self, client_id: str, k: int) -> Self:
+        """The same settings as a client has them that knows its own number of clusters."""
+        own = self.own_clusters
+        others = dict(own) if isinstance(own, Mapping) else {}
+        return replace(self, own_clusters=others | {client_id: k})
 
     @property
     def min_move(self) -> float:

@@ -41,7 +41,7 @@ from fmtc.protocol.seed import SEED
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
 
-SIZES = {"D": 6, "d": 6, "k": 3, "m": 4}  # what both sides may know of shapes
+SIZES = {"D": 6, "d": 6, "k": 3, "K": 3, "m": 4}  # what both sides may know of shapes
 LENGTH = 2  # of a letter that only the message knows; k at most
 
 

@@ -44,7 +44,8 @@ ROUND = {
     "step?": COUNT, "capped?": [str], "odd?": [str], "affinity?": ({str: float}, None),
 }  # fmt: skip
 MODEL = {
-    "params": {"n_clusters": COUNT, "client_weights?": ({str: float}, None), "solver?": (dict, None)},
+    "n_concepts?": COUNT,
+    "params": {"n_clusters": (COUNT, {str: COUNT}), "client_weights?": ({str: float}, None), "solver?": (dict, None)},
     "n_features_in": COUNT,
     "feature_names_in": ([str], None),
     "columns?": (
@@ -97,13 +98,15 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             for name, value in jsonable(saved.params).items()
             if isinstance(value, PORTABLE) or name in ("solver", "privacy")
         }
-        weights = saved.params.get("client_weights")
-        if weights is not None:
-            params["client_weights"] = {str(cid): float(weight) for cid, weight in weights.items()}
+        for name in ("client_weights", "n_clusters"):
+            if isinstance(given := saved.params.get(name), Mapping):
+                kind = float if name == "client_weights" else int
+                params[name] = {str(cid): kind(value) for cid, value in given.items()}
         about = {
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
             "params": params,
+            "n_concepts": next(iter(saved.clients.values())).k,
             "n_features_in": saved.n_features,
             "feature_names_in": saved.feature_names,
             "columns": None if saved.schema is None else saved.schema.to_dict(),
@@ -127,7 +130,8 @@ def read_model(path: str | Path) -> SavedModel:
     about = read_json(file)
     check_schema(file, about, "fmtc model", MODEL_FORMAT)
     check_form(file, about, MODEL)
-    d, k, names = about["n_features_in"], about["params"]["n_clusters"], about["feature_names_in"]
+    d, names = about["n_features_in"], about["feature_names_in"]
+    k = about.get("n_concepts", about["params"]["n_clusters"])  # all clients of an older version had as many
     if not about["clients"]:
         raise FileError(f"{file} is damaged: it names no client")
     if names is not None and len(names) != d:

@@ -159,10 +159,11 @@ def _graph_scores(w: _Writer, X: str, model: GraphModel) -> tuple[str, int | str
     unit = _unit_rows(w, w("MatMul", rows, w.numbers(model.W)))
     centers = model.centers.astype(np.float64)
     if model.precision is None:
-        sharpness = 1 / max(model.spread / model.k, 1e-12)
-        return w("Mul", w("MatMul", unit, w.numbers(centers.T)), w.numbers(sharpness)), columns
-    assert model.shares is not None
-    return _linear_scores(w, unit, centers, model.precision, model.shares), columns
+        allowed = model.log_shares
+        sharpness = 1 / max(model.spread / np.isfinite(allowed).sum(), 1e-12)
+        scores = w("Mul", w("MatMul", unit, w.numbers(centers.T)), w.numbers(sharpness))
+        return scores if model.lacks is None else w("Add", scores, w.numbers(allowed)), columns
+    return _linear_scores(w, unit, centers, model.precision, model.log_shares), columns
 
 
 def _expanded(w: _Writer, X: str, levels: tuple[int, ...]) -> str:
@@ -188,10 +189,10 @@ def _unit_rows(w: _Writer, rows: str) -> str:
     return w("Div", rows, w("Sqrt", w("Max", square, w.numbers(np.finfo(np.float64).tiny))))
 
 
-def _linear_scores(w: _Writer, Z: str, means: Array, precision: Array, shares: Array) -> str:
+def _linear_scores(w: _Writer, Z: str, means: Array, precision: Array, log_shares: Array) -> str:
     """Log of share times density of each cluster, all cells filled, but for a row's constant; (n, r) -> (n, k)."""
     V = precision @ means.T
-    c = np.log(shares) - 0.5 * (means.T * V).sum(axis=0)
+    c = log_shares - 0.5 * (means.T * V).sum(axis=0)
     return w("Add", w("MatMul", Z, w.numbers(V)), w.numbers(c))
 
 
@@ -219,7 +220,7 @@ def _mixture_scores(w: _Writer, X: str, model: MixtureModel) -> tuple[str, int |
         Z = w("MatMul", rows, w.numbers(frame.axes))
         if frame.origin is not None:
             Z = w("Sub", Z, w.numbers(frame.origin))
-        return _linear_scores(w, Z, model.means, precision, model.shares), columns
+        return _linear_scores(w, Z, model.means, precision, np.log(model.shares)), columns
     r = model.means.shape[1]
     columns = len(levels) or r
     shape = w("Concat", w("Shape", X, start=0, end=1), w.integers([model.k]), axis=0)
@@ -231,7 +232,7 @@ def _mixture_scores(w: _Writer, X: str, model: MixtureModel) -> tuple[str, int |
             Z = w("Sub", Z, w.numbers(frame.shift[:r]))
         if frame.stretch is not None:
             Z = w("Div", Z, w.numbers(frame.stretch[:r]))
-        flat = np.ones(model.k)
+        flat = np.zeros(model.k)
         whole = _linear_scores(w, Z, model.means, precision, flat)
         scores = w("Add", scores, _with_missing(w, Z, whole, model.means, model.covariance))
     if any(levels):

@@ -56,7 +56,8 @@ TRUST = {  # who pulls whom
 ANY_REPORT = {
     "versions": {"fmtc": str, "extras?": {str: (str, None)}},
     "settings": {
-        "n_clusters": COUNT, "beta": (float, str), "tol": float, "scale": str, "as_published": bool, "solver?": dict,
+        "n_clusters": (COUNT, {str: COUNT}), "n_concepts?": (COUNT, None), "beta": (float, str), "tol": float,
+        "scale": str, "as_published": bool, "solver?": dict,
     },
     "sent?": [  # not in format 1
         {"phase": str, "field": str, "what": str, "tells": str, "shape": str, "times": COUNT, "bytes": COUNT}
@@ -165,7 +166,7 @@ def results(
         line: dict[str, Any] = {
             "silo": silo.name,
             "rows": len(mine),
-            "cluster_sizes": np.bincount(mine, minlength=model.n_clusters),
+            "cluster_sizes": np.bincount(mine, minlength=model.n_concepts_),
             "score": model.score(silo.X, clients=silo.name),
         }
         if silo.labels is not None:

@@ -493,7 +493,7 @@ def inspect_run(run: Path | None, top: int, wire: bool, influence: bool, as_json
     about: dict[str, Any] = {
         "model": str(folder),
         "bytes": sum(file.stat().st_size for file in folder.iterdir()),
-        "n_clusters": model.n_clusters,
+        "n_clusters": model.n_concepts_,
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
         "text": None if recipe is None else asdict(recipe),

@@ -290,10 +290,10 @@ def missing_classes(y: Array, n_clients: int, n_classes: int, *, random_state: i
         order = np.lexsort((rng.random(len(classes)), taken.sum(axis=0)))
         taken[t, order[:n_classes]] = True
     clients = np.empty(len(y), dtype=object)
-    for j, label in enumerate(classes):
-        rows = rng.permutation(np.flatnonzero(y == label))
-        for t, part in zip(np.flatnonzero(taken[:, j]), np.array_split(rows, taken[:, j].sum()), strict=True):
-            clients[part] = f"silo{t + 1}"
+    for j in range(len(classes)):
+        rows = rng.permutation(np.flatnonzero(y == classes[j]))
+        for owner, part in zip(np.flatnonzero(taken[:, j]), np.array_split(rows, taken[:, j].sum()), strict=True):
+            clients[part] = f"silo{owner + 1}"
     return clients.astype(str)
 
 

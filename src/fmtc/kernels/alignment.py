@@ -119,3 +119,154 @@ def _match_to(unit: Sequence[Array], reference: Array) -> tuple[float, list[Arra
             break
         total, orders, reference = similarity, found, mean
     return total, orders
+
+
+# ------------------------------------------------------------------------------------- clients that lack concepts
+
+RESTARTS = 30  # of the matching, each from other clusters
+STEPS = 50  # of one of them, at most
+
+
+def match_concepts(signatures: Sequence[Array], n_concepts: int, seed: int = 0) -> list[Array]:
+    """Give similar clusters of all clients the same number, where clients may lack concepts.
+
+    Hungarian assignments, each cluster of a client to another concept, alternate with the unit mean of each concept's
+    clusters. Starts are the clusters of clients that have as many as there are concepts, and draws among all clusters
+    that favour those unlike the ones drawn before (k-means++). The start with the largest sum of cosines wins.
+    Number 0 is large in many clients.
+
+    Parameters
+    ----------
+    signatures : sequence of m arrays of shape (k_t, q)
+        One vector per cluster, comparable between clients; the largest cluster of a client first.
+    n_concepts : int
+        At least every k_t.
+    seed : int
+
+    Returns
+    -------
+    list of m int arrays of shape (n_concepts,)
+        ``order[t][j]`` is the position, in client t's own list, of the cluster with number j; -1 where it has none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.kernels.alignment import match_concepts
+    >>> a, b, c = np.eye(3)
+    >>> [order.tolist() for order in match_concepts([np.array([a, b]), np.array([c, a])], 3)]
+    [[0, 1, -1], [1, -1, 0]]
+    """
+    unit = [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(float).tiny) for S in signatures]
+    unit = _in_few_columns(unit)
+    everything, rng = np.vstack(unit), np.random.default_rng([seed, 5])
+    starts = [S for S in unit if len(S) == n_concepts][:8]
+    starts += [_unlike(everything, n_concepts, rng) for _ in range(RESTARTS)]
+    _, found = max((_matched(unit, start) for start in starts), key=lambda result: result[0])
+    size = np.zeros(n_concepts)
+    for numbers in found:
+        size[numbers] += 1 - np.arange(len(numbers)) / len(numbers)  # 1 for the largest cluster of a client
+    first = np.full(n_concepts, len(everything))
+    for place, number in reversed(list(enumerate(np.concatenate(found)))):
+        first[number] = place
+    new = np.argsort(np.lexsort((first, -np.round(size, 9))))
+    return [_order(new[numbers], n_concepts) for numbers in found]
+
+
+SAME = 0.25  # mean cosine below which clusters of different clients are not the same concept
+
+
+def propose_concepts(signatures: Sequence[Array]) -> int:
+    """How many concepts clusters of several clients may be: a proposal, for where nobody knows it.
+
+    Average linkage by cosine; two clusters of one client are never the same concept.
+
+    Parameters
+    ----------
+    signatures : sequence of m arrays of shape (k_t, q)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.kernels.alignment import propose_concepts
+    >>> a, b, c = np.eye(3)
+    >>> propose_concepts([np.array([a, b]), np.array([c, a])])
+    3
+    """
+    unit = [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(float).tiny) for S in signatures]
+    rows = np.vstack(_in_few_columns(unit))
+    owner = np.repeat(np.arange(len(unit)), [len(S) for S in unit])
+    sums, size = rows.copy(), np.ones(len(rows))
+    members = owner[:, None] == np.arange(len(unit))  # which clients have a cluster in the group
+    while len(sums) > 1:
+        likeness = (sums @ sums.T) / np.outer(size, size)
+        likeness[(members.astype(float) @ members.T) > 0] = -np.inf
+        a, b = np.unravel_index(int(likeness.argmax()), likeness.shape)
+        if likeness[a, b] < SAME:
+            break
+        sums[a] += sums[b]
+        size[a] += size[b]
+        members[a] |= members[b]
+        sums, size, members = (np.delete(part, b, axis=0) for part in (sums, size, members))
+    return len(sums)
+
+
+def numbers_of(order: Array) -> Array:
+    """The number of each cluster of a client, from the cluster that takes each number, -1 for none; (K,) -> (k,)."""
+    have = np.flatnonzero(order >= 0)
+    numbers = np.empty(len(have), np.int64)
+    numbers[order[have]] = have
+    return numbers
+
+
+def widening(centers: Array, order: Array) -> Array:
+    """From a client's own frame to one with an axis for each concept; (k, k), (K,) -> (k, K), orthonormal rows.
+
+    The axis of a concept is as near to the client's centre of it as orthogonal axes can be. Axes of concepts that the
+    client lacks are zero.
+    """
+    P = np.zeros((len(centers), len(order)))
+    P[:, numbers_of(order)] = nearest_orthogonal(np.asarray(centers, dtype=np.float64).T)
+    return P
+
+
+def _order(numbers: Array, n_concepts: int) -> Array:
+    order = np.full(n_concepts, -1)
+    order[numbers] = np.arange(len(numbers))
+    return order
+
+
+def _in_few_columns(parts: Sequence[Array]) -> list[Array]:
+    """Rows with the same inner products, and no more columns than there are rows."""
+    rows = np.vstack(parts)
+    if rows.shape[1] > rows.shape[0]:
+        lam, V = np.linalg.eigh(rows @ rows.T)
+        rows = V * np.sqrt(np.maximum(lam, 0))
+    return np.split(rows, np.cumsum([len(part) for part in parts])[:-1])
+
+
+def _unlike(rows: Array, n: int, rng: np.random.Generator) -> Array:
+    """Some of the rows, drawn one after the other; one unlike those drawn before is more likely."""
+    chosen = [int(rng.integers(len(rows)))]
+    for _ in range(n - 1):
+        gap = np.maximum(1 - (rows @ rows[chosen].T).max(axis=1), 1e-12)
+        chosen.append(int(rng.choice(len(rows), p=gap / gap.sum())))
+    return rows[chosen]
+
+
+def _matched(unit: Sequence[Array], reference: Array) -> tuple[float, list[Array]]:
+    """Match every client to a reference, then improve both in turn; (sum of cosines, number of each cluster)."""
+    from scipy.optimize import linear_sum_assignment
+
+    total, best = -np.inf, [np.arange(len(S)) for S in unit]
+    for _ in range(STEPS):
+        found = [linear_sum_assignment(-(S @ reference.T))[1] for S in unit]
+        sums = np.zeros_like(reference)
+        for S, numbers in zip(unit, found, strict=True):
+            sums[numbers] += S
+        length = np.linalg.norm(sums, axis=1, keepdims=True)
+        similarity = float(length.sum())  # each cluster's cosine with its concept, summed
+        if similarity <= total * (1 + 1e-9):
+            break
+        total, best = similarity, found
+        reference = np.where(length > 0, sums / np.maximum(length, np.finfo(float).tiny), reference)
+    return total, best

@@ -41,7 +41,7 @@ class Judged:
         return not (self.capped.any() or self.odd.any())
 
 
-def judge(W: Array, present: list[int] | None = None, *, compare: bool = True) -> Judged:
+def judge(W: Array, present: list[int] | None = None, *, compare: bool = True, widths: Array | None = None) -> Judged:
     """Which slices of a stack are too large or unlike the rest, and what they are to be multiplied by.
 
     The norm of a slice is capped at 1.5 times the median norm. Its affinity with the rest is
@@ -55,6 +55,8 @@ def judge(W: Array, present: list[int] | None = None, *, compare: bool = True) -
         Slices that are of this round; all by default. The others are left alone, and nobody is compared with them.
     compare : bool
         Whether directions are compared, or norms only.
+    widths : array of int of shape (m,), optional
+        Columns of each slice that are not zero, where they differ: norms are then those of an average column.
 
     Returns
     -------
@@ -78,6 +80,8 @@ def judge(W: Array, present: list[int] | None = None, *, compare: bool = True) -
     if len(among) < FEWEST:
         return Judged(factors, norms, affinity, capped, odd)
     sizes = slice_norms(W)[among]
+    if widths is not None:
+        sizes = sizes / np.sqrt(widths[among])
     middle = float(np.median(sizes))
     if not middle > 0:
         return Judged(factors, norms, affinity, capped, odd)

@@ -11,10 +11,12 @@ import numpy as np
 from ..client import ClientState, stream
 from ..errors import DataError
 from ..inference import MixtureModel
+from ..kernels.alignment import numbers_of
 from ..kernels.lift import cut_share
+from ..mixture.steps import SMALLEST_SHARE
 from ..server import ServerState
 from ..settings import Settings
-from .base import Phase
+from .base import Phase, required
 from .method import view_method
 
 KEEP = 0.85  # of the neighbours that a client's own clusters keep together: with fewer, it keeps its own
@@ -95,7 +97,8 @@ def played(
 
 def fitted_alone(client: ClientState, settings: Settings, view: str) -> ClientState:
     """The client after a run of its own, units of columns included."""
-    own = replace(settings, view=view, privacy=None, solver=replace(settings.solver, contain=False, exit=False))
+    solver = replace(settings.solver, contain=False, exit=False)
+    own = replace(settings.of_one(client.client_id), view=view, privacy=None, solver=solver)
     method = view_method(view)
     begun = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
     server = method.open_server((client.client_id,), own, None)
@@ -125,17 +128,34 @@ def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
     points = alone.model.scaled(client.X[rows])
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)
-    common = np.zeros((client.k, client.k))
-    np.add.at(common, (client.labels, alone.labels), 1)
-    order = linear_sum_assignment(-common)[1]
-    model: Any = alone.model
-    if isinstance(model, MixtureModel):
-        model = replace(model, means=model.means[order], shares=model.shares[order], profiles=model.profiles[order])
-    else:
-        shares = None if model.shares is None else model.shares[order]
-        model = replace(model, centers=model.centers[order], shares=shares)
-    labels = np.argsort(order)[alone.labels]
+    (common,) = required(client, "model")
+    shared = np.zeros((common.k, alone.model.k))
+    np.add.at(shared, (client.labels, alone.labels), 1)
+    numbers, clusters = linear_sum_assignment(-shared)
+    order = np.full(common.k, -1)
+    order[numbers] = clusters
+    labels = numbers_of(order)[alone.labels]
+    model = renumbered(alone.model, order)
     return replace(alone, model=model, labels=labels, choice=ALONE, on_trial=client.on_trial)
+
+
+def renumbered(model: Any, order: np.ndarray) -> Any:
+    """A client's model with other numbers: cluster ``order[j]`` takes number j, and -1 is a concept that it lacks."""
+    has = order >= 0
+
+    def taken(array: np.ndarray) -> np.ndarray:
+        found = np.zeros((len(order), *array.shape[1:]), array.dtype)
+        found[has] = array[order[has]]
+        return found
+
+    if isinstance(model, MixtureModel):
+        shares = np.maximum(taken(model.shares), SMALLEST_SHARE)
+        profiles = np.where(has[:, None], taken(model.profiles), 1.0)
+        return replace(model, means=taken(model.means), shares=shares, profiles=profiles)
+    shares = model.shares
+    if shares is None and not has.all():
+        shares = np.full(model.k, 1 / model.k)
+    return replace(model, centers=taken(model.centers), shares=None if shares is None else taken(shares))
 
 
 __all__ = ["ALONE", "FEDERATED", "chosen", "closed_share", "compares", "fitted_alone", "is_compared", "played"]

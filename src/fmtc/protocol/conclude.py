@@ -33,7 +33,7 @@ class Conclude(Phase):
         """Common parameters, and the numbers of the concepts."""
 
         order: Array = array(
-            "k", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
+            "K", "the concept that takes each number, the largest first", "As `shares`.", kind="int", check=is_order
         )
         compare: bool | None = number(
             "whether the client compares the common model with one of its own",

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..client import ClientState, Clusters
 from ..errors import RefusedError
+from ..kernels.alignment import numbers_of, widening
 from ..kernels.containment import MOST_SLICES
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
@@ -32,6 +33,29 @@ def is_order(order: Any, sizes: Mapping[str, int]) -> str | None:
     return None if right else f"is not an order of {len(order)} clusters"
 
 
+def is_partial_order(order: Any, sizes: Mapping[str, int]) -> str | None:
+    """Accept orders of the client's clusters 0, 1, 2, ..., with -1 in place of concepts that it lacks."""
+    k = sizes.get("k", len(order))
+    right = np.array_equal(np.sort(order), np.maximum(np.arange(len(order)) + k - len(order), -1)) and k <= len(order)
+    return None if right else f"does not give each of {k} clusters a number of its own"
+
+
+def order_field() -> Any:
+    """Which cluster takes which number."""
+    return array(
+        "K", "the client's cluster that takes each common number, -1 for a concept that it lacks",
+        "How its order of cluster sizes compares with that of the others.", kind="int", check=is_partial_order,
+    )  # fmt: skip
+
+
+def partial_field() -> Any:
+    """Whether axes become concepts."""
+    return number(
+        "whether clients lack concepts: axes of projections are then concepts", "That a silo lacks one.", kind="flag",
+        when="where clients lack concepts",
+    )  # fmt: skip
+
+
 def _positive_definite(S: Any, sizes: Mapping[str, int]) -> str | None:
     try:
         np.linalg.cholesky(S)
@@ -50,7 +74,7 @@ class Ask:
 
     keep: Array = array("s", "numbers of the starts that go on", "Which starts suit all silos.", kind="int")
     means: Array = array(
-        "s k r", "common means of the concepts",
+        "s K r", "common means of the concepts",
         "Where the clusters of all silos lie; with two silos, roughly the other's.",
     )  # fmt: skip
     covariance: Array = array(
@@ -58,15 +82,15 @@ class Ask:
         check=_positive_definite,
     )  # fmt: skip
     shares: Array = array(
-        "s k", "shares of the concepts in all rows", "How common each concept is; with two silos, at the other.",
+        "s K", "shares of the concepts in all rows", "How common each concept is; with two silos, at the other.",
         check=_are_shares,
     )  # fmt: skip
     spread: Array = array(
-        "s k", "1/kappa: how far silos' means lie from the common one", "How alike the silos are.", check=above(-1e-300)
+        "s K", "1/kappa: how far silos' means lie from the common one", "How alike the silos are.", check=above(-1e-300)
     )
     drift: Array = array("s", "the same for silos as a whole", "How far silos are shifted.", check=above(-1e-300))
     profiles: Array | None = array(
-        "s k l", "shares of the levels of categories in each concept", "As `shares`, for categories.",
+        "s K l", "shares of the levels of categories in each concept", "As `shares`, for categories.",
         when="where columns are categories", check=above(0),
     )  # fmt: skip
 
@@ -75,10 +99,10 @@ class Ask:
 class Answer:
     """Sums over one client's rows; the server adds them up over clients."""
 
-    counts: Array = array("s k", "rows of each concept", "Exactly that.")
-    weights: Array = array("s k", "1/(1/counts + spread)", "Nothing besides `counts`.")
+    counts: Array = array("s K", "rows of each concept", "Exactly that.")
+    weights: Array = array("s K", "1/(1/counts + spread)", "Nothing besides `counts`.")
     means: Array = array(
-        "s k r", "weights times the mean row of each concept, less the silo's shift",
+        "s K r", "weights times the mean row of each concept, less the silo's shift",
         "Where the silo's clusters lie; of a concept with one row, that row.",
     )  # fmt: skip
     scatter: Array = array(
@@ -86,7 +110,7 @@ class Answer:
         "How the silo's columns vary together within clusters.",
     )  # fmt: skip
     spread: Array = array(
-        "s 2 k", "the silo's part in the estimate of spread", "How far its means lie from the common."
+        "s 2 K", "the silo's part in the estimate of spread", "How far its means lie from the common."
     )
     drift: Array = array("s 2", "the silo's part in the estimate of drift", "How far it is shifted as a whole.")
     score: Array = array(
@@ -94,11 +118,11 @@ class Answer:
         "How well the common concepts suit the silo.",
     )  # fmt: skip
     level_weights: Array | None = array(
-        "s k q", "as weights, of rows that have the category", "How often categories are missing.",
+        "s K q", "as weights, of rows that have the category", "How often categories are missing.",
         when="where columns are categories",
     )  # fmt: skip
     levels: Array | None = array(
-        "s k l", "those weights times the shares of the levels",
+        "s K l", "those weights times the shares of the levels",
         "How often each level occurs in the silo's clusters; of a concept with one row, its levels.",
         when="where columns are categories",
     )  # fmt: skip
@@ -122,11 +146,21 @@ def common_of(ask: Any, s: int) -> Common:
     return Common(ask.means[s], ask.covariance[s], ask.shares[s], profiles, ask.spread[s], float(ask.drift[s]))
 
 
-def one_round(cells: Cells, ask: Ask, before: list[Statistics], pool: Pool) -> tuple[list[Statistics], Answer]:
-    """E-step of every start, and the sums that leave."""
+def among(common: Common, has: Array | None) -> Common:
+    """Common parameters as a client takes them that has some of the concepts only: the others have no share."""
+    if has is None or has.all():
+        return common
+    shares = np.where(has, common.shares, 0.0)
+    return replace(common, shares=shares / shares.sum())
+
+
+def one_round(
+    cells: Cells, ask: Ask, before: list[Statistics], pool: Pool, has: Array | None = None
+) -> tuple[list[Statistics], Answer]:
+    """E-step of every start, and the sums that leave; `has`: which of the concepts the client has."""
     after, sums = [], []
     for s, own in enumerate(before):
-        common = common_of(ask, s)
+        common = among(common_of(ask, s), has)
         mine = personal(common, own, cells.levels, pool.concentration, cells.never)
         found = e_step(cells, mine, common.covariance)
         statistics, part = summed(common, own, mine, found, cells.levels, cells.n)
@@ -346,10 +380,8 @@ class Settle(Phase):
         """Common parameters, and which clusters are the same."""
 
         step: int = number("which round of the mixture this is", "How far the mixture is.", kind="count")
-        order: Array = array(
-            "k", "the client's cluster that takes each common number",
-            "How its order of cluster sizes compares with that of the others.", kind="int", check=is_order,
-        )  # fmt: skip
+        order: Array = order_field()
+        partial: bool | None = partial_field()
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Until the likelihood hardly changes."""
@@ -364,22 +396,22 @@ class Settle(Phase):
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same parameters for everyone."""
         (mixture,) = required(server, "mixture")
-        last = vars(asked(mixture))
-        return {cid: self.Ask(**last, step=mixture.rounds, order=order) for cid, order in server.orders.items()}
+        last = vars(asked(mixture)) | {"step": mixture.rounds, "partial": is_partial(server)}
+        return {cid: self.Ask(**last, order=order) for cid, order in server.orders.items()}
 
     def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
         """E-step over the normalised projections; asked twice for the same round, it gives the same answer.
 
         Who missed rounds continues with its own last sums; who missed all, with its k-means clusters.
         """
-        (own,) = required(client, "own")
+        own = widened(required(client, "own")[0], ask)
         if 0 < ask.step < own.step:
             raise RefusedError(f"round {ask.step} of the mixture cannot follow round {own.step}")
         before = own.before if ask.step == own.step else own.statistics
         if before is None or not ask.step:
             before = first_statistics(own, ask.order)
         cells = Cells(double(own.E), np.zeros((own.E.shape[0], 0), np.int64)) if own.cells is None else own.cells
-        after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n))
+        after, answer = one_round(cells, ask, [before], settle_pool(settings, cells.n), ask.order >= 0)
         own = replace(own, cells=cells, before=before, statistics=after[0], step=ask.step)
         return replace(client, own=own), answer
 
@@ -400,11 +432,33 @@ class Settle(Phase):
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:
     """Sums of the projections in each of the client's k-means clusters, in the common order."""
-    labels, k = np.argsort(order)[to_numpy(own.labels)], len(order)
-    E = to_numpy(double(own.E))
+    labels, k = numbers_of(order)[to_numpy(own.labels)], len(order)
+    E = np.nan_to_num(to_numpy(double(own.E)))
     one = np.zeros((len(E), k))
     one[np.arange(len(E)), labels] = 1
     return Statistics(one.sum(axis=0), one.T @ E, np.zeros((k, 0)), np.zeros(E.shape[1]))
+
+
+def is_partial(server: ServerState) -> bool | None:
+    """Whether clients lack concepts, as questions say it."""
+    return None if server.has is None else True
+
+
+def widened(own: Clusters, ask: Any) -> Clusters:
+    """A client's clusters with an axis for each concept; unknown (NaN) along those that it lacks.
+
+    Nothing to do where no client lacks any: projections are in a common frame then.
+    """
+    if not ask.partial or own.axes is not None:
+        return own
+    P = widening(own.model.centers, ask.order)
+    lacking = ~P.any(axis=0)
+    E = to_numpy(double(own.E)) @ P
+    E[:, lacking] = np.nan
+    centers = np.zeros((len(ask.order), len(ask.order)))
+    centers[ask.order >= 0] = (own.model.centers @ P)[ask.order[ask.order >= 0]]
+    model = replace(own.model, W=(own.model.W @ P).astype(own.model.W.dtype), centers=centers)
+    return replace(own, E=E, model=model, axes=P)
 
 
 SETTLED = 1e-5  # change of the log-likelihood of a row that ends it

@@ -11,11 +11,11 @@ import numpy as np
 
 from ..client import ClientState, Clusters, hole_filling, input_rows, rotated, stream
 from ..inference import GraphModel, assign, project
-from ..kernels.alignment import match_clusters
+from ..kernels.alignment import match_clusters, match_concepts, widening
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import asarray_like, namespace, to_numpy
 from ..mixture.starts import FIRST_SPREAD
-from ..server import Mixture, ServerState, heard, with_influence
+from ..server import Mixture, ServerState, columns_of, heard, with_influence
 from ..settings import Settings
 from .base import Array, Phase, array, required
 from .round import is_rotation
@@ -98,33 +98,55 @@ class Finish(Phase):
 
     def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
         """Centres that are not of length 1."""
-        return {
-            cid: "has centres that are not of length 1"
-            for cid, answer in answers.items()
-            if np.abs(np.linalg.norm(answer.centers.astype(np.float64), axis=1) - 1).max() > 1e-3
-        }
+        return not_of_unit_length(answers)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
         mixture = None
         if settings.solver.mixes and settings.n_clusters > 1:
-            mixture = first_mixture([answers[cid].centers[orders[cid]] for cid in heard(server, orders)], settings)
+            partial = server.has is not None
+            matched = [by_concept(answers[cid].centers, orders[cid], partial) for cid in heard(server, orders)]
+            mixture = first_mixture(matched, settings)
         return with_influence(replace(server, orders=orders, mixture=mixture), settings)
+
+
+def not_of_unit_length(answers: Mapping[str, Any]) -> dict[str, str]:
+    """Clients whose centres are not of length 1."""
+    return {
+        cid: "has centres that are not of length 1"
+        for cid, answer in answers.items()
+        if np.abs(np.linalg.norm(answer.centers.astype(np.float64), axis=1) - 1).max() > 1e-3
+    }
+
+
+def by_concept(centers: Array, order: Array, partial: bool) -> Array:
+    """A client's centres by concept, in axes that all clients share; (k, k), (K,) -> (K, K).
+
+    Where clients may lack concepts (`partial`), axes are concepts, and centres of those that this one lacks are NaN.
+    """
+    if not partial:
+        return centers[order]
+    wide = centers @ widening(centers, order)
+    return np.where((order >= 0)[:, None], wide[order], np.nan)
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length
 
 
 def first_mixture(matched: list[Array], settings: Settings) -> Mixture:
-    """Common parameters before the first E-step: the mean of the clients' centres, and a round covariance."""
-    k = settings.n_clusters
+    """Common parameters before the first E-step: the mean of the clients' centres, and a round covariance.
+
+    A concept that nobody has, where there are more than clusters, begins at 0; no client ever takes it.
+    """
+    k, centers = settings.n_clusters, np.array(matched, dtype=np.float64)
+    there = ~np.isnan(centers[:, :, 0])
+    means = np.nan_to_num(centers).sum(axis=0) / np.maximum(there.sum(axis=0), 1)[:, None]
     given = settings.solver.spread
     spread = np.full((1, k), FIRST_SPREAD if given is None else given)
     covariance = np.eye(k)[None] * FIRST_VARIANCE / k
     return Mixture(
-        np.mean(np.array(matched, dtype=np.float64), axis=0, keepdims=True), covariance, np.full((1, k), 1 / k),
-        np.zeros((1, k, 0)), spread, np.zeros(1), size=1 / k,
+        means[None], covariance, np.full((1, k), 1 / k), np.zeros((1, k, 0)), spread, np.zeros(1), size=1 / k,
     )  # fmt: skip
 
 
@@ -139,7 +161,11 @@ def common_numbers(server: ServerState, centers: dict[str, Array], settings: Set
         return {cid: np.arange(len(centers[cid])) for cid in ids}
     place = {cid: t for t, cid in enumerate(server.client_ids)}
     W = _in_few_features(server.W)
-    orders = match_clusters([centers[cid] @ W[:, :, place[cid]].T for cid in ids])
+    signatures = [centers[cid] @ W[:, columns_of(server, place[cid]), place[cid]].T for cid in ids]
+    if server.has is not None:
+        orders = match_concepts(signatures, settings.n_clusters, settings.seed)
+    else:
+        orders = match_clusters(signatures)
     return dict(zip(ids, orders, strict=True))
 
 

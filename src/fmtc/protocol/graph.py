@@ -4,6 +4,7 @@ moments  each client sums up its columns                     only where all clie
 rescale  columns take the common units
 hello    each client counts its rows
 prepare  graph, spectral start, factor of the data
+meet     which clusters are the same                         only where clients lack concepts
 round    W-step and F-step, then consensus and dual step     until the residuals are small (Algorithm 1)
 finish   k-means in the common frame
 settle   a mixture over the projections of all clients        until the likelihood hardly changes
@@ -25,6 +26,7 @@ from .base import Phase, required
 from .em import SETTLE
 from .finish import FINISH
 from .hello import HELLO
+from .meet import MEET, PROPOSE
 from .method import ClientResult, Method
 from .moments import MOMENTS
 from .number import NUMBER
@@ -37,7 +39,7 @@ class GraphView(Method):
     """Federated multi-task clustering of neighbour graphs (the paper)."""
 
     name = "fmtc"
-    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, HELLO, PREPARE)
+    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, HELLO, PREPARE, MEET)
     loop: Phase = ROUND
     closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
     settings_type = Settings
@@ -79,12 +81,13 @@ class GraphView(Method):
         return replace(server, held=noted(server.held, client_ids))
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
-        """Columns as they came (D) and as they are computed with (d), clusters (k)."""
-        return {"D": client.X.shape[1], "d": width(client, settings), "k": client.k}
+        """Columns as they came (D) and as they are computed with (d), clusters (k), concepts (K)."""
+        return {"D": client.X.shape[1], "d": width(client, settings), "k": client.k, "K": settings.n_clusters}
 
     def known_sizes(self, client_id: str, settings: Settings) -> dict[str, int]:
-        """Clusters of a client."""
-        return {"k": settings.clusters_of(client_id)}
+        """Clusters of a client and concepts of all; clients that have numbers of their own tell them in `hello`."""
+        known = {"K": settings.n_clusters}
+        return known if settings.own_clusters is not None else known | {"k": settings.n_clusters}
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
         """Both residuals below `tol`, or `max_iter` rounds."""
@@ -115,4 +118,16 @@ def known(**arrays: Any) -> dict[str, Any]:
     return {name: array for name, array in arrays.items() if array is not None}
 
 
-METHOD = GraphView()
+class Proposal(GraphView):
+    """How many concepts there are, where clients know their own clusters only; no rounds, and no models."""
+
+    name = "fmtc-proposal"
+    opening = (MOMENTS, RESCALE, HELLO, PREPARE, PROPOSE)
+    closing = ()
+
+    def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
+        """At once."""
+        return True, "no rounds were asked for"
+
+
+METHOD, PROPOSAL = GraphView(), Proposal()

@@ -35,6 +35,10 @@ class Hello(Phase):
             "The total variance; for rows of 0 and 1 without centring, the number of ones. Two runs that differ by one "
             "row give that row's share by subtraction.", check=above(-1e-300),
         )  # fmt: skip
+        n_clusters: int | None = number(
+            "number of clusters", "How many of the concepts the silo has.", kind="count",
+            when="where silos have numbers of their own", check=above(0),
+        )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Once, in the graph view."""
@@ -47,16 +51,23 @@ class Hello(Phase):
         client = with_rows(client, settings)
         (rows,) = required(client, "rows")
         n, d = rows.shape
-        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(client))
+        k = None if settings.own_clusters is None else client.k
+        return client, self.Answer(n_samples=n, n_features=d, sum_of_squares=energy(client), n_clusters=k)
 
     def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
-        """No rows."""
-        return {cid: "is of no rows" for cid, answer in answers.items() if answer.n_samples < 1}
+        """No rows, or more clusters than there are concepts."""
+        most = settings.n_clusters
+        empty = {cid: "is of no rows" for cid, answer in answers.items() if answer.n_samples < 1}
+        return empty | {
+            cid: f"asks for {answer.n_clusters} clusters, and there are {most} concepts"
+            for cid, answer in answers.items()
+            if (answer.n_clusters or 0) > most
+        }
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Agree on features, scale and weights; Z = Y = 0 (Algorithm 1, initialisation)."""
         ids = tuple(sorted(answers))
-        d, k, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
+        d, K, m = shared_width({cid: answers[cid].n_features for cid in ids}), settings.n_clusters, len(ids)
         refuse_flat([cid for cid in ids if answers[cid].sum_of_squares == 0])
         omega = client_weights(ids, server.weights)
         said = list(ids)
@@ -70,10 +81,10 @@ class Hello(Phase):
             rho, beta = rho_of(server, settings, m), None
         else:
             rho, beta = settings.solver.rho, settings.beta
-        zeros = np.zeros((d, k, m))
+        zeros = np.zeros((d, K, m))
         return replace(
             server, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros, Y=zeros,
-            losses=np.zeros(m),
+            losses=np.zeros(m), clusters={cid: k for cid in ids if (k := answers[cid].n_clusters) is not None},
         )  # fmt: skip
 
 

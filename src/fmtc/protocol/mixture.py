@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..client import ClientState, width
+from ..client import ClientState
 from ..inference import MixtureModel
 from ..server import ServerState
 from ..settings import Settings
@@ -41,10 +41,6 @@ class MixtureView(GraphView):
     saved = ("starts", "counts", "sums", "tallies", "shifts")
     changeable = ("max_iter", "tol")
     view: str | None = "mixture"
-
-    def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
-        """Columns as they came (D) and as they are computed with (d), clusters (k)."""
-        return {"D": client.X.shape[1], "d": width(client, settings), "k": client.k}
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
         """A likelihood that hardly changes, or all rounds done."""

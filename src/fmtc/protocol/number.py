@@ -10,6 +10,7 @@ import numpy as np
 from ..client import ClientState, Clusters, input_rows, stream
 from ..errors import RefusedError
 from ..inference import GraphModel, assign
+from ..kernels.alignment import numbers_of
 from ..kernels.centers import row_norms, unit_centers
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import Graph
@@ -22,7 +23,7 @@ from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
-from .em import first_statistics, is_order, settle_pool
+from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
 
 
 class Number(Phase):
@@ -36,16 +37,14 @@ class Number(Phase):
     class Ask:
         """Common numbers, and the mixture's last parameters."""
 
-        order: Array = array(
-            "k", "the client's cluster that takes each common number",
-            "How its order of cluster sizes compares with that of the others.", kind="int", check=is_order,
-        )  # fmt: skip
+        order: Array = order_field()
+        partial: bool | None = partial_field()
         means: Array | None = array(
-            "1 k r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
+            "1 K r", "common means of the concepts among projections", "As in `settle`.", when="after `settle`"
         )
         covariance: Array | None = array("1 r r", "common covariance", "As in `settle`.", when="after `settle`")
-        shares: Array | None = array("1 k", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
-        spread: Array | None = array("1 k", "1/kappa", "As in `settle`.", when="after `settle`")
+        shares: Array | None = array("1 K", "shares of the concepts", "Nothing: they are equal.", when="after `settle`")
+        spread: Array | None = array("1 K", "1/kappa", "As in `settle`.", when="after `settle`")
         compare: bool | None = number(
             "whether the client compares the common model with one of its own",
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
@@ -57,30 +56,36 @@ class Number(Phase):
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The order of each client, and the parameters of the mixture if there is one."""
-        last: dict[str, Array] = {}
+        last: dict[str, Any] = {"partial": is_partial(server), "compare": compares(server, settings)}
         if server.mixture is not None:
             names = ("means", "covariance", "shares", "spread")
-            last = {name: getattr(server.mixture, name) for name in names}
-        compare = compares(server, settings)
-        return {cid: self.Ask(order=order, compare=compare, **last) for cid, order in server.orders.items()}
+            last |= {name: getattr(server.mixture, name) for name in names}
+        return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Take the common numbers; with a mixture, personal means in place of k-means centres."""
-        (own,) = required(client, "own")
-        E = own.E
+        (own,), k = required(client, "own"), client.k
         if ask.means is not None and not settings.solver.mixes:
             raise RefusedError("parameters of a mixture came in a run that ends with k-means")
-        model = replace(own.model, centers=own.model.centers[ask.order])
-        labels = asarray_like(np.argsort(ask.order), own.labels)[own.labels]
+        if ask.partial:
+            own, (F,) = widened(own, ask), required(client, "F")
+            client = replace(client, F=F @ asarray_like(own.axes, F))
+            model = replace(own.model, shares=(ask.order >= 0) / k)
+        else:
+            model = replace(own.model, centers=own.model.centers[ask.order])
+        E = own.E
+        labels = asarray_like(numbers_of(ask.order), own.labels)[own.labels]
         if ask.means is not None:
             model = _mixed(model, own, ask, settings)
         if settings.solver.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
             labels = assign(input_rows(client), model)
         gap = E - to_device_of(model.centers, E)[labels]
+        if ask.partial:
+            gap = np.nan_to_num(gap)  # along concepts that the client lacks
         model = replace(model, spread=dot(gap, gap) / len(E))
         labels = to_numpy(labels)
         agreement, misses = None, False
-        if settings.solver.labels_from == "projection" and client.k > 1 and client.graph is not None:
+        if settings.solver.labels_from == "projection" and k > 1 and client.graph is not None:
             agreement, misses = _followed(client, labels, settings)
         client = replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses)
         if is_compared(client, ask.compare, settings):
@@ -109,6 +114,8 @@ def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[f
 
     F, graph = required(client, "F", "graph")
     rng, n, k = stream(settings.seed, client.client_id, "agreement"), len(labels), client.k
+    if F.shape[1] > k:  # the numbers of its own concepts only
+        labels = np.unique(labels, return_inverse=True)[1]
     some = np.arange(n) if n <= SAMPLE else np.sort(rng.choice(n, SAMPLE, replace=False))
     seed = int(rng.integers(2**31))
     agreement = float(adjusted_rand_score(labels[some], _sphere_labels(F[some], k, seed)))
@@ -147,13 +154,17 @@ def _sphere_labels(F: Array, k: int, seed: int) -> Array:
 def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
     """The model with the client's own parameters of the mixture."""
     statistics = first_statistics(own, ask.order) if own.statistics is None else own.statistics
-    k = len(model.centers)
+    k, has = len(model.centers), ask.order >= 0
     common = Common(ask.means[0], ask.covariance[0], ask.shares[0], np.zeros((k, 0)), ask.spread[0], 0.0)
-    mine = personal(common, statistics, (), settle_pool(settings, len(own.E)).concentration)
-    precision = np.linalg.inv(common.covariance)
+    never = np.flatnonzero(~has)
+    mine = personal(among(common, has), statistics, (), settle_pool(settings, len(own.E)).concentration, never)
+    precision = np.zeros((k, k))
+    seen = np.ix_(has, has)  # of the axes that the client's projections have
+    precision[seen] = np.linalg.inv(common.covariance[seen])
     return replace(
-        model, centers=mine.means.astype(model.W.dtype), precision=(precision + precision.T) / 2, shares=mine.shares
-    )
+        model, centers=mine.means.astype(model.W.dtype), precision=(precision + precision.T) / 2,
+        shares=np.where(has, mine.shares, 0.0),
+    )  # fmt: skip
 
 
 NUMBER = Number()

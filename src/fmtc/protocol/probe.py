@@ -72,9 +72,9 @@ class Probe(Phase):
             return client, self.Answer(shapes=False, gain=0.0, entropy=1.0)
         X = client.X[rows]
         mixed = assign(X, judged.model)
-        k = client.k
-        sizes = np.bincount(mixed, minlength=k) / len(mixed)
+        sizes = np.bincount(mixed) / len(mixed)
         sizes = sizes[sizes > 0]
+        k = max(client.k, len(sizes))
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
         shapes, gain = False, 0.0
         try:
@@ -141,7 +141,7 @@ def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
     client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
     client = replace(client, round_no=0, device=HOST, on_trial=True)
-    phases = (HELLO, PREPARE, ROUND, FINISH)
+    phases, settings = (HELLO, PREPARE, ROUND, FINISH), settings.of_one(client.client_id)
     client, _ = played(client, server, settings, phases, lambda _, done: len(done) >= ROUNDS, (ROUND,))
     assert client.own is not None and client.rows is not None
     return to_numpy(client.own.labels), client.rows.X

@@ -14,7 +14,7 @@ from ..kernels.objective import local_terms
 from ..kernels.projection import update_projection
 from ..linalg.arrays import asarray_like, contiguous, to_numpy
 from ..linalg.stacks import blocks
-from ..server import RoundReport, ServerState, server_step
+from ..server import RoundReport, ServerState, columns_of, server_step
 from ..settings import Settings
 from .base import Array, Phase, array, number, required
 
@@ -77,13 +77,17 @@ class Round(Phase):
 
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """Cut each client its slice of Z - Y/rho."""
-        d, k, m = server.Z.shape
-        anchors = np.empty((m, d, k), server.Z.dtype)
+        d, K, m = server.Z.shape
+        anchors = np.empty((m, d, K), server.Z.dtype)
         for b in blocks(server.Z):
             anchors[:, b] = np.moveaxis(server.Z[b] - server.Y[b] / server.rho, 2, 0)
         before = None if server.mixture is None else server.mixture.rounds
         return {
-            cid: self.Ask(anchor=_as_sent(anchors[t], settings), rotation=server.rotations.get(cid), before=before)
+            cid: self.Ask(
+                anchor=_as_sent(anchors[t][:, columns_of(server, t)], settings),
+                rotation=server.rotations.get(cid),
+                before=before,
+            )
             for t, cid in enumerate(server.client_ids)
         }
 
@@ -93,6 +97,14 @@ class Round(Phase):
         client, cut, misfit = one_pass(client, ask.anchor, settings, round_no - (ask.before or 0))
         client = replace(client, round_no=round_no)
         return client, self.Answer(W=_as_sent(to_numpy(client.W), settings), cut=cut, misfit=misfit)
+
+    def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
+        """Another number of columns than the client has clusters."""
+        return {
+            cid: f"has {answer.W.shape[1]} columns, and its client has said {server.clusters[cid]} clusters"
+            for cid, answer in answers.items()
+            if cid in server.clusters and answer.W.shape[1] != server.clusters[cid]
+        }
 
     def reduce(
         self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings

@@ -32,7 +32,7 @@ class Seed(Phase):
     class Ask:
         """Centres of all starts."""
 
-        centers: Array = array("s k p", "centres of each start", "Where the rows of all silos lie densely.")
+        centers: Array = array("s K p", "centres of each start", "Where the rows of all silos lie densely.")
         weights: Array = array(
             "s p", "coordinates that each start looks at", "Which columns are flat, over all silos.",
             check=above(-1e-300),
@@ -43,10 +43,10 @@ class Seed(Phase):
         """Sums of one client."""
 
         counts: Array = array(
-            "s k", "rows nearest to each centre, of at most 2000", "How many rows of the silo lie near each centre."
+            "s K", "rows nearest to each centre, of at most 2000", "How many rows of the silo lie near each centre."
         )
         sums: Array = array(
-            "s k p", "their sums; in every second start, of deviations from the silo's mean",
+            "s K p", "their sums; in every second start, of deviations from the silo's mean",
             "Where the silo's clusters lie; of a cluster of one row, that row.",
         )  # fmt: skip
 

@@ -112,7 +112,8 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
     """
     rng = np.random.default_rng(model.random_state)
     sizes = {result.silo.name: len(result.labels) for result in results}
-    scored = [name for name, n in sizes.items() if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > model.n_clusters]
+    own = {name: model.settings().clusters_of(name) for name in sizes}
+    scored = [name for name, n in sizes.items() if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > own[name]]
     if not scored:
         return {}
     rows = {result.silo.name: result.silo.X for result in results}
@@ -126,9 +127,7 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
             models = _fits(model, {name: X[fold_of[name] != fold] for name, X in rows.items()})
             kept = {name: np.flatnonzero(fold_of[name] == fold) for name in scored}
             labels = [{name: fits[name].predict(rows[name], clients=name) for name in scored} for fits in models]
-            found.append(
-                [[stays(graphs[name], y[name], kept[name], model.n_clusters) for name in scored] for y in labels]
-            )
+            found.append([[stays(graphs[name], y[name], kept[name], own[name]) for name in scored] for y in labels])
             right.append([[_accuracy(y[name], truth[name], kept[name]) for name in scored] for y in labels])
     scores, acc = np.array(found), np.mean(right, axis=0)
     mean, m = scores.mean(axis=0), len(scores)
@@ -156,11 +155,19 @@ def _fits(model: FMTC, rows: Mapping[str, Any]) -> list[Mapping[str, FMTC]]:
     privacy = model.privacy if len(rows) >= FEWEST else None
     if isinstance(privacy, Privacy):
         privacy = replace(privacy, accept_weak=True)
-    together = clone(model).set_params(verbose=0, privacy=privacy).fit(rows)
+    concepts = None if model.settings().own_clusters is None else model.n_concepts_
+    together = clone(model).set_params(verbose=0, privacy=privacy, n_concepts=concepts).fit(rows)
     fits: list[Mapping[str, FMTC]] = [dict.fromkeys(rows, together)]
     if len(rows) > 1:
-        alone = clone(together).set_params(privacy=None)
-        fits.append({name: clone(alone).fit({name: X}) for name, X in rows.items()})
+        numbers = model.settings()
+        fits.append(
+            {
+                name: clone(together)
+                .set_params(privacy=None, n_clusters=numbers.clusters_of(name), n_concepts=None)
+                .fit({name: X})
+                for name, X in rows.items()
+            }
+        )
     return fits
 
 
@@ -207,7 +214,7 @@ def _points(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, A
     """For the shown rows: how sure their cluster is, and a place on a common map of all silos."""
     E = np.vstack([result.view for result in results])
     ends = np.cumsum([len(result.shown) for result in results])[:-1]
-    flat = _map(E, model) if model.n_clusters > 2 else None
+    flat = _map(E, model) if model.n_concepts_ > 2 else None
     maps = np.split(flat, ends) if flat is not None else [None] * len(results)
     points: dict[str, dict[str, Any]] = {}
     for result, place in zip(results, maps, strict=True):

@@ -1,7 +1,7 @@
 """Evidence for concepts: silos that lack classes, the atlas, confidence, joining later, how many clusters.
 
-Each part is one module with three names: `TITLE`, `measure(seeds, listen)`, which gives rows (dicts that JSON can hold),
-and `table(rows)`, which gives the lines of a Markdown table. `fmtc bench concepts` runs them and keeps their rows.
+Each part is one module with three names: `TITLE`, `measure(seeds, listen)`, which gives rows (dicts that JSON can
+hold), and `table(rows)`, which gives the lines of a Markdown table. `fmtc bench concepts` runs them and keeps the rows.
 """
 
 from __future__ import annotations

@@ -40,6 +40,9 @@ class Coupling(ABC):
     needs : {"stack", "sum"}
         What the server must see of the clients. ``"stack"``: every single projection. ``"sum"``: only the sum of
         `summand` over the clients. Slice t of `prox` is then a function of slice t and of that sum.
+    fills : bool
+        How columns count that a client lacks, because it lacks their concept: as the mean of those of the others
+        (True), which then neither pulls nor is pulled, or as zero.
     shrinks : bool
         Whether `value` is a penalty, which a larger tau shrinks further, down to zero at `critical_threshold`. False
         for a constraint, which has the value 0 and ignores tau and p.
@@ -48,6 +51,7 @@ class Coupling(ABC):
     name: ClassVar[str]
     summary: ClassVar[str]
     needs: ClassVar[Literal["stack", "sum"]]
+    fills: ClassVar[bool] = True
     shrinks: ClassVar[bool] = True
 
     @abstractmethod

@@ -18,6 +18,7 @@ class SubspaceCoupling(Coupling):
     name = "subspace"
     summary = "The projections of all clients lie in one subspace of low dimension; the order of clients is irrelevant."
     needs = "sum"
+    fills = False
 
     def value(self, W: Array, p: float) -> float:
         """Sum of the singular values of [W_1 ... W_m] to the power p.
