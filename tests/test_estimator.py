@@ -117,11 +117,12 @@ def test_what_the_two_checks_mean_to_check(container):
 def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
-        "n_clusters": 8, "view": "auto", "alpha": 1.0, "beta": 0.15, "coupling": "tensor", "scale": "auto",
+        "n_clusters": 8, "n_concepts": None, "view": "auto", "alpha": 1.0, "beta": 0.15, "coupling": "tensor",
+        "scale": "auto",
         "max_iter": 25, "tol": 1e-3, "client_weights": None, "privacy": None, "solver": None, "random_state": None,
         "n_jobs": None, "device": "cpu", "verbose": 0,
     }  # fmt: skip
-    assert len(found) <= 15
+    assert len(found) <= 16
     assert Solver().get_params() == {
         "n_neighbors": "auto", "ridge": 0.03, "rho": None, "schatten_p": 1.0, "align": True, "bandwidth": None,
         "nonmutual_weight": 0.25,

@@ -313,7 +313,7 @@ def test_the_page_says_what_each_field_can_tell(either):
             assert " ".join(part.split()) in words
     shapes = {letter for line in summary["sent"] for letter in line["shape"].split(" × ")}
     assert set(summary["letters"]) == shapes & set(LETTERS)
-    assert "k" in shapes
+    assert "K" in shapes
     for letter, what in summary["letters"].items():
         assert f"{letter} stands for {what}" in words
 

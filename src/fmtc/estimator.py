@@ -1027,6 +1027,9 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them."""
     try:
         settings = current_settings(settings, MODEL_FORMAT)
+        own = settings.pop("own_clusters", None)  # in settings of a run, in place of `n_concepts`
+        if own is not None:
+            settings |= {"n_clusters": own or settings["n_clusters"], "n_concepts": settings["n_clusters"]}
         solver = settings.get("solver")
         privacy = settings.get("privacy")
         privacy = Privacy(**privacy) if isinstance(privacy, Mapping) else privacy

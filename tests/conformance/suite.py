@@ -75,6 +75,9 @@ def rows(seed: int, n: int) -> np.ndarray:
 DATA = {cid: rows(seed, 30 + 5 * seed) for seed, cid in enumerate(("north", "south", "west"))}
 
 
+LACKING = {"n_clusters": 4, "own_clusters": {"north": 2, "south": 3, "west": 4}}  # concepts that not all clients have
+
+
 def but(**changed: Any) -> Settings:
     return Settings.of(**{"n_clusters": 3, "max_iter": 5, "tol": 0, "n_init": 2, "n_neighbors": 10} | changed)
 
@@ -135,7 +138,7 @@ class TransportSuite:
 
     @pytest.mark.parametrize(
         "changed",
-        [{}, {"scale": "global"}, {"message_dtype": "float32", "coupling": "subspace"}, {"final": "kmeans"}],
+        [{}, {"scale": "global"}, {"message_dtype": "float32", "coupling": "subspace"}, {"final": "kmeans"}, LACKING],
         ids=str,
     )
     def test_parity(self, changed: dict[str, Any], tmp_path: Path) -> None:
@@ -175,7 +178,7 @@ class TransportSuite:
         assert np.isfinite(outcome.Z).all()
         assert_all_recorded(outcome)
 
-    @pytest.mark.parametrize("changed", [{}, {"scale": "global"}], ids=str)
+    @pytest.mark.parametrize("changed", [{}, {"scale": "global"}, LACKING], ids=str)
     def test_a_run_is_stopped_and_resumed(self, changed: dict[str, Any], tmp_path: Path) -> None:
         settings = but(**changed)
         case = self.case(tmp_path, DATA, settings)

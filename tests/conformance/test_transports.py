@@ -194,7 +194,7 @@ class WireTransport:
             answer, place = decode(content, self.run_id, (phase.Answer, Failure))
             if place != {"phase": message.phase, "round": message.round_no, "turn": message.turn}:
                 raise RefusedError("it answers another question")
-            phase.check_answer(answer, message.ask, {"k": self.settings.n_clusters})
+            phase.check_answer(answer, message.ask, METHOD.known_sizes(cid, self.settings))
         except RefusedError as error:
             replies.refused += 1
             replies.failures[cid] = error

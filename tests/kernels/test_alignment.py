@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc.kernels.alignment import generalized_procrustes, match_clusters, procrustes, rotate, turn_towards
+from fmtc.kernels.alignment import (
+    generalized_procrustes,
+    match_clusters,
+    match_concepts,
+    numbers_of,
+    procrustes,
+    propose_concepts,
+    rotate,
+    turn_towards,
+    widening,
+)
 from fmtc.kernels.couplings import schatten_p
 from fmtc.kernels.couplings.spectrum import singular_values
 
@@ -271,3 +281,53 @@ def test_clusters_without_a_signature_still_get_a_number(rng):
     for order in orders:
         assert_array_equal(np.sort(order), np.arange(3))
     assert_array_equal(orders[0], orders[1])
+
+
+def lacking(seed, held, noise=0.0, d=12, n_concepts=5):
+    """Signatures of clients that have some concepts each, in an order of their own, and which they are."""
+    rng = np.random.default_rng(seed)
+    concepts = rng.normal(size=(n_concepts, d))
+    orders = [rng.permutation(some) for some in held]
+    return [concepts[order] + noise * rng.normal(size=(len(order), d)) for order in orders], orders
+
+
+HELD = [(0, 1, 2), (2, 3), (1, 3, 4), (0, 4), (0, 1, 2, 3)]
+
+
+@pytest.mark.parametrize("d", [12, 200])
+def test_concepts_are_found_though_no_client_has_all(d):
+    signatures, truth = lacking(0, HELD, noise=0.3, d=d)
+    orders = match_concepts(signatures, 5)
+    numbers = np.concatenate([numbers_of(order) for order in orders])
+    named = {}
+    for number, concept in zip(numbers, np.concatenate(truth), strict=True):
+        assert named.setdefault(int(number), int(concept)) == concept
+    assert len(set(named.values())) == 5
+    for order, S in zip(orders, signatures, strict=True):
+        assert sorted(order[order >= 0]) == list(range(len(S)))
+
+
+def test_matching_does_not_depend_on_the_order_or_length_of_signatures():
+    signatures, _ = lacking(1, HELD, noise=0.2)
+    orders = match_concepts(signatures, 5)
+    back = match_concepts([3 * S for S in signatures[::-1]], 5)[::-1]
+    same = [tuple(zip(numbers_of(a), numbers_of(b), strict=True)) for a, b in zip(orders, back, strict=True)]
+    assert len({pair for some in same for pair in some}) == 5  # a renaming at most
+
+
+@pytest.mark.parametrize(("held", "count"), [(HELD, 5), ([(0, 1), (2, 3)], 4), ([(0, 1), (0, 1)], 2), ([(0, 1, 2)], 3)])
+def test_proposed_number_of_concepts(held, count):
+    signatures, _ = lacking(2, held, noise=0.1, d=60)
+    assert propose_concepts(signatures) == count
+
+
+def test_axes_of_concepts_are_orthonormal_and_near_the_centres():
+    rng = np.random.default_rng(0)
+    centers = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    order = np.array([2, -1, 0, 1, -1])
+    P = widening(centers, order)
+    assert P.shape == (3, 5)
+    assert_allclose(P @ P.T, np.eye(3), atol=1e-12)
+    assert_allclose((centers @ P)[order[order >= 0]][:, order >= 0], np.eye(3), atol=1e-12)
+    assert not P[:, order < 0].any()
+    assert_array_equal(numbers_of(order), [2, 3, 0])

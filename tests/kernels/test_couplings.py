@@ -4,6 +4,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import brentq
 
 from fmtc.kernels.couplings import COUPLINGS, schatten_p, spectrum, tsvt, update_dual, weight_of_threshold
+from fmtc.kernels.couplings.partial import Partial
 from fmtc.kernels.couplings.spectrum import shrink, shrink_slices
 from fmtc.linalg import stacks, svd
 
@@ -474,3 +475,45 @@ def test_large_matrices_of_tensors(rng, monkeypatch, dtype, digits):
         assert_allclose(theirs.value, mine.value, rtol=digits)
     assert_allclose(schatten_p(torch.from_numpy(T), 0.5, "subspace"), schatten_p(T, 0.5, "subspace"), rtol=digits)
     assert_allclose(update_dual(*map(torch.from_numpy, (T, T, 2 * T)), 0.3).numpy(), 0.7 * T, atol=digits)
+
+
+PRESENT = np.array([[1, 1, 0, 1], [0, 1, 1, 1], [1, 0, 1, 1]], bool)  # of four clients, those that have each concept
+
+
+def partial_stack(seed=0, d=7):
+    return np.random.default_rng(seed).normal(size=(d, *PRESENT.shape)) * PRESENT
+
+
+def test_the_average_of_a_concept_is_that_of_the_clients_that_have_it():
+    T, partial = partial_stack(), Partial(COUPLINGS["average"], PRESENT)
+    Z = partial.prox(T, 0.3, 1.0).Z
+    cost = np.square(Z - T).sum()
+    for j, have in enumerate(PRESENT):
+        for t in np.flatnonzero(have):
+            assert_allclose(Z[:, j, t], T[:, j, have].mean(axis=1))
+    moved = Z + 0.01 * (np.random.default_rng(1).normal(size=(7, 3, 1)) * PRESENT)  # another common column
+    assert cost < np.square(moved - T).sum()
+
+
+def test_side_by_side_columns_that_a_client_lacks_count_for_nothing():
+    T, partial = partial_stack(), Partial(COUPLINGS["subspace"], PRESENT)
+    columns = T[:, PRESENT]
+    U, s, Vh = np.linalg.svd(columns, full_matrices=False)
+    Z = partial.prox(T, 0.5, 1.0).Z
+    assert_allclose(Z[:, PRESENT], (U * np.maximum(s - 0.5, 0)) @ Vh, atol=1e-10)
+    assert not Z[:, ~PRESENT].any()
+    assert_allclose(partial.critical_threshold(T), s[0])
+
+
+@pytest.mark.parametrize("name", COUPLINGS)
+def test_a_client_without_a_concept_neither_pulls_nor_is_pulled(name):
+    T = partial_stack()
+    partial = Partial(COUPLINGS[name], PRESENT)
+    assert not partial.prox(T, 0.2, 1.0).Z[:, ~PRESENT].any()
+    every = Partial(COUPLINGS[name], np.ones_like(PRESENT))
+    full = np.random.default_rng(3).normal(size=T.shape)
+    assert_allclose(every.prox(full, 0.2, 1.0).Z, COUPLINGS[name].prox(full, 0.2, 1.0).Z, atol=1e-12)
+    equal = np.repeat(full[:, :, :1], 4, axis=2)  # columns that agree: a lacking one is as if it were there
+    found = partial.prox(equal * PRESENT, 0.2, 1.0).Z
+    if COUPLINGS[name].fills:
+        assert_allclose(found, COUPLINGS[name].prox(equal, 0.2, 1.0).Z * PRESENT, atol=1e-10)

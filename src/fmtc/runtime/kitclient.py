@@ -97,6 +97,7 @@ class ClientSource:
     sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
     epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
     accept_difference: bool = False  # sums over other clients than before may show one of them: a person has said yes
+    n_clusters: int | None = None  # of this client, where it may have fewer than there are concepts; None: as asked
     rules: dict[str, Any] | None = None  # about answers, as `Policy.to_dict` has it; None: no centre of one row
 
     def write(self, kit: Path) -> None:
@@ -117,6 +118,11 @@ class ClientSource:
         """
         if self.max_k is not None and settings.n_clusters > self.max_k:
             raise LimitError(f"the run asks for {settings.n_clusters} clusters; this client allows {self.max_k}")
+        if self.n_clusters is not None and getattr(settings, "own_clusters", None) is None and not comparing:
+            raise LimitError(
+                f"this client has {self.n_clusters} clusters of its own, and the run gives every client "
+                f"{settings.n_clusters}. The coordinator can allow it with --concepts {settings.n_clusters}"
+            )
         if not comparing:
             Floor.read(self.floor).check(settings)
         if self.max_runs is not None and recent >= self.max_runs:
@@ -124,9 +130,10 @@ class ClientSource:
 
     def check_rows(self, n_rows: int, settings: Any) -> None:
         """Refuse clusters of so few rows that their centres tell of single ones."""
-        if n_rows < self.min_rows * settings.n_clusters:
+        asked = getattr(settings, "clusters_of", lambda _: settings.n_clusters)(self.client_id)
+        if n_rows < self.min_rows * asked:
             raise LimitError(
-                f"the run asks for {settings.n_clusters} clusters of {n_rows} rows; this client asks for at least "
+                f"the run asks for {asked} clusters of {n_rows} rows; this client asks for at least "
                 f"{self.min_rows} rows per cluster"
             )
 
@@ -202,6 +209,14 @@ class KitClient:
         self.method = method_of(method)
         self.settings = self.method.read_settings(settings)
         self.folder, self.source = kit / STATES / run_id, ClientSource.read(kit)
+        own = self.source.n_clusters
+        if own is not None and getattr(self.settings, "own_clusters", None) is not None:
+            if own > self.settings.n_clusters:
+                raise LimitError(
+                    f"this client has {own} clusters, and the run has {self.settings.n_clusters} concepts: the "
+                    f"coordinator must allow at least {own}"
+                )
+            self.settings = self.settings.with_clusters(self.source.client_id, own)
         self.notes: list[str] = []
         self.began = clock.monotonic()
         self.data = ""  # fingerprint of the client's rows and their identifiers

@@ -1,0 +1,160 @@
+"""Clients that lack concepts: who has which, what a client answers, and what the whole run makes of it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.metrics import adjusted_rand_score
+
+from fmtc import FMTC, LocalTransport, Settings, Solver, load, run
+from fmtc.protocol.hello import HELLO
+from fmtc.protocol.meet import MEET
+from fmtc.protocol.round import ROUND
+from fmtc.server import ServerState
+
+pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph")  # of clear clusters
+
+K, D = 4, 20
+HELD = {"east": (0, 1, 2), "north": (1, 2, 3), "south": (0, 3), "west": (0, 2, 3)}
+CENTERS = 4 * np.random.default_rng(7).normal(size=(K, D)) / np.sqrt(D)
+
+
+def silo(seed, classes, n=24):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(classes, n)
+    return CENTERS[y] + 0.5 * rng.normal(size=(len(y), D)), y
+
+
+SILOS = {cid: silo(seed, classes) for seed, (cid, classes) in enumerate(HELD.items())}
+DATA, TRUTH = {cid: X for cid, (X, _) in SILOS.items()}, {cid: y for cid, (_, y) in SILOS.items()}
+OWN = {cid: len(classes) for cid, classes in HELD.items()}
+
+
+def fitted(own=OWN, concepts=K, data=DATA, **changed):
+    given = {"view": "graph", "scale": "none", "max_iter": 6, "random_state": 0} | changed
+    return FMTC(own, n_concepts=concepts, **given).fit(data)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return fitted()
+
+
+@pytest.mark.parametrize("changed", [{}, {"coupling": "subspace"}, {"coupling": "average"},
+                                     {"solver": Solver(final="kmeans")}], ids=str)  # fmt: skip
+def test_a_number_means_the_same_in_all_silos(changed):
+    found = fitted(**changed).predict(DATA)
+    together = np.concatenate([found[cid] for cid in DATA])
+    assert adjusted_rand_score(np.concatenate(list(TRUTH.values())), together) == 1
+    assert {cid: len(np.unique(labels)) for cid, labels in found.items()} == OWN
+
+
+def test_training_rows_get_their_labels_again_and_lacking_concepts_no_probability(model):
+    found, P = model.predict(DATA), model.predict_proba(DATA)
+    assert_array_equal(np.concatenate(list(found.values())), model.labels_)
+    for cid in DATA:
+        assert P[cid].shape[1] == K == model.n_concepts_
+        lacking = np.setdiff1d(np.arange(K), np.unique(found[cid]))
+        assert len(lacking) == K - OWN[cid]
+        assert (P[cid][:, lacking] == 0).all()
+        assert_allclose(P[cid].sum(axis=1), 1)
+        assert_array_equal(P[cid].argmax(axis=1), found[cid])
+
+
+@pytest.mark.parametrize("final", ["mixture", "kmeans"])
+def test_a_saved_model_and_onnx_say_the_same(tmp_path, final):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = fitted(solver=Solver(final=final))
+    same = load(model.save(tmp_path / "model"))
+    assert same.n_clusters == OWN and same.n_concepts == K
+    file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
+    label, P = onnxruntime.InferenceSession(file).run(None, {"X": DATA["south"]})
+    for found in (label, same.predict(DATA["south"], clients="south")):
+        assert_array_equal(found, model.predict(DATA["south"], clients="south"))
+    assert_allclose(P, model.predict_proba(DATA["south"], clients="south"), atol=1e-9)
+
+
+def test_stacks_have_a_column_for_each_concept_that_a_client_has(model):
+    settings = model.settings()
+    transport = LocalTransport(DATA, settings)
+    server = run(transport, settings).server
+    assert server.has.shape == (K, len(DATA))
+    assert_array_equal(server.has.sum(axis=0), list(OWN.values()))
+    for name in ("W", "Z", "Y"):
+        stack = getattr(server, name)
+        assert stack.shape == (D, K, len(DATA))
+        assert not stack[:, ~server.has].any()
+        assert stack[:, server.has].any(axis=0).all()
+
+
+def test_nobody_lacks_a_concept_then_it_is_the_run_of_before():
+    every = {cid: silo(seed, range(K))[0] for seed, cid in enumerate(HELD)}
+    for coupling in ("tensor", "subspace"):
+        plain = fitted(K, None, every, coupling=coupling)
+        for own in (dict.fromkeys(every, K), K):
+            same = fitted(own, K, every, coupling=coupling)
+            assert_array_equal(same.labels_, plain.labels_)
+            assert_array_equal(same.consensus_, plain.consensus_)
+
+
+def test_the_order_of_clients_and_of_rows_changes_no_cluster(model):
+    names = dict(zip(DATA, ["d", "c", "b", "a"], strict=True))
+    other = fitted({names[cid]: k for cid, k in OWN.items()}, data={names[cid]: X for cid, X in DATA.items()})
+    found = other.predict({names[cid]: X for cid, X in DATA.items()})
+    together = np.concatenate([found[names[cid]] for cid in DATA])
+    assert adjusted_rand_score(together, model.labels_) == 1
+
+
+def test_concepts_are_proposed_with_a_warning_where_nobody_says_how_many():
+    with pytest.warns(UserWarning, match="look like 4 concepts"):
+        found = fitted(concepts=None)
+    assert found.n_concepts_ == K
+
+
+def test_one_number_below_that_of_concepts():
+    two = {
+        cid: silo(seed, classes)[0] for seed, (cid, classes) in enumerate([("a", (0, 1)), ("b", (1, 2)), ("c", (0, 2))])
+    }
+    found = fitted(2, 3, two).predict(two)
+    assert [len(np.unique(labels)) for labels in found.values()] == [2, 2, 2]
+    assert len(np.unique(np.concatenate(list(found.values())))) == 3
+
+
+BAD = {
+    "fewer concepts than clusters": (OWN, 2, "n_concepts must be at least the 3 clusters"),
+    "a client is missing": ({"east": 3}, K, "missing: \\['north', 'south', 'west'\\]"),
+    "an unknown client": (OWN | {"mars": 2}, K, "unknown: \\['mars'\\]"),
+    "no client": ({}, K, "mapping without a client"),
+    "no number": (OWN | {"east": 0}, K, "'east' must be a whole number of at least 1"),
+    "more clusters than rows": (OWN | {"east": 80}, 80, "'east' has 72 samples"),
+}
+
+
+@pytest.mark.parametrize(("own", "concepts", "sentence"), BAD.values(), ids=BAD)
+def test_bad_numbers_get_one_sentence(own, concepts, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        fitted(own, concepts)
+
+
+@pytest.mark.parametrize("changed", [{"privacy": "sums", "coupling": "subspace"}, {"solver": Solver(align=False)},
+                                     {"solver": Solver(labels_from="embedding")}], ids=str)  # fmt: skip
+def test_what_cannot_match_clusters_is_refused(changed):
+    with pytest.raises(ValueError, match="clusters"):
+        fitted(**changed)
+
+
+def test_a_mixture_by_sums_takes_them():
+    silos = {cid: X[:, :3] for cid, X in DATA.items()}
+    found = FMTC(OWN, n_concepts=K, view="mixture", privacy="sums", max_iter=2, random_state=0).fit(silos)
+    assert found.n_concepts_ == K
+
+
+def test_the_server_refuses_another_width_than_was_said():
+    server = replace(ServerState(("a", "b")), clusters={"a": 2, "b": 3})
+    answers = {cid: ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0) for cid in "ab"}
+    assert list(ROUND.impossible(server, answers, Settings(4, own_clusters={}))) == ["a"]
+    hello = {"a": HELLO.Answer(n_samples=9, n_features=D, sum_of_squares=1.0, n_clusters=5)}
+    assert list(HELLO.impossible(server, hello, Settings(4, own_clusters={}))) == ["a"]
+    assert MEET.times(server, Settings(4, own_clusters={})) == 1
+    assert MEET.times(server, Settings(2, own_clusters={})) == 0
