@@ -301,6 +301,33 @@ def test_a_client_has_limits_of_its_own(kits, tmp_path, limit, value, message):
     assert len((kits["a"] / kitclient.RUNS).read_text().splitlines()) == 3
 
 
+def test_a_kit_may_hold_its_own_number_of_clusters(tmp_path):
+    """Then the run is that of a coordinator who knows all numbers, but for what it was told."""
+    from tests.conformance.suite import DATA, LACKING, but
+
+    own = LACKING["own_clusters"]
+    folders = {name: tmp_path / name for name in ("told", "kept")}
+    told = KitTransport(make_kits(DATA, folders["told"]), but(**LACKING))
+    kept = KitTransport(make_kits(DATA, folders["kept"]), but(**LACKING | {"own_clusters": {}}))
+    for cid, kit in kept.kits.items():
+        replace(ClientSource.read(kit), n_clusters=own[cid]).write(kit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ends = [run(transport, transport.settings).server for transport in (told, kept)]
+    assert ends[0].clusters == ends[1].clusters == own
+    assert_array_equal(ends[0].Z, ends[1].Z)
+
+
+@pytest.mark.parametrize("changed", [{"n_clusters": 4}, {"n_clusters": 3, "own_clusters": {}}], ids=str)
+def test_a_run_that_has_no_room_for_its_clusters_is_refused(tmp_path, changed):
+    from tests.conformance.suite import DATA, but
+
+    kits = make_kits(DATA, tmp_path)
+    number = 2 if "own_clusters" not in changed else 4
+    replace(ClientSource.read(kits["north"]), n_clusters=number).write(kits["north"])
+    assert KitTransport(kits, but(**changed)).tell("north", HELLO) == Failure(error="LimitError")
+
+
 def test_runs_of_yesterday_do_not_count(kits, tmp_path):
     ClientSource("a", str(tmp_path / "a.npy"), max_runs=1).write(kits["a"])
     clock = ManualClock(1e9)

@@ -507,6 +507,8 @@ Examples:
 @kit_option
 @click.option("--data", type=click.Path(path_type=Path), required=True, cls=Option, help="Your rows.")
 @out_option
+@click.option("-k", "--n-clusters", type=click.IntRange(1), cls=Option,
+              help="Clusters of your silo, where the run lets each have its own.  [default: as asked]")  # fmt: skip
 @click.option("--stay", is_flag=True, cls=Option, help="Wait for the next run after one has ended.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @click.option("--discard", is_flag=True, cls=Option,
@@ -552,6 +554,7 @@ def join(
     kit_path: Path,
     data: Path,
     out: Path,
+    n_clusters: int | None,
     stay: bool,
     force: bool,
     discard: bool,
@@ -604,7 +607,7 @@ def join(
     source = ClientSource(
         kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
-        epsilon_budget=epsilon_budget,
+        epsilon_budget=epsilon_budget, n_clusters=n_clusters,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
         rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
@@ -707,6 +710,8 @@ def _in_words(event: Mapping[str, Any]) -> str:
         return "the coordinator compares the silos' columns, and asks for nothing else"
     settings, first = event["settings"], "" if event["preflight"] == "no" else " after a comparison of columns"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
+    if settings.get("own_clusters") is not None:
+        asked = f"the coordinator asks for clusters of your own, among {plural(settings['n_clusters'], 'concept')}"
     if not event.get("method", "fmtc").startswith("fmtc"):
         return f"{asked} by the method {event['method']}{first}"
     solver = settings["solver"]

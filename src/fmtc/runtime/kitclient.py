@@ -118,11 +118,17 @@ class ClientSource:
         """
         if self.max_k is not None and settings.n_clusters > self.max_k:
             raise LimitError(f"the run asks for {settings.n_clusters} clusters; this client allows {self.max_k}")
-        if self.n_clusters is not None and getattr(settings, "own_clusters", None) is None and not comparing:
-            raise LimitError(
-                f"this client has {self.n_clusters} clusters of its own, and the run gives every client "
-                f"{settings.n_clusters}. The coordinator can allow it with --concepts {settings.n_clusters}"
-            )
+        if self.n_clusters is not None and not comparing:
+            if self.n_clusters > settings.n_clusters:
+                raise LimitError(
+                    f"this client has {self.n_clusters} clusters, and the run knows {settings.n_clusters} concepts; the "
+                    f"coordinator can allow it with --concepts {self.n_clusters}"
+                )
+            if getattr(settings, "own_clusters", None) is None and self.n_clusters != settings.n_clusters:
+                raise LimitError(
+                    f"this client has {self.n_clusters} clusters, and the run gives every client "
+                    f"{settings.n_clusters}; the coordinator can allow it with --concepts {settings.n_clusters}"
+                )
         if not comparing:
             Floor.read(self.floor).check(settings)
         if self.max_runs is not None and recent >= self.max_runs:
@@ -209,13 +215,8 @@ class KitClient:
         self.method = method_of(method)
         self.settings = self.method.read_settings(settings)
         self.folder, self.source = kit / STATES / run_id, ClientSource.read(kit)
-        own = self.source.n_clusters
-        if own is not None and getattr(self.settings, "own_clusters", None) is not None:
-            if own > self.settings.n_clusters:
-                raise LimitError(
-                    f"this client has {own} clusters, and the run has {self.settings.n_clusters} concepts: the "
-                    f"coordinator must allow at least {own}"
-                )
+        own, may = self.source.n_clusters, getattr(self.settings, "own_clusters", None) is not None
+        if own is not None and may and own <= self.settings.n_clusters:
             self.settings = self.settings.with_clusters(self.source.client_id, own)
         self.notes: list[str] = []
         self.began = clock.monotonic()
