@@ -187,8 +187,13 @@ class MixtureModel:
 
     @property
     def personal(self) -> Personal:
-        """Parameters as the E-step takes them."""
-        return Personal(self.means, self.shares, self.profiles)
+        """Parameters as the E-step takes them, but for concepts that the client lacks: see `lacks`."""
+        return Personal(self.means, np.where(self.lacks, 1.0, self.shares), self.profiles)
+
+    @property
+    def lacks(self) -> Array:
+        """Concepts that the client lacks; no row is theirs."""
+        return self.shares == 0
 
     def scaled(self, X: Any) -> Any:
         """New rows as columns of numbers in the units of the model, for distances between rows; missing ones 0."""
@@ -200,11 +205,17 @@ class MixtureModel:
 
     def scores(self, X: Any) -> Array:
         """Log of share times density of each cluster, up to what is the same for all clusters; (n, d) -> (n, k)."""
-        return _scores(self.frame, X, self.personal, self.covariance)[0]
+        return self._scored(X)[0]
+
+    def _scored(self, X: Any) -> tuple[Array, Array]:
+        """Scores of rows, minus infinity for concepts that the client lacks, and their constants."""
+        scores, constant = _scores(self.frame, X, self.personal, self.covariance)
+        scores[:, self.lacks] = -np.inf
+        return scores, constant
 
     def log_density(self, X: Any) -> Array:
         """Log-density of each row, that of its filled cells; (n, d) -> (n,)."""
-        scores, constant = _scores(self.frame, X, self.personal, self.covariance)
+        scores, constant = self._scored(X)
         return posteriors(scores)[1] + constant
 
     @property
@@ -241,7 +252,8 @@ class MixtureModel:
     def distances(self, X: Any) -> tuple[Array, Array]:
         """Squared distance of each row to the nearest cluster, in units of its shape, and the row's filled numbers."""
         with np.errstate(invalid="ignore", over="ignore"):  # `_finite` says it better
-            distance, filled = row_distances(_checked_cells(self.frame, X), self.personal, self.covariance)
+            own = Personal(self.means[~self.lacks], self.shares[~self.lacks], self.profiles[~self.lacks])
+            distance, filled = row_distances(_checked_cells(self.frame, X), own, self.covariance)
             return _finite(distance), filled
 
 

@@ -150,6 +150,43 @@ def test_a_mixture_by_sums_takes_them():
     assert found.n_concepts_ == K
 
 
+def table(seed, classes, n=30):
+    rng = np.random.default_rng(seed)
+    y = np.repeat(classes, n)
+    X = 6 * np.eye(K, 3)[y] + 4.0 * (y == 3)[:, None] + rng.normal(size=(len(y), 3))
+    X[rng.random(X.shape) < 0.05] = np.nan
+    return X, y
+
+
+def test_a_mixture_finds_out_which_concepts_a_silo_lacks(tmp_path):
+    """The user need not say how many clusters a silo has; saved models and ONNX agree."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    silos = {cid: table(seed, classes) for seed, (cid, classes) in enumerate(HELD.items())}
+    rows = {cid: X for cid, (X, _) in silos.items()}
+    model = FMTC(K, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    found = model.predict(rows)
+    assert {cid: len(np.unique(labels)) for cid, labels in found.items()} == OWN
+    truth = np.concatenate([y for _, y in silos.values()])
+    assert adjusted_rand_score(truth, model.labels_) > 0.9
+    P = model.predict_proba(rows["south"], clients="south")
+    assert ((P == 0).all(axis=0)).sum() == K - 2
+    far = 100 * np.eye(3)
+    assert set(model.predict(far, clients="south")) <= set(found["south"])
+    assert model.predict_outliers(far, clients="south").all()
+    assert_array_equal(load(model.save(tmp_path / "model")).predict(rows)["south"], found["south"])
+    file = model.export_onnx("south", tmp_path / "south.onnx", dtype=np.float64)
+    label, Q = onnxruntime.InferenceSession(file).run(None, {"X": rows["south"]})
+    assert_array_equal(label, found["south"])
+    assert_allclose(Q, P, atol=1e-9)
+
+
+def test_a_mixture_gives_a_silo_no_more_concepts_than_it_says():
+    rows = {cid: table(seed, range(K))[0] for seed, cid in enumerate(HELD)}
+    found = FMTC({"east": 2, "north": 4, "south": 4, "west": 4}, n_concepts=K, view="mixture", random_state=0).fit(rows)
+    used = {cid: len(np.unique(labels)) for cid, labels in found.predict(rows).items()}
+    assert used == {"east": 2, "north": 4, "south": 4, "west": 4}
+
+
 def test_the_server_refuses_another_width_than_was_said():
     server = replace(ServerState(("a", "b")), clusters={"a": 2, "b": 3})
     answers = {cid: ROUND.Answer(W=np.ones((D, 3)), cut=0.0, misfit=0.0) for cid in "ab"}

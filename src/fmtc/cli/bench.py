@@ -21,6 +21,7 @@ from .words import Words, new_table, plural, print_json
 if TYPE_CHECKING:
     from ..bench.grid import Cell, Store
 
+CONCEPT_PARTS = ("missing", "atlas", "confidence", "later", "advice")  # of fmtc.bench.concepts
 SMOKE = ("digits", "synthetic-subspace", "webkb4", "yale")
 
 
@@ -179,6 +180,45 @@ def paper_(
             | {"run": len(rows), "files": [str(path) for path in written], "statistics": statistics(stored)}
             | {"notes": words.notes}
         )
+
+
+@bench.command(
+    "concepts",
+    short_help="Silos that lack classes, atlas, confidence, joining later, how many clusters.",
+    epilog="""\b
+Examples:
+  fmtc bench concepts
+  fmtc bench concepts --part missing --seeds 1
+  fmtc bench concepts --part atlas --json > atlas.json""",
+)
+@click.option("--part", "parts", type=click.Choice(CONCEPT_PARTS), multiple=True, cls=Option,
+              help="What to measure; may be given many times.  [default: all]")  # fmt: skip
+@click.option("--seeds", type=click.IntRange(1), default=3, show_default=True, cls=Option,
+              help="Dealings, splits and starts of each data set.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), default=Path("results/concepts"), show_default=True, cls=Option,
+              help="Folder for the rows of each part.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the tables stay.")
+def concepts_(parts: tuple[str, ...], seeds: int, out: Path, quiet: bool, as_json: bool) -> None:
+    """Measure what docs/explanation/concepts.md says of concepts, on data sets of this machine, and keep the rows.
+
+    Labels score and nothing else. Every part runs anew; it takes minutes to an hour.
+    """
+    from ..artifacts.files import write_json
+    from ..bench.concepts import part_of
+    from ..bench.grid import code_digest
+
+    words, found = Words(quiet), {}
+    for name in parts or CONCEPT_PARTS:
+        part = part_of(name)
+        with words.console.status("") as status:
+            rows = part.measure(range(seeds), lambda text: status.update(text))  # noqa: B023
+        found[name] = {"title": part.TITLE, "seeds": seeds, "code": code_digest(), "rows": rows}
+        out.mkdir(parents=True, exist_ok=True)
+        write_json(out / f"{name}.json", found[name])
+        if not as_json:
+            words.say(f"{part.TITLE}\n" + "\n".join(part.table(rows)) + "\n")
+    if as_json:
+        print_json(found)
 
 
 @bench.command(

@@ -29,6 +29,8 @@ class Pool:
         Rows of the common shares that each silo's own shares get; infinity gives all silos the same shares.
     even : bool
         Common shares stay 1/k.
+    lean : bool
+        Silos drop concepts that too few of their rows speak for, see `personal`.
     shrinkage : float
         Rows of a round covariance that Σ gets, as a fraction of all rows.
     """
@@ -37,6 +39,7 @@ class Pool:
     drift: float | None = None
     concentration: float = 5.0
     even: bool = False
+    lean: bool = False
     shrinkage: float = 0.01
 
 

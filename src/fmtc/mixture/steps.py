@@ -79,13 +79,24 @@ class Sums:
     score: Array  # 3: log-likelihood less penalties; its part that integrates over the silo's own means; rows
 
 
+def log_shares(shares: Array) -> Array:
+    """Minus infinity for concepts that a silo lacks for good."""
+    with np.errstate(divide="ignore"):
+        found: Array = np.log(shares)
+    return found
+
+
 def personal(
-    common: Common, own: Statistics, levels: tuple[int, ...], concentration: float, never: Array | None = None
-) -> Personal:
+    common: Common, own: Statistics, levels: tuple[int, ...], concentration: float, never: Array | None = None,
+    *, lean: bool = False,
+) -> Personal:  # fmt: skip
     """A silo's own parameters: its sums, drawn towards the common ones as far as they are few.
 
     ``μ_tj = (s_tj + κ_j (μ_j + δ_t))/(n_tj + κ_j)``, and the same for shares and profiles. Coordinates that the silo
     has `never` measured follow the others as they do in the common covariance.
+
+    `lean` shares are those of least message length (Figueiredo and Jain 2002), ``π_tj ∝ max(n_tj - q/2, 0)``, where q
+    numbers describe a concept: one with fewer rows than these are worth goes, and the silo lacks it.
     """
     b, target = common.spread, common.means + own.shift
     # (s b + target)/(n b + 1) is the same, and holds for b = 0 and, where there are rows, for b = infinity
@@ -106,6 +117,9 @@ def personal(
         shares = common.shares
     else:
         shares = (own.counts + concentration * common.shares) / (own.counts.sum() + concentration)
+    if lean:
+        kept = np.maximum(own.counts - 0.5 * (means.shape[1] + sum(levels) - len(levels)), 0.0)
+        shares = kept / kept.sum() if kept.any() else shares
     profiles = np.empty_like(common.profiles)
     begin = 0
     for size in levels:
@@ -177,7 +191,7 @@ def e_step(cells: Cells, own: Personal, covariance: Array) -> Expected:
 
 def _filled_scores(cells: Cells, part: Filled, own: Personal) -> Array:
     """Log of share times density of each concept, less a row's own constant; (b, k)."""
-    scores = np.log(own.shares) - 0.5 * part.distances
+    scores = log_shares(own.shares) - 0.5 * part.distances
     extra = cells.category_scores(part.rows, own.profiles)
     return scores if extra is None else scores + extra
 
@@ -195,12 +209,14 @@ class _Linear:
 def _scores(own: Personal, covariance: Array, seen: Array) -> _Linear:
     S, M = covariance[np.ix_(seen, seen)], own.means[:, seen]
     if len(seen) == 0:
-        return _Linear(np.zeros((0, len(M))), np.log(own.shares), np.zeros((0, 0)), 0.0)
+        return _Linear(np.zeros((0, len(M))), log_shares(own.shares), np.zeros((0, 0)), 0.0)
     L = np.linalg.cholesky(S)
     half = np.linalg.inv(L)
     precision = half.T @ half
     V = precision @ M.T
-    return _Linear(V, np.log(own.shares) - 0.5 * (M.T * V).sum(axis=0), precision, 2 * float(np.log(np.diag(L)).sum()))
+    return _Linear(
+        V, log_shares(own.shares) - 0.5 * (M.T * V).sum(axis=0), precision, 2 * float(np.log(np.diag(L)).sum())
+    )
 
 
 def score_block(cells: Cells, where: Any, block: Any, part: _Linear, own: Personal) -> Any:

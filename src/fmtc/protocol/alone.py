@@ -13,7 +13,6 @@ from ..errors import DataError
 from ..inference import MixtureModel
 from ..kernels.alignment import numbers_of
 from ..kernels.lift import cut_share
-from ..mixture.steps import SMALLEST_SHARE
 from ..server import ServerState
 from ..settings import Settings
 from .base import Phase, required
@@ -149,9 +148,8 @@ def renumbered(model: Any, order: np.ndarray) -> Any:
         return found
 
     if isinstance(model, MixtureModel):
-        shares = np.maximum(taken(model.shares), SMALLEST_SHARE)
         profiles = np.where(has[:, None], taken(model.profiles), 1.0)
-        return replace(model, means=taken(model.means), shares=shares, profiles=profiles)
+        return replace(model, means=taken(model.means), shares=taken(model.shares), profiles=profiles)
     shares = model.shares
     if shares is None and not has.all():
         shares = np.full(model.k, 1 / model.k)

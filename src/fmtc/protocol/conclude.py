@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from ..client import ClientState
 from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
+from ..mixture.steps import SMALLEST_SHARE
 from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
@@ -57,7 +58,10 @@ class Conclude(Phase):
         """The client's own parameters, and its labels by the very code of predict."""
         (cells,) = required(client, "cells")
         (own, *_), common = statistics_of(client, ask.keep), common_of(ask, 0)
-        mine, order = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never), ask.order
+        pool, order = pool_of(settings), ask.order
+        mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
+        if pool.lean:
+            mine = replace(mine, shares=_own_shares(mine.shares, client.k))
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
         labels = assign(client.X, model)
@@ -67,6 +71,13 @@ class Conclude(Phase):
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "mixture")
         return client, Nothing()
+
+
+def _own_shares(shares: Array, k: int) -> Array:
+    """Shares of the concepts that a client has, at most k; the others have none."""
+    has = shares > SMALLEST_SHARE
+    has &= np.argsort(np.argsort(-shares, kind="stable")) < k
+    return np.where(has, shares, 0.0) / shares[has].sum()
 
 
 def _warn_of_equal_rows(client: ClientState) -> None:

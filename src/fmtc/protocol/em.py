@@ -161,7 +161,7 @@ def one_round(
     after, sums = [], []
     for s, own in enumerate(before):
         common = among(common_of(ask, s), has)
-        mine = personal(common, own, cells.levels, pool.concentration, cells.never)
+        mine = personal(common, own, cells.levels, pool.concentration, cells.never, lean=pool.lean)
         found = e_step(cells, mine, common.covariance)
         statistics, part = summed(common, own, mine, found, cells.levels, cells.n)
         after.append(statistics)
@@ -268,8 +268,8 @@ def category_levels(mixture: Mixture, settings: Settings) -> tuple[int, ...]:
 
 
 def pool_of(settings: Settings) -> Pool:
-    """How the mixture over columns is pooled."""
-    return Pool(spread=settings.solver.spread)
+    """How the mixture over columns is pooled; where silos may lack concepts, they drop those they have few rows of."""
+    return Pool(spread=settings.solver.spread, lean=settings.own_clusters is not None)
 
 
 # ------------------------------------------------------------------------------------------------- mixture of columns

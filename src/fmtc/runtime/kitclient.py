@@ -121,7 +121,7 @@ class ClientSource:
         if self.n_clusters is not None and not comparing:
             if self.n_clusters > settings.n_clusters:
                 raise LimitError(
-                    f"this client has {self.n_clusters} clusters, and the run knows {settings.n_clusters} concepts; the "
+                    f"this client has {self.n_clusters} clusters, and the run has {settings.n_clusters} concepts; the "
                     f"coordinator can allow it with --concepts {self.n_clusters}"
                 )
             if getattr(settings, "own_clusters", None) is None and self.n_clusters != settings.n_clusters:
