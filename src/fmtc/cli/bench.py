@@ -211,7 +211,7 @@ def concepts_(parts: tuple[str, ...], seeds: int, out: Path, quiet: bool, as_jso
     for name in parts or CONCEPT_PARTS:
         part = part_of(name)
         with words.console.status("") as status:
-            rows = part.measure(range(seeds), lambda text: status.update(text))  # noqa: B023
+            rows = part.measure(range(seeds), lambda text: status.update(text))
         found[name] = {"title": part.TITLE, "seeds": seeds, "code": code_digest(), "rows": rows}
         out.mkdir(parents=True, exist_ok=True)
         write_json(out / f"{name}.json", found[name])
