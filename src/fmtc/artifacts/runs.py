@@ -165,7 +165,7 @@ def results(
         line: dict[str, Any] = {
             "silo": silo.name,
             "rows": len(mine),
-            "cluster_sizes": np.bincount(mine, minlength=model.n_clusters),
+            "cluster_sizes": np.bincount(mine, minlength=model.n_clusters_),
             "score": model.score(silo.X, clients=silo.name),
         }
         if silo.labels is not None:

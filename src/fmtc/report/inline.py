@@ -113,7 +113,7 @@ def model_html(model: FMTC) -> str:
     rows = sum(int(part.sum()) for part in sizes.values())
     m, d = len(model.client_ids_), model.n_features_in_
     of = f", {rows:,} rows" if sizes else ""
-    head = f"{m} silo{'s' if m > 1 else ''}{of} of {d:,} columns, {model.n_clusters} clusters"
+    head = f"{m} silo{'s' if m > 1 else ''}{of} of {d:,} columns, {model.n_clusters_} clusters"
     ended = f" How it ended: {html.escape(model.stopped_because_)}." if model.stopped_because_ else ""
     k = max((len(part) for part in sizes.values()), default=0)
     lines = "".join(

@@ -112,7 +112,7 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
     """
     rng = np.random.default_rng(model.random_state)
     sizes = {result.silo.name: len(result.labels) for result in results}
-    scored = [name for name, n in sizes.items() if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > model.n_clusters]
+    scored = [name for name, n in sizes.items() if n // FOLDS >= HELD_OUT and n - n // FOLDS - 1 > model.n_clusters_]
     if not scored:
         return {}
     rows = {result.silo.name: result.silo.X for result in results}
@@ -127,7 +127,7 @@ def _held_out(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str,
             kept = {name: np.flatnonzero(fold_of[name] == fold) for name in scored}
             labels = [{name: fits[name].predict(rows[name], clients=name) for name in scored} for fits in models]
             found.append(
-                [[stays(graphs[name], y[name], kept[name], model.n_clusters) for name in scored] for y in labels]
+                [[stays(graphs[name], y[name], kept[name], model.n_clusters_) for name in scored] for y in labels]
             )
             right.append([[_accuracy(y[name], truth[name], kept[name]) for name in scored] for y in labels])
     scores, acc = np.array(found), np.mean(right, axis=0)
@@ -207,7 +207,7 @@ def _points(model: FMTC, results: Sequence[SiloResult]) -> dict[str, dict[str, A
     """For the shown rows: how sure their cluster is, and a place on a common map of all silos."""
     E = np.vstack([result.view for result in results])
     ends = np.cumsum([len(result.shown) for result in results])[:-1]
-    flat = _map(E, model) if model.n_clusters > 2 else None
+    flat = _map(E, model) if model.n_clusters_ > 2 else None
     maps = np.split(flat, ends) if flat is not None else [None] * len(results)
     points: dict[str, dict[str, Any]] = {}
     for result, place in zip(results, maps, strict=True):

@@ -130,7 +130,7 @@ def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
     kept = read_explanation(folder)
     explanation = None if kept is None else Explanation.from_dict(kept)
     _check_parts(folder / "report.json", report, model, explanation)
-    return _Run(folder, report, model, report["history"], explanation, report["n_features"], model.n_clusters)
+    return _Run(folder, report, model, report["history"], explanation, report["n_features"], model.n_clusters_)
 
 
 def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation | None) -> None:
@@ -138,7 +138,7 @@ def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation
     details = report.get("details", {})
     silos = [line["silo"] for line in report["silos"]]
     shown, more = report["projection"], details.get("points", {})
-    k = model.n_clusters
+    k = model.n_clusters_
     fits = {
         "silos are not those of the model": sorted(silos) == sorted(model.client_ids_),
         "cluster sizes do not fit": all(
