@@ -38,8 +38,9 @@ class Advice:
     evidence : {"both", "agreement", "spectrum"}
         What was looked at.
     signals : dict of str to int
-        The number that each signal says: ``gap`` (largest eigengap), ``agreement`` (fewest clusters at which models of
-        silos agree as well as anywhere, to a standard error) and ``many`` (the same, with more weight on many clusters).
+        The number that each signal says: ``gap`` (largest eigengap), ``agreement`` (fewest clusters at which models
+        of silos agree as well as anywhere, to a standard error) and ``many`` (the same, with more weight on
+        many clusters).
     ks : ndarray of shape (v,)
         Numbers of clusters that were compared.
     eigengap : ndarray of shape (v,)
@@ -47,8 +48,8 @@ class Advice:
     eigengap_of : dict of str to ndarray of shape (v,)
         The same of each silo.
     agreement : ndarray of shape (v,)
-        Adjusted Rand index of a silo's own labels and of those that the local model of another silo gives its rows; mean
-        over silos. Empty with ``evidence="spectrum"``, and for one silo.
+        Adjusted Rand index of a silo's own labels and of those that the local model of another silo gives its rows;
+        mean over silos. Empty with ``evidence="spectrum"``, and for one silo.
     agreement_of : dict of str to ndarray of shape (o, v)
         The same on the rows of each silo, for each of the o other silos whose model it saw.
     agreement_error : ndarray of shape (v,)
@@ -82,7 +83,9 @@ class Advice:
     @property
     def sentences(self) -> list[str]:
         """The sentences of `text`."""
-        said = [f"Advice: {self._number(self.chosen)}, in a range of {self.low} to {self.high}. Verdict: {self.verdict}."]
+        said = [
+            f"Advice: {self._number(self.chosen)}, in a range of {self.low} to {self.high}. Verdict: {self.verdict}."
+        ]
         words = {"gap": "the eigengap says {}", "agreement": "models of silos agree best at {}",
                  "many": "{} with more weight on many clusters"}  # fmt: skip
         listed = ", ".join(words[name].format(k) for name, k in self.signals.items())
@@ -160,7 +163,7 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str], evidence: s
     (3, 'range')
     """
     ks = found["ks"]
-    steps = pooled_gap(found["eigenvalues"], ks)
+    steps = pooled_gap(found["eigenvalues"], ks.tolist())
     gap, seen = steps.mean(axis=0), found.get("agreement")
     if seen is None and evidence == "agreement":
         raise InputError("one silo has no other to agree with: ask for the spectrum")

@@ -353,7 +353,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         X, clients
             As in `fit`. At most 1,200 rows of each client are looked at.
         k_range : "auto", text such as "3..12" or pair of int, optional
-            Numbers to compare; by default those of `n_clusters`, if it is not a number. "auto" is 2 to 30, but at least four rows of the smallest client for each cluster.
+            Numbers to compare; by default those of `n_clusters`, if it is not a number. "auto" is 2 to 30, but at least
+            four rows of the smallest client for each cluster.
         evidence : {"both", "agreement", "spectrum"}
             "agreement" leaves the spectrum out: better where clients lack classes that others have. "spectrum" is for
             those who do not want a client's model shown to other clients: only eigenvalues leave.
@@ -950,7 +951,7 @@ def federate(
     schema = getattr(model, "schema_", None)
     columns = None if schema is None or schema.is_plain else schema.to_dict()
     sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
-    how = {"min_clients": min_clients, "deadline": deadline, "wait": wait, "listen": listen}
+    how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "wait": wait, "listen": listen}
     with local.LocalFederation(sources, rows=rows) as federation:
         advised(model, federation, len(rows), **how)
         outcome = federation.run(model.settings(), weights=weights, **how)

@@ -141,7 +141,7 @@ def fit(
     recipe = None if text_column is None else TextRecipe(text_column)
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
-    model = build_model(settings, as_published)
+    model = build_model(settings, as_published, advises=True)
     out = free_path(out, force, runs.is_run)
     checkpoint = out.parent / f".{out.name}.checkpoint"
     _check_resume(words, checkpoint, resume, force)
@@ -493,7 +493,7 @@ def inspect_run(run: Path | None, top: int, wire: bool, influence: bool, as_json
     about: dict[str, Any] = {
         "model": str(folder),
         "bytes": sum(file.stat().st_size for file in folder.iterdir()),
-        "n_clusters": model.n_clusters,
+        "n_clusters": model.n_clusters_,
         "n_features": model.n_features_in_,
         "feature_names": getattr(model, "feature_names_in_", None),
         "text": None if recipe is None else asdict(recipe),

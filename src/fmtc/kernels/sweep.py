@@ -125,7 +125,12 @@ def adjusted_rand(a: Array, b: Array) -> float:
     def pairs(counts: Array) -> float:
         return float((counts * (counts - 1)).sum() / 2)
 
-    both, first, second, all_ = pairs(table), pairs(table.sum(axis=1)), pairs(table.sum(axis=0)), pairs(np.array(len(a)))
+    both, first, second, all_ = (
+        pairs(table),
+        pairs(table.sum(axis=1)),
+        pairs(table.sum(axis=0)),
+        pairs(np.array(len(a))),
+    )
     chance = first * second / all_ if all_ else 0.0
     most = (first + second) / 2
     return 1.0 if most == chance else (both - chance) / (most - chance)

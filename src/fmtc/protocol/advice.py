@@ -25,7 +25,7 @@ from ..kernels.projection import RidgeFactors
 from ..kernels.sweep import Sweep, agreement, sweep
 from ..server import ServerState
 from ..settings import POOLED_SCALES, Settings, Solver
-from .base import Array, Nothing, Phase, above, array, number, required
+from .base import Array, Phase, above, array, number, required
 from .graph import GraphView
 from .hello import Hello
 from .method import ClientResult
@@ -151,12 +151,10 @@ class AdviceServer(ServerState):
 class Counted(Hello):
     """Who is there, and which numbers of clusters so many rows allow."""
 
-    def reduce(
-        self, server: AdviceServer, answers: MutableMapping[str, Any], settings: AdviceSettings
-    ) -> AdviceServer:
+    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> AdviceServer:
         """As before a run; then at most one cluster for four rows of the smallest client."""
         sizes = {cid: int(answers[cid].n_samples) for cid in sorted(answers)}
-        found: Any = super().reduce(server, answers, settings)
+        found: Any = super().reduce(server, answers, settings)  # of the server's own class
         return replace(found, sizes=sizes, ks=compared(sizes, settings))
 
 
@@ -234,8 +232,7 @@ class Spectrum(Phase):
         if settings.scale in POOLED_SCALES and settings.scale != "auto":
             required(client, "scaling")
         solver, cid, ks = settings.solver, client.client_id, tuple(int(k) for k in ask.ks)
-        client = with_rows(client, settings)
-        (rows,) = required(client, "rows")
+        (rows,) = required(with_rows(client, settings), "rows")
         if rows.shape[0] < ROWS_PER_CLUSTER * ks[-1]:
             raise DataError(f"client {cid!r} has {rows.shape[0]} rows, too few to look for {ks[-1]} clusters")
         graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
@@ -251,9 +248,7 @@ class Spectrum(Phase):
         seed = int(stream(settings.seed, cid, "kmeans").integers(2**31))
         found = sweep(np.asarray(rows @ W), ks, N_INIT, seed)
         client = replace(client, rows=rows, factors=factors, F=F, W=W, sweep=found)
-        return client, self.Answer(
-            eigenvalues=lam, W=W.astype(np.float32), centers=found.centers.astype(np.float32)
-        )
+        return client, Models.Answer(eigenvalues=lam, W=W.astype(np.float32), centers=found.centers.astype(np.float32))
 
     def impossible(self, server: AdviceServer, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
         """Eigenvalues that no normalised Laplacian has."""
@@ -371,9 +366,10 @@ class AdviceMethod(GraphView):
     saved: tuple[str, ...] = ()
     changeable: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ()
+    keeps = False
 
     @property
-    def phases(self) -> tuple[Phase, ...]:  # type: ignore[override]
+    def phases(self) -> tuple[Phase, ...]:
         """All phases; none repeats."""
         return (*self.opening, *self.closing)
 
@@ -390,7 +386,7 @@ class AdviceMethod(GraphView):
         """Settings from what `dataclasses.asdict` and JSON made of them."""
         return AdviceSettings(**{**document, "solver": Solver(**document["solver"])})
 
-    def open_client(self, client_id: str, X: Any, settings: Settings, device: str) -> AdviceClient:
+    def open_client(self, client_id: str, X: Any, settings: Any, device: str) -> AdviceClient:
         """A client at rest, with at most 1,200 of its rows."""
         n = X.shape[0]
         if n > ROWS:

@@ -66,6 +66,7 @@ class Method:
     saved: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ("max_iter", "tol")  # settings that decide when the loop ends, and nothing else
     changeable: tuple[str, ...] = ("max_iter", "tol")  # settings that a resumed run may change
+    keeps: bool = True  # a client has a result of a run, and waits for it; False: it is only asked something
 
     def phase(self, name: str) -> Phase:
         """The phase of this name, or `RefusedError`."""
