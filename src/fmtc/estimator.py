@@ -28,9 +28,11 @@ from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
+from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_method, advice_settings, range_of
 from .protocol.alone import FEDERATED
-from .protocol.method import ClientResult, view_method
+from .protocol.base import sent
+from .protocol.method import COMMON, ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
@@ -314,16 +316,19 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
         self.__dict__.pop("k_advice_", None)
+        ledgers: Mapping[str, MemoryLedger] | None = None
+        before: tuple[Received, ...] = ()
         if isinstance(self.n_clusters, str):
             self.k_advice_ = self._advised(silos, self.n_clusters)
             warn_of_advice(self.k_advice_)
+            ledgers, before = self.__dict__.pop("_asked")
         settings = self.settings()
         if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
             from .protocol.private import gate
 
             gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
         method = view_method(settings.view, settings.privacy)
-        transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
+        transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device, ledgers=ledgers)
         result = run(
             transport,
             settings,
@@ -335,6 +340,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
+        self.received_[:0] = before
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         return self
@@ -387,9 +393,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             raise InputError('evidence="agreement" compares clients, and there is one: use "spectrum"')
         settings = advice_settings(self.settings(n_clusters=2), range_of(k_range))
         method = advice_method(evidence, len(silos))
-        transport = LocalTransport(silos, settings, self.n_jobs, method=method)
+        transport = LocalTransport(silos, settings, self.n_jobs, method=method, run_id="advice")
         result = run(transport, settings, method=method)
-        self._advice_ledgers = transport.ledgers
+        self._asked = transport.ledgers, result.received
         return advice_of(method.common(result.server), result.server.client_ids, evidence)
 
     def _adopt(
@@ -809,7 +815,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
-        return view_method(self.view, self.privacy).sent(self.received_)
+        advising = ADVICE.phases if hasattr(self, "k_advice_") else ()
+        return sent((*COMMON, *view_method(self.view, self.privacy).phases, *advising), self.received_)
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
@@ -953,17 +960,20 @@ def federate(
     sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
     how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "wait": wait, "listen": listen}
     with local.LocalFederation(sources, rows=rows) as federation:
-        advised(model, federation, len(rows), **how)
+        lines, before = advised(model, federation, len(rows), **how)
         outcome = federation.run(model.settings(), weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
     places = None if outcome.result.missing else {cid: rows for cid, (_, rows) in parts.items()}
     model._adopt(outcome.result, outcome.clients, places)
-    model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
+    model.received_ = [*before, *model.received_]
+    model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
     return model
 
 
-def advised(model: FMTC, federation: Any, n_clients: int, **how: Any) -> None:
+def advised(
+    model: FMTC, federation: Any, n_clients: int, **how: Any
+) -> tuple[dict[str, list[dict[str, Any]]], list[Received]]:
     """Give a model the advice of a federation's clients, where its number of clusters is to be found: a run of its own.
 
     Parameters
@@ -973,14 +983,22 @@ def advised(model: FMTC, federation: Any, n_clients: int, **how: Any) -> None:
     n_clients : int
     **how
         Passed to the federation's `run`.
+
+    Returns
+    -------
+    ledgers : dict of client id to list of dict
+        Lines about what left each client for the advice; empty where none was needed.
+    received : list of Received
     """
     if not isinstance(model.n_clusters, str):
-        return
+        return {}, []
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
     method = advice_method("both", n_clients)
-    server = federation.run(settings, method=method.name, **how).result.server
+    outcome = federation.run(settings, method=method.name, **how)
+    server = outcome.result.server
     model.k_advice_ = advice_of(server.common, server.client_ids)
     warn_of_advice(model.k_advice_)
+    return outcome.ledgers, list(outcome.result.received)
 
 
 def warn_of_advice(advice: Advice) -> None:

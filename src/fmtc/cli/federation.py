@@ -270,7 +270,7 @@ def federate_local(
             LocalFederation(sources) as fed,
         ):
             how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "listen": view}
-            advised(model, fed, len(silos), **how)
+            lines, before = advised(model, fed, len(silos), **how)
             outcome = fed.run(model.settings(), weights=weights, **how)
         lost = outcome.result.missing
         for cid in lost:
@@ -279,7 +279,8 @@ def federate_local(
         for silo in silos:
             outcome.kept[silo.name].check(silo, str(places[silo.name]))
         adopt(words, model, outcome.result, outcome.kept, silos, recipe)
-        model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
+        model.received_ = [*before, *model.received_]
+        model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(

@@ -153,7 +153,7 @@ class Counted(Hello):
 
     def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Any) -> AdviceServer:
         """As before a run; then at most one cluster for four rows of the smallest client."""
-        sizes = {cid: int(answers[cid].n_samples) for cid in sorted(answers)}
+        sizes = {cid: min(ROWS, int(answers[cid].n_samples)) for cid in sorted(answers)}
         found: Any = super().reduce(server, answers, settings)  # of the server's own class
         return replace(found, sizes=sizes, ks=compared(sizes, settings))
 
@@ -233,6 +233,9 @@ class Spectrum(Phase):
             required(client, "scaling")
         solver, cid, ks = settings.solver, client.client_id, tuple(int(k) for k in ask.ks)
         (rows,) = required(with_rows(client, settings), "rows")
+        if rows.shape[0] > ROWS:  # here and not earlier: sums over all rows less sums over some would tell of the rest
+            some = stream(settings.seed, cid, "advice").choice(rows.shape[0], ROWS, replace=False)
+            rows = replace(rows, X=rows.X[np.sort(some)])
         if rows.shape[0] < ROWS_PER_CLUSTER * ks[-1]:
             raise DataError(f"client {cid!r} has {rows.shape[0]} rows, too few to look for {ks[-1]} clusters")
         graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
@@ -387,10 +390,7 @@ class AdviceMethod(GraphView):
         return AdviceSettings(**{**document, "solver": Solver(**document["solver"])})
 
     def open_client(self, client_id: str, X: Any, settings: Any, device: str) -> AdviceClient:
-        """A client at rest, with at most 1,200 of its rows."""
-        n = X.shape[0]
-        if n > ROWS:
-            X = X[np.sort(stream(settings.seed, client_id, "advice").choice(n, ROWS, replace=False))]
+        """A client at rest."""
         few = replace(settings, n_clusters=2, lowest=2, fixed=False)  # whether rows are enough, the server says
         client = open_client(client_id, X, few, device)
         known = {f.name: getattr(client, f.name) for f in fields(client)}
