@@ -58,6 +58,16 @@ class Advice:
         Rows of the smallest silo that were looked at, 1,200 at most.
     is_table : bool
         Whether rows have few columns: advice is weak there, and never clear.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc import FMTC
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(3, 60)).repeat(30, axis=0) + rng.normal(size=(90, 60))
+    >>> advice = FMTC(random_state=0).advise(X, k_range=(2, 6))
+    >>> advice.chosen, advice.verdict
+    (3, 'range')
     """
 
     chosen: int
@@ -86,8 +96,8 @@ class Advice:
         said = [
             f"Advice: {self._number(self.chosen)}, in a range of {self.low} to {self.high}. Verdict: {self.verdict}."
         ]
-        words = {"gap": "the eigengap says {}", "agreement": "models of silos agree best at {}",
-                 "many": "{} with more weight on many clusters"}  # fmt: skip
+        words = {"gap": "the eigengap says {}", "agreement": "from 3 clusters on, models of silos agree best at {}",
+                 "many": "or at {} with more weight on many"}  # fmt: skip
         listed = ", ".join(words[name].format(k) for name, k in self.signals.items())
         said.append(f"{listed[0].upper()}{listed[1:]}.")
         if self.verdict == FEW:
@@ -126,12 +136,6 @@ class Advice:
                 "silos": {c: x.tolist() for c, x in self.agreement_of.items()},
             },
         }  # fmt: skip
-
-    def plot(self, **options: Any) -> Any:
-        """Both curves and the range, by `fmtc.plot.plot_k`; needs ``pip install 'fmtc[plot]'``."""
-        from .plot import plot_k
-
-        return plot_k(self, **options)
 
     @staticmethod
     def _number(k: int) -> str:

@@ -127,7 +127,10 @@ def advise_k(
             words.say(f"{size_of(silos)}: looking for structure")
             advice = model.advise({silo.name: silo.encoded for silo in silos}, evidence=evidence)
     if plot is not None:
-        advice.plot().figure.savefig(plot, dpi=150)
+        from ..plot import plot_k
+
+        figure: Any = plot_k(advice).figure
+        figure.savefig(plot, dpi=150)
         words.say(f"wrote {plot}")
     if as_json:
         print_json(advice.to_dict() | {"notes": words.notes})

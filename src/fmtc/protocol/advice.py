@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, open_client, stream, with_rows
-from ..errors import DataError
+from ..errors import DataError, RefusedError
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.projection import RidgeFactors
@@ -204,7 +204,9 @@ class Spectrum(Phase):
             "The mean squared norm of all rows that are looked at; with two clients, one equation about the other's "
             "`n_samples` and `sum_of_squares`.", check=above(0),
         )  # fmt: skip
-        ridge: float = number("weight of the ridge in the projection", "Nothing.", check=above(0))
+        ridge: float = number(
+            "weight of the ridge in the projection", "The settings of the run, and no more.", check=above(0)
+        )
         ks: Array = array(
             "v", "numbers of clusters that are compared", "A quarter of the rows of the smallest client, if that is "
             "below the largest number asked for.", kind="int", check=_are_numbers,
@@ -254,20 +256,35 @@ class Spectrum(Phase):
         return client, Models.Answer(eigenvalues=lam, W=W.astype(np.float32), centers=found.centers.astype(np.float32))
 
     def impossible(self, server: AdviceServer, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
-        """Eigenvalues that no normalised Laplacian has."""
-        return {
-            cid: "are no eigenvalues of a graph, in order"
-            for cid, answer in answers.items()
-            if answer.eigenvalues.min() < 0 or answer.eigenvalues.max() > 2 or (np.diff(answer.eigenvalues) < 0).any()
-        }
+        """Eigenvalues that no normalised Laplacian has, and models of another size than asked for."""
+        found = {}
+        for cid, answer in answers.items():
+            lam = answer.eigenvalues
+            if not self._fits(answer, server.ks):
+                found[cid] = "is of other numbers of clusters than asked for"
+            elif lam.min() < 0 or lam.max() > 2 or (np.diff(lam) < 0).any():
+                found[cid] = "has no eigenvalues of a graph, in order"
+        return found
+
+    def _fits(self, answer: Any, ks: Sequence[int]) -> bool:
+        e = ks[-1] + 1
+        models = not self.shows_models or (answer.W.shape[1] == e and len(answer.centers) == sum(k * k for k in ks))
+        return len(answer.eigenvalues) == e and models
 
     def reduce(self, server: AdviceServer, answers: MutableMapping[str, Any], settings: AdviceSettings) -> AdviceServer:
         """Keep what came."""
+        _refuse([cid for cid in sorted(answers) if not self._fits(answers[cid], server.ks)])
         found = {cid: answers[cid].eigenvalues for cid in sorted(answers)}
         server = replace(server, eigenvalues=found)
         if not self.shows_models:
             return server
         return replace(server, models={cid: (answers[cid].W, answers[cid].centers) for cid in sorted(answers)})
+
+
+def _refuse(misfits: list[str]) -> None:
+    """Raise `RefusedError` for clients whose answers do not fit the question, where nobody has dropped them before."""
+    if misfits:
+        raise RefusedError(f"client {', '.join(map(repr, misfits))} answered for other numbers of clusters than asked")
 
 
 class Models(Spectrum):
@@ -299,7 +316,6 @@ class Cross(Phase):
 
     name = "cross"
     doing = "comparing models of others with its own"
-    pure = False
     concludes = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -344,11 +360,16 @@ class Cross(Phase):
         return replace(client, evidence=replace(evidence, agreement=found)), self.Answer(agreement=found)
 
     def impossible(self, server: AdviceServer, answers: Mapping[str, Answer], settings: Any) -> dict[str, str]:
-        """No agreement is above 1."""
-        return {cid: "is above 1" for cid, answer in answers.items() if answer.agreement.max(initial=0) > 1 + 1e-9}
+        """No agreement is above 1, and there is one for each number of clusters."""
+        return {
+            cid: "is no agreement for each number of clusters"
+            for cid, answer in answers.items()
+            if answer.agreement.shape[1] != len(server.ks) or answer.agreement.max(initial=0) > 1 + 1e-9
+        }
 
     def reduce(self, server: AdviceServer, answers: MutableMapping[str, Any], settings: AdviceSettings) -> AdviceServer:
         """Keep what came."""
+        _refuse([cid for cid in sorted(answers) if answers[cid].agreement.shape[1] != len(server.ks)])
         return replace(server, agreement={cid: answers[cid].agreement for cid in sorted(answers)})
 
 

@@ -157,7 +157,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Two tables: advice set by set, and what it comes to."""
     done = [row for row in rows if row["status"] == "done"]
     lines = [
-        "| data set | classes | rows per class | advice (range) of each seed | verdicts | advice / fit, processor time |",
+        "| data set | classes | rows per class | advice (range) by seed | verdicts | advice / fit, processor time |",
         "|---|---|---|---|---|---|",
     ]
     for part, name in dict.fromkeys((row["part"], row["set"]) for row in rows):
