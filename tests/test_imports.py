@@ -11,7 +11,7 @@ import fmtc
 LAYERS = (
     ("cli",),
     ("bench", "demo", "plot", "report"),
-    ("baselines", "concepts", "estimator"),
+    ("advice", "baselines", "concepts", "estimator"),
     ("runtime",),
     ("privacy",),
     ("protocol",),
@@ -23,6 +23,7 @@ BESIDE = {
     ("report", "bench"),  # the page of a comparison
     ("demo", "plot"),
     ("estimator", "concepts"),
+    ("estimator", "advice"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("client", "inference"),
     ("server", "client"),

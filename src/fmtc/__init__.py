@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .advice import Advice
     from .errors import ClientError, FileError
     from .estimator import FMTC, estimate_memory, federate, load
     from .kernels.couplings import schatten_p, tsvt
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "FMTC",
+    "Advice",
     "ClientError",
     "FileError",
     "LocalTransport",
@@ -72,6 +74,7 @@ def lazy_names(package: str, /, **where: tuple[str, ...]) -> tuple[Callable[[str
 
 __getattr__, __dir__ = lazy_names(
     __name__,
+    advice=("Advice",),
     errors=("ClientError", "FileError"),
     estimator=("FMTC", "estimate_memory", "federate", "load"),
     kernels__couplings=("schatten_p", "tsvt"),

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import ClassifierTags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from .advice import CLEAR, EVIDENCE, Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
@@ -27,13 +28,16 @@ from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
+from .protocol.advice import METHOD as ADVICE
+from .protocol.advice import advice_method, advice_settings, range_of
 from .protocol.alone import FEDERATED
+from .protocol.base import sent
 from .protocol.graph import PROPOSAL
-from .protocol.method import ClientResult, view_method
+from .protocol.method import COMMON, ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
-from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
+from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_choice, check_number, split_solver
 
 Array = np.ndarray
 
@@ -51,13 +55,14 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     Parameters
     ----------
-    n_clusters : int or mapping of client to int, default=8
-        Clusters of each client.
+    n_clusters : int, mapping of client to int, "auto" or a range such as "3..12", default=8
+        Clusters of each client. "auto", or a range, first asks the rows, as `advise` does, and fits the number that it
+        advises; a warning says so unless the advice is clear.
     n_concepts : int, default=None
         Clusters of all clients together, each with one number everywhere: at least as many as any client has. None:
         every client has all of them; with a mapping, their number is proposed from the clients' clusters, with a
-        warning. The mixture view needs `n_concepts` (or one int) only: a client's share of a concept that it lacks goes
-        to zero.
+        warning. Given, clients may lack concepts: the graph view matches their clusters before it couples them, and in
+        the mixture view a client drops concepts that too few of its rows speak for, whatever `n_clusters` is.
     view : {"auto", "graph", "mixture"}, default="auto"
         "auto" decides without labels. Tables of at most 50 columns: the mixture, unless rows of half of the clients
         fall into parts that no ellipse follows, such as rings. Many columns: the graph, unless the mixture keeps
@@ -115,10 +120,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     labels_ : ndarray of shape (n_samples,)
         Cluster of each training row. The same number means the same concept in all clients (with ``solver.align``);
         number 0 is large in most of them. A client may have no row in a cluster: a concept that only others have.
+    n_concepts_, n_clusters_ : int
+        Clusters of all clients together.
+    k_advice_ : Advice
+        What was advised; only where `n_clusters` is "auto" or a range, and not in a model that was loaded.
     client_ids_ : list of str
         Names of the clients, sorted.
-    n_concepts_ : int
-        Clusters of all clients together.
     view_ : {"graph", "mixture", "anchors"}
         The view of the model.
     view_reason_ : str
@@ -316,13 +323,20 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             del self.text_recipe_
         check_device(self.device)
         silos = {cid: Xt for cid, (Xt, _) in parts.items()}
+        self.__dict__.pop("k_advice_", None)
+        ledgers: Mapping[str, MemoryLedger] | None = None
+        before: tuple[Received, ...] = ()
+        if isinstance(self.n_clusters, str):
+            self.k_advice_ = self._advised(silos, self.n_clusters)
+            warn_of_advice(self.k_advice_)
+            ledgers, before = self.__dict__.pop("_asked")
         settings = self._settled(silos)
         if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
             from .protocol.private import gate
 
             gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
         method = view_method(settings.view, settings.privacy)
-        transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
+        transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device, ledgers=ledgers)
         result = run(
             transport,
             settings,
@@ -334,9 +348,63 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
+        self.received_[:0] = before
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         return self
+
+    def advise(self, X: Any, *, clients: Any = None, k_range: Any = None, evidence: str = "both") -> Advice:
+        """How many clusters the rows speak for: advice with a range, from all clients and without labels.
+
+        Two kinds of evidence. The spectrum of each client's neighbour graph has a step after as many eigenvalues as
+        there are clear parts. And the right number is one at which the local model of one client finds, in the rows of
+        another, what that client finds by itself. The advice is the median of three signals, the range what they span.
+
+        It is advice: see `Advice.text`. Nothing of the estimator changes; `scale`, `solver` and `random_state` count.
+
+        Parameters
+        ----------
+        X, clients
+            As in `fit`. At most 1,200 rows of each client are looked at.
+        k_range : "auto", text such as "3..12" or pair of int, optional
+            Numbers to compare; by default those of `n_clusters`, if it is not a number. "auto" is 2 to 30, but at least
+            four rows of the smallest client for each cluster.
+        evidence : {"both", "agreement", "spectrum"}
+            "agreement" leaves the spectrum out: better where clients lack classes that others have. "spectrum" is for
+            those who do not want a client's model shown to other clients: only eigenvalues leave.
+
+        Returns
+        -------
+        Advice
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fmtc import FMTC
+        >>> rng = np.random.default_rng(0)
+        >>> centers = rng.normal(size=(4, 60)).repeat(25, axis=0)
+        >>> silos = {name: centers + rng.normal(size=centers.shape) for name in ("north", "south", "west")}
+        >>> advice = FMTC(random_state=0).advise(silos, k_range="2..8")
+        >>> advice.chosen, advice.low, advice.high, advice.verdict
+        (4, 4, 4, 'clear')
+        """
+        model = clone(self)
+        parts = model._parts(X, clients, reset=True)
+        if k_range is None and isinstance(self.n_clusters, str):
+            k_range = self.n_clusters
+        return model._advised({cid: Xt for cid, (Xt, _) in parts.items()}, k_range, evidence)
+
+    def _advised(self, silos: Mapping[str, Any], k_range: Any, evidence: str = "both") -> Advice:
+        """Advice from the rows of each client."""
+        check_choice("evidence", evidence, EVIDENCE)
+        if evidence == "agreement" and len(silos) < 2:
+            raise InputError('evidence="agreement" compares clients, and there is one: use "spectrum"')
+        settings = advice_settings(self.settings(n_clusters=2), range_of(k_range))
+        method = advice_method(evidence, len(silos))
+        transport = LocalTransport(silos, settings, self.n_jobs, method=method, run_id="advice")
+        result = run(transport, settings, method=method)
+        self._asked = transport.ledgers, result.received
+        return advice_of(method.common(result.server), result.server.client_ids, evidence)
 
     def _adopt(
         self,
@@ -392,7 +460,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ) -> None:
         """Models of clients, and how their run ended: what a saved model keeps."""
         self._models = dict(models)
-        self.n_concepts_ = self._k
+        self.n_concepts_ = self.n_clusters_ = self._k
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
@@ -426,22 +494,37 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.converged_: bool | None = result.converged
         self.stopped_because_ = result.stopped_because
 
-    def settings(self) -> Settings:
-        """The settings of a run, checked; the seed is drawn from `random_state`."""
+    def settings(self, n_clusters: int | None = None) -> Settings:
+        """The settings of a run, checked; the seed is drawn from `random_state`.
+
+        Parameters
+        ----------
+        n_clusters : int, optional
+            In place of the parameter; where that is "auto" or a range, by default what was advised.
+        """
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         solver = Solver() if self.solver is None else self.solver
         names = {f.name for f in fields(Settings)} - {"seed", "solver", "levels", "n_clusters", "own_clusters"}
         schema = getattr(self, "schema_", None)
         levels = () if schema is None or schema.is_plain else schema.levels
         values = {name: getattr(self, name) for name in names}
+        if isinstance(self.n_clusters, str):
+            range_of(self.n_clusters)
+            if self.privacy is not None:
+                raise ValueError(
+                    f"n_clusters={self.n_clusters!r} shows the server what each silo alone has found, which privacy "
+                    "forbids: give a number"
+                )
         if self.privacy == "sums" and self.coupling == "tensor" and solver.rho is None:
             values["coupling"] = "subspace"  # the tensor needs every single projection
-        k, own = self._numbers()
+        k, own = self._numbers() if n_clusters is None else (n_clusters, None)
         return Settings(**values, n_clusters=k, own_clusters=own, solver=solver, levels=levels, seed=seed)
 
     def _numbers(self) -> tuple[Any, Any]:
         """Concepts of all clients, and clusters of a client where it may have fewer."""
         k, K = self.n_clusters, self.n_concepts
+        if isinstance(k, str) and hasattr(self, "k_advice_"):
+            k = self.k_advice_.chosen
         if not isinstance(k, Mapping):
             return (k, None) if K is None else (K, k)
         if not k:
@@ -777,13 +860,15 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
-        return view_method(self.view, self.privacy).sent(self.received_)
+        advising = ADVICE.phases if hasattr(self, "k_advice_") else ()
+        return sent((*COMMON, *view_method(self.view, self.privacy).phases, *advising), self.received_)
 
     def _params(self) -> dict[str, Any]:
         """Parameters by name, those of the solver under ``solver``: what models and reports keep."""
         privacy = asdict(self.privacy) if isinstance(self.privacy, Privacy) else self.privacy
         solver = asdict((self.solver or Solver()).portable())
-        return self.get_params(deep=False) | {"solver": solver, "privacy": privacy}
+        known = {"n_clusters": self.n_clusters_} if isinstance(self.n_clusters, str) else {}
+        return self.get_params(deep=False) | {"solver": solver, "privacy": privacy} | known
 
     def export_onnx(self, client: Any, path: str | Path, *, dtype: Any = np.float32) -> Path:
         """Write one client's model as plain ONNX operators, of either view.
@@ -910,22 +995,65 @@ def federate(
         raise InputError(f"a federation of processes computes on the CPU, and the model asks for {model.device!r}")
     parts = model._parts(X, clients, reset=True)
     rows = {cid: Xt for cid, (Xt, _) in parts.items()}
-    settings, weights = model._settled(rows), model._weights(parts)
+    weights = model._weights(parts)
+    if not isinstance(model.n_clusters, str):
+        model._settled(rows)
     if min_clients is not None and not 1 <= min_clients <= len(parts):
         raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
     schema = getattr(model, "schema_", None)
     columns = None if schema is None or schema.is_plain else schema.to_dict()
     sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
+    how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "wait": wait, "listen": listen}
     with local.LocalFederation(sources, rows=rows) as federation:
-        outcome = federation.run(
-            settings, weights=weights, min_clients=min_clients, deadline=deadline, wait=wait, listen=listen
-        )
+        lines, before = advised(model, federation, len(rows), **how)
+        outcome = federation.run(model.settings(), weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
     places = None if outcome.result.missing else {cid: rows for cid, (_, rows) in parts.items()}
     model._adopt(outcome.result, outcome.clients, places)
-    model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
+    model.received_ = [*before, *model.received_]
+    model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
     return model
+
+
+def advised(
+    model: FMTC, federation: Any, n_clients: int, **how: Any
+) -> tuple[dict[str, list[dict[str, Any]]], list[Received]]:
+    """Give a model the advice of a federation's clients, where its number of clusters is to be found: a run of its own.
+
+    Parameters
+    ----------
+    model : FMTC
+    federation : LocalFederation
+    n_clients : int
+    **how
+        Passed to the federation's `run`.
+
+    Returns
+    -------
+    ledgers : dict of client id to list of dict
+        Lines about what left each client for the advice; empty where none was needed.
+    received : list of Received
+    """
+    if not isinstance(model.n_clusters, str):
+        return {}, []
+    settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
+    method = advice_method("both", n_clients)
+    outcome = federation.run(settings, method=method.name, **how)
+    server = outcome.result.server
+    model.k_advice_ = advice_of(server.common, server.client_ids)
+    warn_of_advice(model.k_advice_)
+    return outcome.ledgers, list(outcome.result.received)
+
+
+def warn_of_advice(advice: Advice) -> None:
+    """Say which number of clusters is fitted, unless it is clear."""
+    if advice.verdict != CLEAR:
+        warnings.warn(
+            f"the number of clusters is not clear: {advice.text}",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def estimate_memory(

@@ -78,7 +78,7 @@ def good_value(entry, offset=0):
     shape = tuple(int(size) if size.isdigit() else SIZES.get(size, LENGTH) for size in entry.shape)
     dtype = np.dtype(DTYPES[entry.kind][-1])
     n = int(np.prod(shape))
-    candidates = [np.ones(shape), np.arange(n).reshape(shape), np.full(shape, 100)]
+    candidates = [np.ones(shape), np.arange(n).reshape(shape), np.full(shape, 100), 2 + np.arange(n).reshape(shape)]
     if len(shape) >= 2:
         candidates.insert(1, np.broadcast_to(np.eye(*shape[-2:]), shape))
     if shape:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import shutil
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -224,6 +225,7 @@ def federate_local(
     TLS on the loopback interface, runs, and stops them all. The result is that of `fmtc fit`, to the last bit, in the
     same folder.
     """
+    from ..estimator import advised
     from ..runtime.flare.local import LocalFederation
     from ..runtime.kitclient import ClientSource
     from ..tables import TextRecipe, read_silos
@@ -239,7 +241,7 @@ def federate_local(
     if obsm is not None:
         raise click.UsageError("a federation reads tables and matrices; --obsm is for `fmtc fit`")
     given = reading_of(columns, as_types, missing, schema, no_header, obsm)
-    model = build_model(settings, as_published)
+    model = build_model(settings, as_published, advises=True)
     _check_count("--min-clients", min_clients, len(files))
     out = free_path(out, force, runs.is_run)
     with words.warnings_as_notes():
@@ -267,9 +269,9 @@ def federate_local(
             View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
             LocalFederation(sources) as fed,
         ):
-            outcome = fed.run(
-                model.settings(), weights=weights, min_clients=min_clients, deadline=deadline, listen=view
-            )
+            how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "listen": view}
+            lines, before = advised(model, fed, len(silos), **how)
+            outcome = fed.run(model.settings(), weights=weights, **how)
         lost = outcome.result.missing
         for cid in lost:
             words.note(f"silo {cid!r} was lost and has no model")
@@ -277,7 +279,8 @@ def federate_local(
         for silo in silos:
             outcome.kept[silo.name].check(silo, str(places[silo.name]))
         adopt(words, model, outcome.result, outcome.kept, silos, recipe)
-        model._ledgers = {cid: MemoryLedger(lines) for cid, lines in outcome.ledgers.items()}
+        model.received_ = [*before, *model.received_]
+        model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(
@@ -377,7 +380,7 @@ def coordinate(
 
     started = time.perf_counter()
     words = Words(quiet)
-    model = build_model(settings, as_published)
+    model = build_model(settings, as_published, advises=True)
     if schema is not None:
         model.schema_ = Schema.read(schema)
         bind_bounds(model, settings["bounds"], model.schema_)
@@ -394,7 +397,9 @@ def coordinate(
     show_roster(words, roster)
     before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
     with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
-        run_id = _run_to_resume(folder, resume, force)
+        run_id, advised = _run_to_resume(folder, resume, force)
+        if isinstance(model.n_clusters, str):
+            model.n_clusters = advised or _ask_how_many(words, coordinator, model, names, min_clients, deadline, wait)
         order = Order(
             model.settings(), folder, run_id or secrets.token_hex(8), min_clients, weights, deadline, wait,
             preflight="no" if no_preflight else "first", random_state=model.random_state,
@@ -408,7 +413,7 @@ def coordinate(
                         words.note("there is no interrupted run to resume; starting a new one")
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir(parents=True, mode=0o700)
-                    write_json(folder / ORDER, {"run": order.run_id})
+                    write_json(folder / ORDER, {"run": order.run_id, "n_clusters": order.settings.n_clusters})
                 supervise(coordinator, order, view)
         except DifferError:
             shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
@@ -431,18 +436,37 @@ def coordinate(
 ORDER = "order.json"  # in the coordinator's folder of a run: its name
 
 
-def _run_to_resume(folder: Path, resume: bool, force: bool) -> str | None:
-    """Name of the interrupted run to resume; None to start a new one, which needs --force if there is an old one."""
+def _ask_how_many(words: Words, coordinator: Any, model: FMTC, names: Mapping[str, str], *how: Any) -> int:
+    """The number of clusters that the silos' rows speak for, by a run of its own before the run."""
+    from ..advice import CLEAR
+    from .advice import ask_silos
+
+    waiting = dict(zip(("min_clients", "deadline", "wait"), how, strict=True))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        View(words, 0, names, "asking the silos how many clusters there are") as view,
+    ):
+        advice = ask_silos(coordinator, model, Path(folder), names, view, **waiting)
+    (words.say if advice.verdict == CLEAR else words.note)(advice.text)
+    return advice.chosen
+
+
+def _run_to_resume(folder: Path, resume: bool, force: bool) -> tuple[str | None, int | None]:
+    """Name of the interrupted run to resume, and its number of clusters.
+
+    None to start a new one, which needs --force if there is an old one.
+    """
     if folder.exists() and not (resume or force):
         raise click.UsageError(
             f"{folder} holds an interrupted run; resume it with --resume, or start again with --force"
         )
     if not resume or not (folder / ORDER).exists():
-        return None
+        return None, None
     document = read_json(folder / ORDER)
     if not isinstance(document, dict) or not isinstance(document.get("run"), str):
         raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start again with --force")
-    return str(document["run"])
+    k = document.get("n_clusters")
+    return str(document["run"]), k if type(k) is int and k > 0 else None
 
 
 def _write_consensus(
@@ -709,6 +733,11 @@ def _in_words(event: Mapping[str, Any]) -> str:
     if event["preflight"] == "only":
         return "the coordinator compares the silos' columns, and asks for nothing else"
     settings, first = event["settings"], "" if event["preflight"] == "no" else " after a comparison of columns"
+    if "lowest" in settings:
+        shown = "our own model goes to up to three other silos, without our name"
+        leaves = shown if event.get("method") == "fmtc-advice" else "no model leaves"
+        numbers = f"from {settings['lowest']} to {settings['n_clusters']}"
+        return f"the coordinator asks how many clusters there are, {numbers}{first}; {leaves}"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
     if settings.get("own_clusters") is not None:
         asked = f"the coordinator asks for clusters of your own, among {plural(settings['n_clusters'], 'concept')}"

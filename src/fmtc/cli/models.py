@@ -141,7 +141,7 @@ def fit(
     recipe = None if text_column is None else TextRecipe(text_column)
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
-    model = build_model(settings, as_published)
+    model = build_model(settings, as_published, advises=True)
     out = free_path(out, force, runs.is_run)
     checkpoint = out.parent / f".{out.name}.checkpoint"
     _check_resume(words, checkpoint, resume, force)

@@ -112,18 +112,42 @@ text_option = click.option(
 )  # fmt: skip
 
 
-def _wanted(ctx: click.Context, param: click.Parameter, k: int | None) -> int:
+class Clusters(click.ParamType):
+    """A number of clusters, auto, or a range such as 3..12."""
+
+    name = "integer|auto|low..high"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or the text of a range that can be compared."""
+        from ..protocol.advice import range_of
+
+        if isinstance(value, int):
+            return value
+        try:
+            return int(value)
+        except ValueError:
+            pass
+        try:
+            range_of(value)
+        except ValueError as error:
+            self.fail(f"{value!r} is neither a whole number, 'auto' nor a range: {error}", param, ctx)
+        return value
+
+
+def _wanted(ctx: click.Context, param: click.Parameter, k: int | str | None) -> int | str:
     if k is None:
         raise click.UsageError(
-            "-k (--n-clusters) says how many clusters you want, such as -k 4. No score tells that for you: try a few "
-            "and compare what `fmtc explain` says of each (docs/how-to/choose-settings.md)"
+            "-k (--n-clusters) says how many clusters you want, such as -k 4. -k auto asks the rows, which is advice "
+            "and no more (`fmtc advise-k`): try a few and compare what `fmtc explain` says of each "
+            "(docs/how-to/how-many-clusters.md)"
         )
     return k
 
 
 n_clusters_option = click.option(
-    "-k", "--n-clusters", type=int, callback=_wanted, cls=Option,
-    help="Clusters in every silo; try a few, and read `fmtc explain` of each.  [required]",
+    "-k", "--n-clusters", type=Clusters(), metavar="INTEGER", callback=_wanted, cls=Option,
+    help="Clusters in every silo; try a few, and read `fmtc explain` of each. auto, or a range such as 3..12, takes "
+    "what `fmtc advise-k` advises.  [required]",
 )  # fmt: skip
 out_option = click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
 random_state_option = click.option(

@@ -88,9 +88,10 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 
 def _about(path: Path, client: str, run: str, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     kinds = [line["kind"] for line in lines if line["fields"]]
-    from ..protocol.auto import METHOD
+    from ..protocol import advice, auto, base
+    from ..protocol.method import COMMON
 
-    sent = METHOD.sent(totals(lines))
+    sent = base.sent((*COMMON, *auto.METHOD.phases, *advice.METHOD.phases), totals(lines))
     return {
         "client": client,
         "run": run,

@@ -183,6 +183,7 @@ def _as_typed(param: click.Parameter, value: Any) -> Any:
 
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
+    "advise-k": "advice",
     "audit": "audit",
     "bench": "bench",
     "bounds": "privacy",

@@ -191,7 +191,7 @@ def solver_table() -> list[tuple[str, Any, str]]:
     return [(f.name, f.default, " ".join(texts[f.name]).replace("`", "")) for f in fields(Solver)]
 
 
-def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
+def build_model(settings: Mapping[str, Any], as_published: bool, *, advises: bool = False) -> FMTC:
     """The estimator of the flags that were given, its values checked before any file is read.
 
     Parameters
@@ -201,6 +201,8 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
         for each of client_weights, and under ``solver`` the settings of the solver by name.
     as_published : bool
         Whether what was not given comes from `FMTC.as_published`.
+    advises : bool
+        Whether the command can find the number of clusters.
 
     Returns
     -------
@@ -222,7 +224,13 @@ def build_model(settings: Mapping[str, Any], as_published: bool) -> FMTC:
                 raise click.UsageError("--epsilon adds noise to sums already; leave --privacy out")
             given["privacy"] = privacy
         model = FMTC.as_published(**given) if as_published else FMTC(**split_solver(given))
-        model.settings()
+        is_open = isinstance(model.n_clusters, str)
+        if is_open and not advises:
+            raise ValueError(
+                f"-k {model.n_clusters} is for `fmtc fit`, `fmtc federate local` and `fmtc coordinate`; here, give the "
+                "number that `fmtc advise-k` says"
+            )
+        model.settings(n_clusters=2 if is_open else None)
         check_device(model.device)
     except InputError:  # a file of bounds that cannot be used
         raise

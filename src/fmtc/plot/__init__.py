@@ -1,8 +1,8 @@
-"""Pictures of a fitted model with matplotlib: rows, what sets clusters apart, shares of silos, rounds, attacks.
+"""Pictures with matplotlib: rows, what sets clusters apart, shares of silos, rounds, attacks, how many clusters.
 
 Needs ``pip install 'fmtc[plot]'``; matplotlib is imported when a picture is drawn.
 """
 
-from .figures import embedding, history, profiles, roc, shares
+from .figures import embedding, history, plot_k, profiles, roc, shares
 
-__all__ = ["embedding", "history", "profiles", "roc", "shares"]
+__all__ = ["embedding", "history", "plot_k", "profiles", "roc", "shares"]

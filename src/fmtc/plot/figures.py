@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from ..advice import Advice
     from ..estimator import FMTC
 
 Array = np.ndarray
@@ -27,6 +28,7 @@ MARKS = ("o", "s", "^", "D")
 INK, SOFT = "#1d2a36", "#51606e"
 SIDE = 2.6  # inches of a panel
 POINTS = 5000  # rows of a silo that are drawn at most
+SILOS = 50  # lines of single silos that are drawn at most
 
 
 def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping[int, str] | None = None) -> Figure:
@@ -280,6 +282,57 @@ def roc(curves: Mapping[str, tuple[Array, Array]], *, ax: Axes | None = None) ->
     return ax
 
 
+def plot_k(advice: Advice, *, ax: Axes | None = None) -> Axes:
+    """Evidence on the number of clusters: eigengap and agreement of silos by number, the range shaded.
+
+    Parameters
+    ----------
+    advice : Advice
+        What `FMTC.advise` returned.
+    ax : matplotlib axes, optional
+        To draw on.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        That of the eigengap; the agreement has an axes of its own on the right.
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> fmtc.plot.plot_k(fmtc.FMTC().advise(X)).get_xlabel()  # doctest: +SKIP
+    'clusters'
+    """
+    plt = _pyplot()
+    if ax is None:
+        _, ax = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    ks = advice.ks
+    shade = ax.axvspan(advice.low - 0.4, advice.high + 0.4, color=COLOURS[4], alpha=0.18, linewidth=0,
+                       label=f"range {advice.low} to {advice.high}")  # fmt: skip
+    chosen = ax.axvline(advice.chosen, color=INK, linewidth=1, linestyle=":", label=f"advice: {advice.chosen}")
+    drawn = [chosen, shade]
+    for silo in list(advice.eigengap_of.values())[:SILOS] if len(advice.eigengap_of) > 1 else []:
+        ax.plot(ks, silo, color=COLOURS[0], linewidth=0.6, alpha=0.25)
+    drawn += ax.plot(ks, advice.eigengap, color=COLOURS[0], marker="o", markersize=3, label="eigengap")
+    ax.set_xlabel("clusters")
+    ax.set_ylabel("eigengap, mean of silos", color=COLOURS[0])
+    ax.locator_params(axis="x", integer=True)
+    ax.spines["top"].set_visible(False)
+    ax.set_ylim(bottom=0)
+    if len(advice.agreement):
+        other = ax.twinx()
+        mean, error = advice.agreement, advice.agreement_error
+        other.fill_between(ks, mean - error, mean + error, color=COLOURS[1], alpha=0.15, linewidth=0)
+        drawn += other.plot(ks, mean, color=COLOURS[1], marker="s", markersize=3, label="agreement of silos")
+        other.set_ylabel("adjusted Rand index, ± 1 standard error", color=COLOURS[1], size="small")
+        other.set_ylim(0, max(0.1, 1.08 * float((mean + error).max())))
+        other.spines["top"].set_visible(False)
+    ax.legend(handles=drawn, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, fontsize="small")
+    ax.set_title(f"How many clusters: {advice.verdict}", size="medium", loc="left")
+    return ax
+
+
 # ---------------------------------------------------------------------------------------------------------- inside
 
 
@@ -317,4 +370,4 @@ def _short(name: str, most: int = 34) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-__all__: Sequence[str] = ["embedding", "history", "profiles", "roc", "shares"]
+__all__: Sequence[str] = ["embedding", "history", "plot_k", "profiles", "roc", "shares"]

@@ -162,6 +162,8 @@ class Rules:
         least = self.policy.min_cluster if self.policy.small_cluster == OMIT else 0
         if phase == "finish" and client is not None and getattr(client, "own", None) is not None:
             return _pooled_centers(answer, client.own, max(least, ALONE), self.policy.min_cluster)
+        if phase == "spectrum" and getattr(client, "sweep", None) is not None:
+            return _pooled_sweep(answer, client.sweep, max(least, ALONE), self.policy.min_cluster)
         if phase == "seed" and least:
             return _without_sums(answer, least)
         if phase in ("em", "settle") and least:
@@ -183,9 +185,10 @@ class Rules:
             Whether the phase is answered for the first time in this run: what costs time is looked at only then.
         """
         found = [self._small(phase, answer, client)]
-        if first and phase in ("round", "coordinates"):
+        models = phase == "spectrum" and getattr(client, "sweep", None) is not None
+        if first and (models or phase in ("round", "coordinates")):
             found.append(self._few(client))
-        if (first and phase == "round") or phase == "finish":
+        if (first and phase == "round") or phase == "finish" or models:
             found.append(self._dominance(client))
         return [finding for finding in found if finding is not None]
 
@@ -197,6 +200,8 @@ class Rules:
             return None
         if phase == "finish" and getattr(client, "own", None) is not None:
             counts = _sizes(client.own)
+        elif phase == "spectrum" and getattr(client, "sweep", None) is not None:
+            counts = np.concatenate([np.bincount(y, minlength=len(C)) for _, y, C in client.sweep.parts()])
         elif phase in ("seed", "em", "settle"):
             counts = answer.counts
         else:
@@ -262,12 +267,25 @@ def _pooled_centers(answer: Any, own: Any, least: int, wanted: int) -> Any:
     small = np.flatnonzero(_sizes(own) < least)
     if not len(small):
         return answer
-    E, centers = to_numpy(double(own.E)), np.array(answer.centers)
+    return replace(answer, centers=_of_nearest(to_numpy(double(own.E)), np.array(answer.centers), small, wanted))
+
+
+def _of_nearest(E: Array, centers: Array, small: Array, wanted: int) -> Array:
+    """Centres, some of which become the mean directions of the `wanted` rows nearest to them."""
     near = np.argsort(-(E @ centers[small].T.astype(np.float64)), axis=0, kind="stable")[: max(wanted, ALONE)]
     for place, cluster in enumerate(small):
         mean = E[near[:, place]].mean(axis=0, keepdims=True)
         centers[cluster] = (mean / row_norms(mean))[0]
-    return replace(answer, centers=centers)
+    return centers
+
+
+def _pooled_sweep(answer: Any, sweep: Any, least: int, wanted: int) -> Any:
+    """The same for the centres of many numbers of clusters, which stand in one flat array."""
+    parts = []
+    for E, labels, centers in sweep.parts():
+        small = np.flatnonzero(np.bincount(labels, minlength=len(centers)) < least)
+        parts.append(_of_nearest(double(E), np.array(centers), small, wanted) if len(small) else centers)
+    return replace(answer, centers=np.concatenate([C.ravel() for C in parts]).astype(answer.centers.dtype))
 
 
 def _mergers(counts: Array, means: Array, least: float) -> list[tuple[int, int]]:

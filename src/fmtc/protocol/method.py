@@ -28,6 +28,8 @@ METHODS = {
     "fmtc-mixture-sums": "fmtc.protocol.secure:MIXTURE",
     "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
     "fmtc-private": "fmtc.protocol.private:METHOD",
+    "fmtc-advice": "fmtc.protocol.advice:METHOD",
+    "fmtc-advice-spectrum": "fmtc.protocol.advice:SPECTRUM_METHOD",
     "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
     "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
     "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",
@@ -64,6 +66,7 @@ class Method:
     saved: tuple[str, ...] = ()
     stopping: tuple[str, ...] = ("max_iter", "tol")  # settings that decide when the loop ends, and nothing else
     changeable: tuple[str, ...] = ("max_iter", "tol")  # settings that a resumed run may change
+    keeps: bool = True  # a client has a result of a run, and waits for it; False: it is only asked something
 
     def phase(self, name: str) -> Phase:
         """The phase of this name, or `RefusedError`."""

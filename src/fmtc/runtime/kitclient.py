@@ -308,7 +308,9 @@ class KitClient:
         recent = sum(line["time"] > now - DAY for line in read_lines(self.kit / RUNS)) if new else 0
         self.source.check_run(self.settings, recent, comparing=self.preflight == "only")
         if new:
-            if self.preflight != "only":  # a run replaces the last one; a comparison leaves it to be resumed
+            if (
+                self.preflight != "only" and self.method.keeps
+            ):  # a run replaces the last one; a comparison leaves it to be resumed
                 for old in self.folder.parent.glob("*"):
                     shutil.rmtree(old, ignore_errors=True)
             self.folder.mkdir(parents=True, mode=0o700)
@@ -359,6 +361,8 @@ class KitClient:
 
     def _keep_result(self, client: Any) -> None:
         """Write model and labels to the client's folder, before the server learns that they are there."""
+        if not self.method.keeps:
+            return
         settings = {name: value for name, value in asdict(self.settings).items() if name not in ("seed", "levels")}
         about = {
             "run": self.run_id,

@@ -48,6 +48,10 @@ class LocalTransport:
         Where clients compute: ``"cpu"``, or a device of PyTorch such as ``"cuda"``.
     rules : Rules, optional
         What is looked at before an answer leaves a client. By default only that no centre is a row.
+    run_id : str
+        Names the run in the ledgers.
+    ledgers : mapping of client id to MemoryLedger, optional
+        Ledgers to continue, of an earlier run with the same clients; new ones by default.
 
     Attributes
     ----------
@@ -75,17 +79,19 @@ class LocalTransport:
         method: Method = METHOD,
         device: str = HOST,
         rules: Rules | None = None,
+        run_id: str = RUN,
+        ledgers: Mapping[str, MemoryLedger] | None = None,
     ):
         from joblib import effective_n_jobs
 
-        self.settings, self.method, self.rules = settings, method, rules
+        self.settings, self.method, self.rules, self.run_id = settings, method, rules, run_id
         self.n_jobs = n_jobs
         self.cores = effective_n_jobs(n_jobs)
         self.pool = ThreadPoolExecutor(self.cores, initializer=_calm)  # no thread before there is work for two
         self.device = device  # other than the processor's, works on one client at a time
-        self.ledgers = {cid: MemoryLedger() for cid in data}
+        self.ledgers = {cid: MemoryLedger() for cid in data} if ledgers is None else dict(ledgers)
         self._hashing = ThreadPoolExecutor(1)
-        self.keys = {cid: Keys(SelfSigned(cid), RUN, method.name, cid) for cid in data} if method.masks else {}
+        self.keys = {cid: Keys(SelfSigned(cid), run_id, method.name, cid) for cid in data} if method.masks else {}
         self.nodes: dict[str, ClientNode] = {}
         for cid, X in data.items():
             opened = partial(method.open_client, cid, X, settings, device)
@@ -94,7 +100,9 @@ class LocalTransport:
             self.nodes[cid].restore(opened(), 0)
 
     def _outbox(self, cid: str) -> Outbox:
-        return Outbox(self.ledgers[cid], cid, RUN, hashing=self._hashing, keys=self.keys.get(cid), rules=self.rules)
+        return Outbox(
+            self.ledgers[cid], cid, self.run_id, hashing=self._hashing, keys=self.keys.get(cid), rules=self.rules
+        )
 
     @property
     def client_ids(self) -> tuple[str, ...]:

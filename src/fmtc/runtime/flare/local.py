@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from ...errors import ClientError
 from ...privacy.ledger import LEDGER, read_lines
-from ...protocol.method import ClientResult
+from ...protocol.method import ClientResult, method_of
 from ..clock import SYSTEM, Clock
 from ..conductor import RESULT, read_result
 from ..driver import Result
@@ -157,7 +157,7 @@ class LocalFederation:
         kept = {
             cid: read_client_result(kit.path / STATES / order.run_id / CLIENT_RESULT)
             for cid, kit in self.kits.items()
-            if cid not in result.missing
+            if cid not in result.missing and method_of(order.method).keeps
         }
         lines = {cid: read_lines(kit.path / LEDGER) for cid, kit in self.kits.items()}
         return Outcome(
