@@ -113,41 +113,47 @@ text_option = click.option(
 
 
 class Clusters(click.ParamType):
-    """A number of clusters, auto, or a range such as 3..12."""
+    """A number of clusters, that of one silo such as north=6, auto, or a range such as 3..12."""
 
-    name = "integer|auto|low..high"
+    name = "integer|silo=integer|auto|low..high"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or the text of a range that can be compared."""
+        """The number, a silo and its number, or the text of a range that can be compared."""
         from ..protocol.advice import range_of
 
-        if isinstance(value, int):
+        if not isinstance(value, str):
             return value
+        silo, equals, number = value.rpartition("=")
         try:
-            return int(value)
+            return (silo, int(number)) if equals else int(value)
         except ValueError:
             pass
         try:
             range_of(value)
         except ValueError as error:
-            self.fail(f"{value!r} is neither a whole number, 'auto' nor a range: {error}", param, ctx)
+            self.fail(f"{value!r} is neither a whole number, SILO=NUMBER, 'auto' nor a range: {error}", param, ctx)
         return value
 
 
-def _wanted(ctx: click.Context, param: click.Parameter, k: int | str | None) -> int | str:
-    if k is None:
-        raise click.UsageError(
-            "-k (--n-clusters) says how many clusters you want, such as -k 4. -k auto asks the rows, which is advice "
-            "and no more (`fmtc advise-k`): try a few and compare what `fmtc explain` says of each "
-            "(docs/how-to/how-many-clusters.md)"
-        )
-    return k
+def _wanted(ctx: click.Context, param: click.Parameter, given: tuple[Any, ...]) -> Any:
+    """One number for all silos, or a mapping of silo to number; None: not given."""
+    if len(given) == 1 and not isinstance(given[0], tuple):
+        return given[0]
+    if not all(isinstance(one, tuple) for one in given):
+        raise click.UsageError("-k takes one number for all silos, or SILO=NUMBER once for each, such as -k north=6")
+    if len(dict(given)) < len(given):
+        raise click.UsageError("-k names a silo twice")
+    return dict(given) or None
 
 
+NO_NUMBER = (
+    "-k (--n-clusters) says how many clusters you want, such as -k 4. -k auto asks the rows, which is advice and no "
+    "more (`fmtc advise-k`): try a few and compare what `fmtc explain` says of each (docs/how-to/how-many-clusters.md)"
+)
 n_clusters_option = click.option(
-    "-k", "--n-clusters", type=Clusters(), metavar="INTEGER", callback=_wanted, cls=Option,
+    "-k", "--n-clusters", type=Clusters(), metavar="INTEGER", callback=_wanted, multiple=True, cls=Option,
     help="Clusters in every silo; try a few, and read `fmtc explain` of each. auto, or a range such as 3..12, takes "
-    "what `fmtc advise-k` advises.  [required]",
+    "what `fmtc advise-k` advises. SILO=NUMBER once for each silo, where they differ.  [required]",
 )  # fmt: skip
 out_option = click.option("--out", type=click.Path(path_type=Path), required=True, cls=Option, help="Folder to write.")
 random_state_option = click.option(

@@ -14,6 +14,7 @@ from ..errors import InputError, nearest_names
 from ..kernels.couplings import COUPLINGS
 from ..linalg.arrays import HOST, check_device
 from ..settings import PRIVACIES, SCALES, VIEWS, Settings, Solver, split_solver
+from .options import NO_NUMBER
 from .program import Option
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def model_options(command: Any) -> Any:
         click.option("--client-weight", "client_weights", multiple=True, metavar="SILO=NUMBER", cls=Option,
                      section="Model",
                      help="How much a silo's own data count against the consensus; once for every silo."),
+        click.option("--concepts", "n_concepts", type=click.IntRange(1), cls=Option, section="Model",
+                     help="Clusters of all silos, where silos may lack some; without -k, each may have all."),
         click.option("--as-published", is_flag=True, cls=Option, section="Model",
                      help="The algorithm as printed in the paper: absolute alpha, beta, rho; no alignment."),
     ):  # fmt: skip
@@ -217,6 +220,10 @@ def build_model(settings: Mapping[str, Any], as_published: bool, *, advises: boo
     given = {name: value for name, value in settings.items() if value not in (None, ()) and name != "solver"}
     if "client_weights" in given:
         given["client_weights"] = dict(map(_weight, given["client_weights"]))
+    if "n_clusters" not in given:
+        if "n_concepts" not in given:
+            raise click.UsageError(NO_NUMBER)
+        given["n_clusters"] = given["n_concepts"]
     given |= settings.get("solver", {})
     try:
         if (privacy := read_privacy(*flags)) is not None:

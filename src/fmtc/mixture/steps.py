@@ -13,6 +13,7 @@ from .holes import Filled, completed
 
 Array = np.ndarray
 
+FEW_ROWS = 5.0  # a concept with fewer is not there
 SMALLEST_SHARE = 1e-12  # of a concept that a silo lacks
 LOG_2PI = float(np.log(2 * np.pi))
 
@@ -95,8 +96,10 @@ def personal(
     ``μ_tj = (s_tj + κ_j (μ_j + δ_t))/(n_tj + κ_j)``, and the same for shares and profiles. Coordinates that the silo
     has `never` measured follow the others as they do in the common covariance.
 
-    `lean` shares are those of least message length (Figueiredo and Jain 2002), ``π_tj ∝ max(n_tj - q/2, 0)``, where q
-    numbers describe a concept: one with fewer rows than these are worth goes, and the silo lacks it.
+    `lean` shares are those of a sparse prior (Figueiredo and Jain 2002), ``π_tj ∝ max(n_tj - c, 0)``: a concept with
+    hardly any rows goes, and the silo lacks it. c is 5 rows, or a third of an average concept's where that is less. The
+    c of least message length, half the numbers that describe a concept, drops real concepts where columns are many:
+    docs/explanation/concepts.md.
     """
     b, target = common.spread, common.means + own.shift
     # (s b + target)/(n b + 1) is the same, and holds for b = 0 and, where there are rows, for b = infinity
@@ -118,7 +121,8 @@ def personal(
     else:
         shares = (own.counts + concentration * common.shares) / (own.counts.sum() + concentration)
     if lean:
-        kept = np.maximum(own.counts - 0.5 * (means.shape[1] + sum(levels) - len(levels)), 0.0)
+        least = min(FEW_ROWS, own.counts.sum() / (3 * len(own.counts)))
+        kept = np.maximum(own.counts - least, 0.0)
         shares = kept / kept.sum() if kept.any() else shares
     profiles = np.empty_like(common.profiles)
     begin = 0
