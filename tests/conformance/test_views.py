@@ -51,6 +51,7 @@ CASES = {
     "graph, categories and missing cells": (but("graph", levels=(0, 0, 0, 0, 3, 2)), MIXED),
     "graph, lifted": (but("graph"), PLAIN),
     "auto, concepts lacking": (but("auto", own_clusters={"a": 2}), WIDE),
+    "auto, concepts found lacking": (but("auto", n_clusters=4, own_clusters=4), WIDE),
 }
 VIEWS = {"auto, a table": "mixture", "auto, shapes": "graph", "auto, many columns": "graph"}
 each_case = pytest.mark.parametrize("case", CASES)

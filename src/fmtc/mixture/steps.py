@@ -87,6 +87,11 @@ def log_shares(shares: Array) -> Array:
     return found
 
 
+def kept_rows(counts: Array) -> Array:
+    """Rows of each concept beyond those that a concept must have to be there; 0: the silo lacks it; (k,) -> (k,)."""
+    return np.maximum(counts - min(FEW_ROWS, counts.sum() / (3 * len(counts))), 0.0)
+
+
 def personal(
     common: Common, own: Statistics, levels: tuple[int, ...], concentration: float, never: Array | None = None,
     *, lean: bool = False,
@@ -121,8 +126,7 @@ def personal(
     else:
         shares = (own.counts + concentration * common.shares) / (own.counts.sum() + concentration)
     if lean:
-        least = min(FEW_ROWS, own.counts.sum() / (3 * len(own.counts)))
-        kept = np.maximum(own.counts - least, 0.0)
+        kept = kept_rows(own.counts)
         shares = kept / kept.sum() if kept.any() else shares
     profiles = np.empty_like(common.profiles)
     begin = 0

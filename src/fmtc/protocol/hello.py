@@ -12,6 +12,7 @@ from ..client import ClientState, with_rows
 from ..errors import DataError
 from ..kernels.lift import RIDGE
 from ..mixture.bounds import far_sizes
+from ..mixture.steps import kept_rows
 from ..server import ServerState, client_weights, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
@@ -48,7 +49,7 @@ class Hello(Phase):
         """Count."""
         if settings.scale in POOLED_SCALES and settings.scale != "auto":
             required(client, "scaling")
-        client = with_rows(client, settings)
+        client = with_own_number(with_rows(client, settings), settings)
         (rows,) = required(client, "rows")
         n, d = rows.shape
         k = None if settings.own_clusters is None else client.k
@@ -86,6 +87,17 @@ class Hello(Phase):
             server, client_ids=ids, omega=omega, rho=rho, beta=beta, scale=scale, W=zeros, Z=zeros, Y=zeros,
             losses=np.zeros(m), clusters={cid: k for cid in ids if (k := answers[cid].n_clusters) is not None},
         )  # fmt: skip
+
+
+def with_own_number(client: ClientState, settings: Settings) -> ClientState:
+    """The client with as many clusters as its mixture has found concepts in its rows, where nobody has said how many.
+
+    Only where the view is chosen on the way has there been a mixture.
+    """
+    if settings.own_clusters is None or client.k < settings.n_clusters or client.counts is None:
+        return client
+    found = int(np.count_nonzero(kept_rows(client.counts[0])))
+    return replace(client, k=int(np.clip(found, 1, client.X.shape[0] - 1)))
 
 
 def energy(client: ClientState) -> float:

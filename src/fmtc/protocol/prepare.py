@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, stream, with_rows
+from ..errors import RefusedError
 from ..kernels.embedding import largest_eigenvalue, spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.projection import RidgeFactors
@@ -39,6 +40,10 @@ class Prepare(Phase):
             "rho/(2 omega alpha), the weight of the anchor for this client",
             "Its own weight times the number of clients, where weights are set.", check=above(0),
         )  # fmt: skip
+        n_clusters: int | None = number(
+            "its number of clusters, as it has said in `hello`", "Nothing new.", kind="count",
+            when="where silos have numbers of their own", check=above(0),
+        )  # fmt: skip
 
     def times(self, server: ServerState, settings: Settings) -> int:
         """Once, in the graph view."""
@@ -48,11 +53,16 @@ class Prepare(Phase):
         """The common scale and the client's own ridge."""
         ridge = server.rho / (2 * server.omega * settings.alpha)
         return {
-            cid: self.Ask(scale=server.scale, ridge=float(r)) for cid, r in zip(server.client_ids, ridge, strict=True)
+            cid: self.Ask(scale=server.scale, ridge=float(r), n_clusters=server.clusters.get(cid))
+            for cid, r in zip(server.client_ids, ridge, strict=True)
         }
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
         """Graph, spectral start and factor of the data."""
+        if ask.n_clusters is not None:  # a client that was started again does not know what its mixture found
+            if not ask.n_clusters <= min(settings.n_clusters, client.X.shape[0] - 1):
+                raise RefusedError(f"prepare: {ask.n_clusters} clusters are more than there can be")
+            client = replace(client, k=ask.n_clusters)
         solver, k, cid = settings.solver, client.k, client.client_id
         if settings.scale in POOLED_SCALES and settings.scale != "auto":
             required(client, "scaling")
