@@ -59,8 +59,7 @@ def wide_rows():
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(4, 60))
     return {
-        cid: centers[rng.integers(4, size=n)] + rng.normal(size=(n, 60))
-        for cid, n in zip("ab", (60, 90), strict=True)
+        cid: centers[rng.integers(4, size=n)] + rng.normal(size=(n, 60)) for cid, n in zip("ab", (60, 90), strict=True)
     }
 
 
