@@ -24,7 +24,8 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	@touch $@ $(VENV)/demo.stamp
 
 $(VENV)/torch.stamp: $(VENV)/dev.stamp
-	$(PIP) --editable '.[gpu]'
+	$(PIP) --no-compile --editable '.[gpu]'
+	@$(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true
 	@touch $@
 
 demo: $(VENV)/demo.stamp ## the tables of four hospitals, from files to a page in your browser; all in demo/

@@ -1,5 +1,7 @@
 """What any view must pass: the same result in one process and in kits, after restarts, on any number of cores."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -57,7 +59,9 @@ VIEWS = {"auto, a table": "mixture", "auto, shapes": "graph", "auto, many column
 each_case = pytest.mark.parametrize("case", CASES)
 
 
+@cache
 def undisturbed(case):
+    """The run of a case that nothing disturbs; nobody changes what it came to."""
     settings, data = CASES[case]
     method = view_method(settings.view)
     transport = LocalTransport(data, settings, method=method)

@@ -21,7 +21,8 @@ SETTINGS = ("-k", "4", "--max-iter", "5", "--tol", "0", "--n-neighbors", "15", "
 def write_tables(folder, rows, texts=False):
     rng = np.random.default_rng(1)
     vocabulary = [f"{stem}{i}" for stem in ("goal", "vote", "cell", "song") for i in range(12)]
-    for name, X in zip(NAMES, rows.values(), strict=True):
+    names = NAMES[: len(rows)]
+    for name, X in zip(names, rows.values(), strict=True):
         frame = pl.DataFrame({f"x{j}": X[:, j] for j in range(X.shape[1])})
         if texts:
             topic = rng.integers(4, size=len(X))
@@ -31,7 +32,7 @@ def write_tables(folder, rows, texts=False):
             ]
             frame = pl.DataFrame({"text": words})
         frame.with_columns(patient=pl.Series([f"{name}-{i}" for i in range(len(X))])).write_csv(folder / f"{name}.csv")
-    return [str(folder / f"{name}.csv") for name in NAMES]
+    return [str(folder / f"{name}.csv") for name in names]
 
 
 def add_holes(file, rng=None):

@@ -1,19 +1,28 @@
-"""Other methods than FMTC over FLARE, by the same path: the federated baselines, bit for bit as in one process."""
+"""Other methods than plain FMTC over FLARE, by the same path: federated baselines, secure sums, differential privacy.
+
+Bit for bit as in one process, but for noise. Tests with real processes share one federation.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.utils import check_random_state
 
+from fmtc import Privacy, Settings
 from fmtc.artifacts.states import flatten
 from fmtc.baselines import FedKMeans, FedMTSC, FedSpectral
 from fmtc.baselines.fed_kmeans import FedKMeansSettings
 from fmtc.baselines.fed_spectral import FedSpectralSettings
 from fmtc.baselines.mtsc import MTSCSettings
-from fmtc.errors import RefusedError
-from fmtc.privacy.ledger import LEDGER, verify
+from fmtc.errors import RefusedError, TrustError
+from fmtc.privacy.ledger import LEDGER, read_lines, verify
+from fmtc.protocol.method import view_method
+from fmtc.runtime.driver import run
+from fmtc.runtime.local import LocalTransport
 
 SEED = 7
 BASELINES = {  # the estimator, its settings, what the coordinator keeps
@@ -71,3 +80,41 @@ def test_a_method_that_nobody_knows_is_refused(simulation):
 @pytest.mark.federation
 def test_a_baseline_with_real_processes(federation, data):
     assert_parity(federation, data, "fed-kmeans")
+
+
+# ----------------------------------------------------------------------------- secure sums and differential privacy
+
+SUMS = Settings.of(n_clusters=4, view="mixture", scale="auto", max_iter=2, tol=0, privacy="sums")
+PRIVATE = replace(SUMS, view="auto", privacy=Privacy(epsilon=8, delta=1e-3, bounds=(-8, 8), rows=270, accept_weak=True))
+
+
+@pytest.mark.federation
+def test_sums_are_those_of_one_process_and_noise_differs_every_time(federation, data):
+    before = {cid: len(read_lines(kit.path / LEDGER)) for cid, kit in federation.kits.items()}  # of other methods
+    outcome = federation.run(SUMS)
+    local = LocalTransport(data, SUMS, method=view_method(SUMS.view, SUMS.privacy))
+    here = run(local, SUMS, method=local.method)
+    for cid, result in local.results().items():
+        assert_array_equal(outcome.clients[cid].labels, result.labels)
+    assert [r.objective for r in outcome.result.history] == [r.objective for r in here.history]
+    codes = {kept.roster for kept in outcome.kept.values()}
+    assert codes == {outcome.result.server.roster}
+    assert len(codes.pop()) == 16
+
+    private = federation.run(PRIVATE, method=view_method("auto", PRIVATE.privacy).name)
+    assert set(private.clients) == set(data)
+    assert {client.choice for client in private.clients.values()} <= {"public", "alone"}
+    for cid, kit in federation.kits.items():
+        lines = read_lines(kit.path / LEDGER)[before[cid] :]
+        assert lines
+        assert {entry["field"] for line in lines for entry in line["fields"]} <= {
+            "key", "certificate", "signature", "code", "words", "layout"
+        }  # fmt: skip
+        assert {line["client"] for line in lines} == {cid}
+        assert (kit.path / "budget.json").exists()
+
+
+@pytest.mark.federation
+def test_a_lost_silo_is_waited_for_and_never_summed_without(federation, data):
+    with pytest.raises(TrustError, match="difference of two sums"):
+        federation.run(SUMS, min_clients=2)

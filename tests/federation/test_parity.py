@@ -41,7 +41,9 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
     if by == "simulated":
         request.getfixturevalue(by)
     rows = rows_of(kind)
-    weights = {"a": 1.0, "b": 2.0, "c": 1.0}
+    if by == "processes":
+        del rows["c"]  # two processes less
+    weights = {cid: 2.0 if cid == "b" else 1.0 for cid in rows}
     model = graph_view(
         4, max_iter=3, tol=0, n_neighbors=15, coupling=coupling, client_weights=weights, scale="global", random_state=7
     )
@@ -61,18 +63,14 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
     assert numbers[0] == numbers[1]
 
 
-@pytest.mark.parametrize(
-    ("by", "client_weights"),
-    [
-        ("simulated", None),
-        pytest.param("processes", {"a": 1.0, "b": 2.0, "c": 1.0}, marks=pytest.mark.federation),
-    ],
-    ids=["simulated, alike", "processes, weighted"],
-)
-def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(request, by, client_weights):
-    """A data frame with missing cells and categories, which ends in the mixture."""
-    if by == "simulated":
-        request.getfixturevalue(by)
+@pytest.mark.parametrize("client_weights", [None, {"a": 1.0, "b": 2.0, "c": 1.0}], ids=["alike", "weighted"])
+@pytest.mark.usefixtures("simulated")
+def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(client_weights):
+    """A data frame with missing cells and categories, which ends in the mixture.
+
+    Processes exchange the messages of a mixture in test_mistakes.py and test_methods.py, and categories in
+    test_commands.py.
+    """
     rng, tables = np.random.default_rng(2), {}
     for cid, X in silo_rows().items():
         X[rng.random(X.shape) < 0.15] = np.nan

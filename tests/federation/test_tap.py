@@ -37,8 +37,11 @@ Proxy = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "_proxy.py
 NOWHERE = "10.255.255.255"  # FLARE asks the kernel for its own address with a datagram socket, and sends nothing
 
 
+LEAKING = "c"  # the silo whose software was changed
+
+
 class Relayed(LocalFederation):
-    """A federation whose silos dial through relays that count bytes, one for each silo."""
+    """A federation whose silos dial through relays that count bytes, one for each silo; one of them is not honest."""
 
     def start(self, cid):
         if not hasattr(self, "relays"):
@@ -49,7 +52,10 @@ class Relayed(LocalFederation):
             config = read_json(file)
             config["servers"][0]["service"]["target"] = f"localhost:{self.relays[cid].port}"
             write_json(file, config)
-        super().start(cid)
+        with pytest.MonkeyPatch.context() as patch:
+            if cid == LEAKING:
+                patch.setenv("FMTC_TEST_LEAK", "1")
+            super().start(cid)
 
     def __exit__(self, *what):
         super().__exit__(*what)
@@ -105,15 +111,14 @@ def pieces(X):
     return [*numbers, np.ascontiguousarray(X).tobytes(), np.asfortranarray(X).tobytes(order="F")]
 
 
-def observe(folder, **environment):
-    """A run of two silos, watched at every connection and at every socket."""
-    rows = {cid: X for cid, X in silo_rows().items() if cid != "c"}
+@pytest.fixture(scope="module")
+def observed(tmp_path_factory):
+    """What three silos did in a run, watched at every connection and at every socket."""
+    folder, rows = tmp_path_factory.mktemp("tapped"), silo_rows()
     (folder / "frames").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FMTC_TEST_TAP", str(folder / "frames"))
         patch.setenv("FMTC_TEST_RECORD", str(folder / "record.jsonl"))
-        for name, value in environment.items():
-            patch.setenv(name, value)
         with Relayed([ClientSource(cid, "") for cid in rows], rows=rows) as fed:
             outcome = fed.run(Settings.of(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
             kept = {}
@@ -149,13 +154,9 @@ def observe(folder, **environment):
 
 
 @pytest.fixture(scope="module")
-def silos(tmp_path_factory):
-    return observe(tmp_path_factory.mktemp("tapped"))
-
-
-@pytest.fixture(scope="module")
-def leaking(tmp_path_factory):
-    return observe(tmp_path_factory.mktemp("leaking"), FMTC_TEST_LEAK="1")
+def silos(observed):
+    """What the honest ones did."""
+    return {cid: found for cid, found in observed.items() if cid != LEAKING}
 
 
 # ----------------------------------------------------------------------------------------------------- reading frames
@@ -295,8 +296,7 @@ def test_the_socket_carries_what_was_tapped_and_no_more(silos):
         assert tapped - 5_000 < observed.up < tapped + 64 * len(outside) + handshakes  # a last frame may be cut off
 
 
-def test_a_door_beside_the_outbox_is_found(leaking):
+def test_a_door_beside_the_outbox_is_found(observed):
     """The run goes on, the ledger is whole, and the coordinator ignores it: only the tap sees it."""
-    for observed in leaking.values():
-        assert beside_the_outbox(observed) == {"field beside", "of rows"}
-        assert observed.verified == 0
+    assert beside_the_outbox(observed[LEAKING]) == {"field beside", "of rows"}
+    assert observed[LEAKING].verified == 0

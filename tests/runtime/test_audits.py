@@ -139,7 +139,7 @@ def test_the_noise_of_the_product_passes():
     assert found.auc > 0.6
 
 
-@pytest.mark.parametrize(("share", "runs"), [(0.0, 80), (0.5, 160)], ids=["off", "halved"])
+@pytest.mark.parametrize(("share", "runs"), [(0.0, 80), (0.5, 100)], ids=["off", "halved"])
 def test_too_little_noise_is_caught(share, runs):
     found = audit_canary(CLAIM, runs=runs, noise=seeded(share))
     assert found.caught
@@ -149,7 +149,7 @@ def test_too_little_noise_is_caught(share, runs):
 def test_a_sensitivity_that_is_too_small_is_caught(monkeypatch):
     for phase in (private.MEAN, private.RADIUS, private.GRAM, *private.ANCHORS, private.LINKS):
         monkeypatch.setattr(phase, "stage", replace(phase.stage, sensitivity=phase.stage.sensitivity / 2))
-    assert audit_canary(CLAIM, runs=160, noise=seeded()).caught
+    assert audit_canary(CLAIM, runs=100, noise=seeded()).caught
 
 
 def test_the_stages_are_those_of_a_run(rng, monkeypatch):

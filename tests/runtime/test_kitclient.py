@@ -83,6 +83,7 @@ def conducted(transport, spec):
 
 @pytest.mark.parametrize("after", [True, False])
 def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path, after):
+    """Before "b" is asked is after "a" has answered: one of them is enough."""
     settings = replace(SETTINGS, max_iter=2)  # a first round, and one after another
     whole = KitTransport(make_kits(rows, tmp_path / "whole"), settings)
     (tmp_path / "expected").mkdir()
@@ -91,6 +92,8 @@ def test_a_run_that_is_cut_short_anywhere_ends_as_if_it_were_not(rows, tmp_path,
     expected, _ = read_result(spec.folder / RESULT)
     places = {}  # of each client in each phase and round, the first message and the last
     for at, (cid, message) in enumerate(whole.seen, 1):
+        if cid == "b" and not after:
+            continue
         first, _ = places.get((cid, message.phase, message.round_no), (at, at))
         places[cid, message.phase, message.round_no] = first, at
     for at in sorted({at for both in places.values() for at in both}):

@@ -112,8 +112,10 @@ def test_a_node_on_disk_answers_as_one_in_memory(variant, tmp_path):
     assert [line["kind"] for line in node.outbox.ledger.lines()] == len(said) * ["release"]
 
 
-@each_variant
-@pytest.mark.parametrize("twice", [False, True], ids=["next", "same again"])
+@pytest.mark.parametrize(
+    ("variant", "twice"), [("plain", False), *((variant, True) for variant in VARIANTS)],
+    ids=lambda what: {False: "next", True: "same again"}.get(what, what),
+)  # fmt: skip
 def test_a_node_that_is_killed_after_every_message_answers_the_same(variant, twice, tmp_path):
     """Each message meets a new process, which is brought back to where the run is first.
 
