@@ -52,8 +52,8 @@ def calibration_of(model: ClientModel) -> Calibration:
         raise InputError(NO_ANCHORS)
     if model.calibration is None:
         raise InputError(
-            'the model is not calibrated: fit with solver.calibration="folds"; or, where it was fitted and its rows of '
-            "fit still are, call calibrate(X)"
+            'the model is not calibrated: fit with Solver(calibration="folds") (`fmtc fit --calibrate`), or call '
+            "calibrate(X) on the model that was fitted, with its rows"
         )
     return model.calibration
 

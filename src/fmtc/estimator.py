@@ -315,6 +315,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
             gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
         method = view_method(settings.view, settings.privacy)
+        self._run_settings = settings
+        if len(silos) == 1 and settings.solver.calibration != "none":  # folds that owe nothing to others: `calibrate`
+            settings = replace(settings, solver=replace(settings.solver, calibration="none"))
         transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device)
         result = run(
             transport,
@@ -327,9 +330,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
-        self._run_settings = settings
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
+        if settings is not self._run_settings:
+            self.calibrate(X, clients=clients)
         return self
 
     def _adopt(
@@ -475,12 +479,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         -------
         ndarray of int of shape (n_samples,), or mapping of client to such
         """
-        if abstain is None or (isinstance(abstain, Real) and not isinstance(abstain, bool) and abstain == 0):
+        share = 0.0 if abstain is None else abstain
+        check_number("abstain", share, Real, "None or a share from 0 to below 1", lambda v: 0 <= v < 1)
+        if not share:
             return self._each(X, clients, assign)
-        check_number("abstain", abstain, Real, "None or a share from 0 to below 1", lambda v: 0 <= v < 1)
 
         def answer(Xt: Any, model: Any) -> Array:
-            doubtful = confidence(Xt, self._calibrated(model)) < abstain
+            doubtful = confidence(Xt, self._calibrated(model)) < share
             return np.where(doubtful, -1, assign(Xt, model))
 
         return self._each(X, clients, answer)
@@ -490,7 +495,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         A row is in doubt where two clusters claim it, and where it is unlike all of them. The silo's rows are scored by
         models that have not seen them, so that a tenth of new rows like them lies below 0.1. Takes the parameters of
-        `predict`. The first call may take as long as a few fits: see `calibrate`.
+        `predict`. The first call takes longer: see `calibrate`.
 
         Returns
         -------
@@ -551,8 +556,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Learn what scores of new rows are worth, for `confidence`, ``predict(abstain=)`` and `drift`.
 
         Each silo fits its model again to four fifths of its rows, with what it knows from the others as it is, and
-        scores the other rows: five times, or fewer where it has thousands of rows. Takes about as long as one to three
-        fits. These methods do it by themselves where the rows of `fit` are still there; with
+        scores the other rows: five times, or fewer where it has thousands of rows. Takes up to half as long as `fit`. These methods do it by themselves where the rows of `fit` are still there; with
         ``Solver(calibration="folds")``, `fit` does it. A model that is saved keeps it.
 
         Parameters
@@ -575,19 +579,19 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self
 
     def _calibrate(self, cid: str, X: Any) -> None:
-        model = self._models[cid]
-        home = getattr(self, "_homes", {}).get(cid)
-        if home is None:
-            calibration_of(replace(model, calibration=None) if not isinstance(model, AnchorModel) else model)
-        if X.shape[0] != int(self._sizes[cid].sum()):
-            raise DataError(
-                f"client {cid!r} was fitted on {int(self._sizes[cid].sum())} rows, got {X.shape[0]}: calibrate takes "
-                "the rows of fit"
-            )
+        """Calibrate the model of one client with its rows of fit."""
+        model, home = self._models[cid], getattr(self, "_homes", {}).get(cid)
+        if isinstance(model, AnchorModel) or home is None:
+            calibration_of(model)  # says that it cannot be, unless it was
+            return
+        n = int(self._sizes[cid].sum())
+        if X.shape[0] != n:
+            raise DataError(f"client {cid!r} was fitted on {n} rows, got {X.shape[0]}: calibrate takes the rows of fit")
         if len(self.client_ids_) == 1:  # nothing came from others
             home = replace(home, alone=True)
         with one_thread("blas"):
-            self._models[cid] = replace(model, calibration=calibrated(home, X, model, self._run_settings))
+            found = calibrated(home, X, model, self._run_settings)
+        self._models = {**self._models, cid: replace(model, calibration=found)}
 
     def _calibrated(self, model: Any) -> Any:
         """A model of this estimator, calibrated now if it was not and its rows are still there."""

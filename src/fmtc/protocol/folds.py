@@ -82,14 +82,15 @@ def home_of(client: ClientState, common: Common | None, statistics: Statistics |
 
 def with_calibration(client: ClientState, settings: Settings) -> ClientState:
     """The client with a calibrated model, where its settings ask for it; a warning where it has too few rows."""
-    if client.on_trial or settings.solver.calibration != "folds" or client.model is None:
+    model: Any = client.model
+    if client.on_trial or settings.solver.calibration != "folds":
         return client
     try:
-        found = calibrated(client.home, client.X, client.model, settings)
+        found = calibrated(client.home, client.X, model, settings)
     except TooFewError as error:
         warnings.warn(str(error), UserWarning, stacklevel=2)
         return client
-    return replace(client, model=replace(client.model, calibration=found))
+    return replace(client, model=replace(model, calibration=found))
 
 
 def calibrated(home: Home, X: Any, model: GraphModel | MixtureModel, settings: Settings) -> Calibration:
@@ -152,14 +153,14 @@ def _settled(cells: Cells, common: Common, own: Statistics, pool: Pool) -> Perso
 def _graph_fold(home: Home, X: Any, model: GraphModel, settings: Settings, fold: int) -> GraphModel:
     """Graph, spectral start, some rounds towards the last anchor, and the client's own clusters."""
     solver, cid, n = settings.solver, home.client_id, X.shape[0]
-    client = ClientState(
-        cid, X, home.k, scaling=home.scaling, lift=home.lift, device=home.device, on_trial=True
-    )  # fmt: skip
+    client = ClientState(cid, X, home.k, scaling=home.scaling, lift=home.lift, device=home.device, on_trial=True)
     rows = rows_of(X, home.scaling, settings, home.device, home.lift)
     rows = replace(rows, gamma=home.gamma / n**0.5 if solver.rho is None else 1.0)
     graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
     rng = stream(settings.seed, cid, f"fold {fold}")
     reference = to_numpy(home.W)
+    # the anchor without the client's own part in it, and the ridge that it then has:
+    # ridge ‖W − own W − (1 − own) others‖², minimised where `own` W follows, is (1 − own) ridge ‖W − others‖²
     anchor = (to_numpy(home.anchor) - OWN * reference) / (1 - OWN)
     F = spectral_start(graph, reference.shape[1], rng)
     factors = RidgeFactors(rows, (1 - OWN) * home.ridge)

@@ -27,7 +27,7 @@ HELD = 0.2  # of rows, for gains
 APART = 0.4  # of rows, for batches
 BATCH = 40  # rows, at most; a silo with few rows has smaller ones
 LEAST = 20  # rows of a batch
-ROUNDS = 4  # batches of each silo and kind, at most
+TURNS = 4  # batches of each silo and kind, drawn anew from its held-out rows each time
 SHARES = (0.1, 0.2, 0.4)  # of a class that nobody knows, in a batch
 NOMINAL = 0.05
 
@@ -120,15 +120,14 @@ def _alarms(data: FederatedDataset, seed: int) -> Row:
     fresh = {cid: test.X[(test.clients == cid) & (test.y != unknown)] for cid in model.client_ids_}
     strange = test.X[test.y == unknown]
     more = train.X[train.y == unknown]  # nobody has seen these either
-    sizes = {cid: min(BATCH, X.shape[0]) for cid, X in fresh.items() if min(BATCH, X.shape[0]) >= LEAST}
-    orders = {cid: rng.permutation(fresh[cid].shape[0]) for cid in sizes}
-    rounds = min(ROUNDS, min((fresh[cid].shape[0] // size for cid, size in sizes.items()), default=0))
-    for turn in range(rounds):
+    sizes = {cid: min(BATCH, X.shape[0]) for cid, X in fresh.items() if X.shape[0] >= LEAST}
+    for _ in range(TURNS if sizes else 0):
+        orders = {cid: rng.permutation(fresh[cid].shape[0])[:size] for cid, size in sizes.items()}
         for share in (0.0, *SHARES):
             p_values = []
             for cid, size in sizes.items():
                 n_new = round(share * size)
-                batch = fresh[cid][orders[cid][turn * size : (turn + 1) * size][n_new:]]
+                batch = fresh[cid][orders[cid][n_new:]]
                 if n_new:
                     batch = _stacked(batch, _drawn(strange, more, n_new, rng))
                 found = model.drift(batch if data.schema is None else Encoded(batch, data.schema), clients=cid)
@@ -176,3 +175,46 @@ def _mann_whitney(model: FMTC, cid: str, batch: Any) -> float:
     own = model._models[cid]
     fit = own.calibration.fit(row_scores(batch, own))
     return float(mannwhitneyu(fit, own.calibration.fits, alternative="less").pvalue)
+
+
+# ---------------------------------------------------------------------------------------------------------- table
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of a Markdown table: means over seeds of each set, then of all."""
+    head = (
+        "| set | view | ACC | without 10 % | without 20 % | abstained at 10 % | false alarms | all silos | "
+        "power at 10 / 20 / 40 % | all silos |"
+    )
+    lines = [head, "|" + "---|" * 10]
+    names = list(dict.fromkeys(row["set"] for row in rows))
+    lines += [_line(name, [row for row in rows if row["set"] == name]) for name in names]
+    if len(names) > 1:
+        lines.append(_line("mean, or all batches", rows))
+    return lines
+
+
+def _line(name: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    def mean(key: str) -> float:
+        return float(np.mean([row[key] for row in rows]))
+
+    def total(key: str) -> int:
+        return sum(row.get(key, 0) for row in rows)
+
+    abstained = sum(row["abstained"] * row["held_out"] for row in rows) / total("held_out")
+    views = "/".join(sorted({row["view"] for row in rows}))
+    cells = [
+        name,
+        views,
+        f"{mean('acc'):.1f}",
+        f"{mean('gain_10'):+.1f}",
+        f"{mean('gain_20'):+.1f}",
+        f"{abstained:.1f} %",
+    ]
+    batches, trials = total("batches"), total("trials")
+    if not batches:
+        return "| " + " | ".join([*cells, "–", "–", "–", "–"]) + " |"
+    power = [" / ".join(f"{total(f'{kind}_{s:g}') / n:.2f}" for s in SHARES)
+             for kind, n in (("power", batches), ("power_all", trials))]  # fmt: skip
+    false = [f"{total('false')} of {batches}", f"{total('false_all')} of {trials}"]
+    return "| " + " | ".join([*cells, *false, *power]) + " |"
