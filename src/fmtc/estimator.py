@@ -556,7 +556,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Learn what scores of new rows are worth, for `confidence`, ``predict(abstain=)`` and `drift`.
 
         Each silo fits its model again to four fifths of its rows, with what it knows from the others as it is, and
-        scores the other rows: five times, or fewer where it has thousands of rows. Takes up to half as long as `fit`. These methods do it by themselves where the rows of `fit` are still there; with
+        scores the other rows: five times, or fewer where it has thousands of rows. Takes up to half as long as
+        `fit`. These methods do it by themselves where the rows of `fit` are still there; with
         ``Solver(calibration="folds")``, `fit` does it. A model that is saved keeps it.
 
         Parameters

@@ -49,11 +49,12 @@ class Calibration:
         return self.quantiles.shape == (5, len(GRID)) and fits
 
     def certainty(self, rows: RowScores) -> Array:
-        """How certain the cluster of each row is: the mean of the ranks of odds and density; (n,).
+        """How certain the cluster of each row is: the logarithms of the ranks of odds and density, added up; (n,).
 
-        A row is in doubt where two clusters claim it, and where it is far from all of them.
+        A row is in doubt where two clusters claim it, and where it is far from all of them; neither makes up for the
+        other.
         """
-        return (ranks(rows.odds, self.quantiles[0]) + ranks(rows.density, self.quantiles[1])) / 2
+        return np.log(ranks(rows.odds, self.quantiles[0])) + np.log(ranks(rows.density, self.quantiles[1]))
 
     def confidence(self, rows: RowScores) -> Array:
         """Share of the calibrated rows that are less certain; (n,)."""
