@@ -306,7 +306,7 @@ SOLVER = {  # every setting of the solver, with another value than its default
     "n_neighbors": 7, "ridge": 0.05, "rho": 0.7, "schatten_p": 0.5, "align": False, "bandwidth": 1.5,
     "nonmutual_weight": 0.5, "step_size": 0.2, "n_inner": 2, "accelerate": False, "center_features": False,
     "lift": False, "max_features": 50, "labels_from": "embedding", "final": "kmeans", "kappa": 2.0, "n_init": 2,
-    "message_dtype": "float32", "contain": False, "exit": True,
+    "message_dtype": "float32", "contain": False, "exit": True, "calibration": "folds",
 }  # fmt: skip
 SHORT = "n_neighbors"  # of the solver, and a flag of its own
 
@@ -964,6 +964,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
 
     known = config_keys(commands_of(main_group)["fit"])
     untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose", "append"}
+    untouched |= {"calibrate"}  # tests/test_cli_confidence.py
     untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm"}
     untouched |= {"privacy", "epsilon", "delta", "bounds", "rows", "yes"}  # tests/test_cli_privacy.py
     assert set(settings) | untouched == set(known)

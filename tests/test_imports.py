@@ -15,7 +15,7 @@ LAYERS = (
     ("runtime",),
     ("privacy",),
     ("protocol",),
-    ("client", "inference", "server"),
+    ("client", "confidence", "inference", "server"),
     ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
@@ -26,6 +26,7 @@ BESIDE = {
     ("estimator", "advice"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("client", "inference"),
+    ("confidence", "inference"),
     ("server", "client"),
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }

@@ -53,6 +53,7 @@ class ClientState:
     eta: float | None = None  # step size of the embedding
     F: Array | None = None  # n x k
     W: Array | None = None  # d x k
+    anchor: Array | None = None  # d x k, what W was last drawn towards: all that the others have to say about it
     T: Array | None = None  # d x k, W and the dual of the last round, where the client takes the consensus step itself
     Z: Array | None = None  # d x k, its slice of the consensus before that
     round_no: int = 0
@@ -70,6 +71,7 @@ class ClientState:
     agreement: float | None = None  # of the labels with those of the embedding; see `protocol.number`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
     choice: str | None = None  # "federated" or "alone", where the client compared the two
+    home: Any = None  # what folds need of the run, see `protocol.folds`
     device: str = HOST
     on_trial: bool = False  # whether this is for a comparison only, of which nobody wants to read warnings
 
@@ -174,7 +176,8 @@ def rotated(client: ClientState, rotation: Array | None) -> ClientState:
     if rotation is None or client.F is None or client.W is None:
         return client
     rotation = asarray_like(rotation, client.F)
-    return replace(client, F=client.F @ rotation, W=client.W @ rotation)
+    anchor = None if client.anchor is None else client.anchor @ rotation
+    return replace(client, F=client.F @ rotation, W=client.W @ rotation, anchor=anchor)
 
 
 def input_rows(client: ClientState) -> Any:

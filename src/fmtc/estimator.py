@@ -21,17 +21,20 @@ from .advice import CLEAR, EVIDENCE, Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
+from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
 from .errors import DataError, FileError, InputError, NotFiniteError
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
+from .linalg.threads import one_thread
 from .privacy.ledger import MemoryLedger
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_method, advice_settings, range_of
 from .protocol.alone import FEDERATED
 from .protocol.base import sent
+from .protocol.folds import TooFewError, calibrated
 from .protocol.graph import PROPOSAL
 from .protocol.method import COMMON, ClientResult, view_method
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
@@ -336,6 +339,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
             gate(settings, settings.privacy.rows, expanded_width(settings.levels, self.n_features_in_))
         method = view_method(settings.view, settings.privacy)
+        self._run_settings = settings
+        if len(silos) == 1 and settings.solver.calibration != "none":  # folds that owe nothing to others: `calibrate`
+            settings = replace(settings, solver=replace(settings.solver, calibration="none"))
         transport = LocalTransport(silos, settings, self.n_jobs, method=method, device=self.device, ledgers=ledgers)
         result = run(
             transport,
@@ -351,6 +357,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         self.received_[:0] = before
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
+        if settings is not self._run_settings:
+            self.calibrate(X, clients=clients)
         return self
 
     def advise(self, X: Any, *, clients: Any = None, k_range: Any = None, evidence: str = "both") -> Advice:
@@ -442,6 +450,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
         self.choice_ = {cid: clients[cid].choice or FEDERATED for cid in sorted(clients)}
+        self._homes = {cid: clients[cid].home for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
@@ -588,19 +597,149 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     # --------------------------------------------------------------------------------------------- new rows
 
-    def predict(self, X: Any, *, clients: Any = None) -> Any:
+    def predict(self, X: Any, *, clients: Any = None, abstain: float | None = None) -> Any:
         """Cluster of each row, by the model of the row's client.
 
         Parameters
         ----------
         X : array, sparse array or data frame of shape (n_samples, n_features), or mapping of client to such
         clients : array-like of shape (n_samples,), or one name for all rows; optional where the model has one client
+        abstain : float, optional
+            Share of rows to give no cluster: -1 where `confidence` is below. It holds for rows like those of fit; of
+            others, more are left out.
 
         Returns
         -------
         ndarray of int of shape (n_samples,), or mapping of client to such
         """
-        return self._each(X, clients, assign)
+        share = 0.0 if abstain is None else abstain
+        check_number("abstain", share, Real, "None or a share from 0 to below 1", lambda v: 0 <= v < 1)
+        if not share:
+            return self._each(X, clients, assign)
+
+        def answer(Xt: Any, model: Any) -> Array:
+            doubtful = confidence(Xt, self._calibrated(model)) < share
+            return np.where(doubtful, -1, assign(Xt, model))
+
+        return self._each(X, clients, answer)
+
+    def confidence(self, X: Any, *, clients: Any = None) -> Any:
+        """How certain the cluster of each row is: the share of the silo's own rows that are less certain.
+
+        A row is in doubt where two clusters claim it, and where it is unlike all of them. The silo's rows are scored by
+        models that have not seen them, so that a tenth of new rows like them lies below 0.1. Takes the parameters of
+        `predict`. The first call takes longer: see `calibrate`.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,), or mapping of client to such
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.vstack([rng.normal(0, 1, (60, 2)), rng.normal(6, 1, (60, 2))])
+        >>> model = fmtc.FMTC(2, random_state=0).fit(X)
+        >>> sure, unsure = model.confidence([[0.0, 0.0], [3.0, 3.0]])
+        >>> bool(sure > 0.5), bool(unsure < 0.1)
+        (True, True)
+        >>> int(model.predict([[3.0, 3.0]], abstain=0.1)[0])
+        -1
+        """
+        return self._each(X, clients, lambda Xt, model: confidence(Xt, self._calibrated(model)))
+
+    def drift(self, X: Any, *, clients: Any = None, level: float = LEVEL) -> Drift:
+        """Whether new rows still are what the models were made for: a test for each silo, and one for all.
+
+        Rows that fit their model less well than the silo's own rows fitted models which had not seen them speak for
+        drift: a group that nobody knew, another machine. The test compares ranks. One p-value of each silo makes that
+        of all (Stouffer), which sees a change that reaches several silos much sooner than one silo can.
+
+        Parameters
+        ----------
+        X, clients
+            As in `predict`: a batch of new rows, not those of fit.
+        level : float, default=0.05
+            Share of false alarms that is accepted.
+
+        Returns
+        -------
+        Drift
+            `p_value` and `verdict` for all silos together, `silos` for each: `p_value`, `share_low`, `expected`, `n`,
+            `verdict`. Prints as text.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.vstack([rng.normal(0, 1, (60, 2)), rng.normal(6, 1, (60, 2))])
+        >>> model = fmtc.FMTC(2, random_state=0).fit(X)
+        >>> print(model.drift(rng.normal(3, 1, (50, 2))))
+        all: drift (p = below 0.0001; 98 % of 50 rows fit badly, 10 % expected)
+        """
+        check_is_fitted(self)
+        check_number("level", level, Real, "a number between 0 and 1", lambda v: 0 < v < 1)
+        found = []
+        parts = self._parts(X, clients, reset=False, ensure_all_finite="allow-nan")
+        for cid, (Xt, _) in parts.items():
+            found.append(silo_drift(cid, Xt, self._calibrated(self._models[cid]), level))
+        return together(found, level)
+
+    def calibrate(self, X: Any = None, *, clients: Any = None) -> Self:
+        """Learn what scores of new rows are worth, for `confidence`, ``predict(abstain=)`` and `drift`.
+
+        Each silo fits its model again to four fifths of its rows, with what it knows from the others as it is, and
+        scores the other rows: five times, or fewer where it has thousands of rows. Takes up to half as long as
+        `fit`. These methods do it by themselves where the rows of `fit` are still there; with
+        ``Solver(calibration="folds")``, `fit` does it. A model that is saved keeps it.
+
+        Parameters
+        ----------
+        X, clients
+            The rows of `fit`; without X, those of `fit` as long as you keep them. A silo of fewer than 20 rows, or of
+            few for its clusters, is left out with a warning.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        X, clients = self._known_rows(X, clients)
+        for cid, (Xt, _) in self._parts(X, clients, reset=False).items():
+            try:
+                self._calibrate(cid, Xt)
+            except TooFewError as error:
+                warnings.warn(str(error), UserWarning, stacklevel=2)
+        return self
+
+    def _calibrate(self, cid: str, X: Any) -> None:
+        """Calibrate the model of one client with its rows of fit."""
+        model, home = self._models[cid], getattr(self, "_homes", {}).get(cid)
+        if isinstance(model, AnchorModel) or home is None:
+            calibration_of(model)  # says that it cannot be, unless it was
+            return
+        n = int(self._sizes[cid].sum())
+        if X.shape[0] != n:
+            raise DataError(f"client {cid!r} was fitted on {n} rows, got {X.shape[0]}: calibrate takes the rows of fit")
+        if len(self.client_ids_) == 1:  # nothing came from others
+            home = replace(home, alone=True)
+        with one_thread("blas"):
+            found = calibrated(home, X, model, self._run_settings)
+        self._models = {**self._models, cid: replace(model, calibration=found)}
+
+    def _calibrated(self, model: Any) -> Any:
+        """A model of this estimator, calibrated now if it was not and its rows are still there."""
+        if isinstance(model, AnchorModel) or model.calibration is not None:
+            return model
+        cid = next(cid for cid, other in self._models.items() if other is model)
+        kept: Remembered | None = getattr(self, "_fitted_on", None)
+        rows = None if kept is None or getattr(self, "_homes", {}).get(cid) is None else kept.recall()
+        if kept is None or rows is None:
+            return model
+        if is_mapping(rows):
+            rows = {key: Xt for key, Xt in rows.items() if str(key) == cid}
+        self._calibrate(cid, self._parts(rows, kept.clients, reset=False)[cid][0])
+        return self._models[cid]
 
     def predict_proba(self, X: Any, *, clients: Any = None) -> Any:
         """Probability of each cluster: its share times its density at the row, relative to all clusters.

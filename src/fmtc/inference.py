@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,15 @@ from .kernels.centers import row_norms
 from .kernels.encoding import codes, expanded, expanded_width
 from .kernels.lift import Lift
 from .kernels.projection import Rows
+from .kernels.ranks import Calibration
 from .kernels.scaling import Scaling, kept_columns
-from .linalg.arrays import double, is_tensor, namespace, to_device_of
+from .linalg.arrays import double, is_tensor, namespace, to_device_of, to_numpy
 from .mixture.cells import Cells, Scaled, posteriors
 from .mixture.steps import Personal, row_distances, row_scores
 
 Array = np.ndarray
 
+LATER = {"optional": True}  # of a field that older files of models do not have: it then has its default
 BLOCK = 32_768  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
 
 
@@ -41,6 +43,7 @@ class GraphModel:
     shares: Array | None = None  # k, of clusters; 0 for a concept that the client lacks. With `precision`, or such
     levels: Array | None = None  # of each column, 0 for numbers; None: all columns are numbers
     lift: Lift | None = None  # from scaled columns to those that W takes; None: W takes columns as they come
+    calibration: Calibration | None = field(default=None, metadata=LATER)  # of scores of new rows
 
     def numbers(self, X: Any) -> Any:
         """New rows as columns of numbers: categories expanded, missing numbers filled."""
@@ -108,6 +111,7 @@ class GraphModel:
             and (not levels or len(levels) == d)
             and (self.precision is None or (self.precision.shape == (q, q) and self.shares is not None))
             and (self.shares is None or self.shares.shape == (k,))
+            and (self.calibration is None or self.calibration.is_sound)
         )
 
 
@@ -163,6 +167,7 @@ class MixtureModel:
     covariance: Array  # r x r
     shares: Array  # k
     profiles: Array  # k x l, shares of the levels of categories
+    calibration: Calibration | None = field(default=None, metadata=LATER)  # of scores of new rows
 
     @property
     def k(self) -> int:
@@ -183,6 +188,7 @@ class MixtureModel:
             and (not levels or len(levels) == d)
             and (frame.axes is None or frame.axes.shape[0] == width)
             and all(array is None or array.shape == (width,) for array in (frame.stretch, frame.shift))
+            and (self.calibration is None or self.calibration.is_sound)
         )
 
     @property
@@ -519,6 +525,37 @@ def memberships(X: Any, model: ClientModel) -> Array:
     return _blockwise(X, model.keep, answer)
 
 
+def raw_scores(X: Any, model: GraphModel | MixtureModel) -> tuple[Array, Array, Array | None]:
+    """Score of each cluster, log-density and log of the length of the projection; (n, d) -> (n, k), (n,), (n,).
+
+    In the graph view, scores and density are of the direction alone. With unit centres scores are cosines, and the
+    largest stands for a density. The mixture view has no length.
+    """
+    if isinstance(model, MixtureModel):
+        scores, constant = _scores(model.frame, X, model.personal, model.covariance)
+        return scores, posteriors(scores)[1] + constant, None
+    X = model.design(X)
+    W, mean = to_device_of(model.W, X), None if model.mean is None else to_device_of(model.mean, X)
+    lacks = np.zeros(model.k, bool) if model.shares is None else model.shares <= 0
+
+    def answer(block: Any) -> Array:
+        Y = to_numpy(double(_finite(Rows(block, mean) @ W)))
+        norm = row_norms(Y)
+        Z = Y / norm
+        if model.precision is None:
+            scores = Z @ model.centers.T.astype(np.float64)
+        else:
+            scores = to_numpy(_cluster_scores(block, model))
+        scores = np.where(lacks, -np.inf, scores)
+        density = scores.max(axis=1)
+        if model.precision is not None:
+            density = posteriors(scores)[1] - 0.5 * np.einsum("ij,jk,ik->i", Z, model.precision, Z)
+        return np.column_stack([scores, density, np.log(norm[:, 0])])
+
+    found = _blockwise(X, model.keep, answer)
+    return found[:, :-2], found[:, -2], found[:, -1]
+
+
 __all__ = [
     "AnchorModel",
     "ClientModel",
@@ -529,4 +566,5 @@ __all__ = [
     "memberships",
     "plotted",
     "project",
+    "raw_scores",
 ]

@@ -17,6 +17,7 @@ VIEWS = ("graph", "mixture", "auto")
 SCALES = ("auto", "none", "client", "global", "tfidf")
 POOLED_SCALES = ("auto", "global", "tfidf")  # the clients agree on these before the first round
 FINALS = ("mixture", "kmeans")
+CALIBRATIONS = ("none", "folds")
 PRIVACIES = ("sums",)
 PRIVATE_METHODS = ("auto", "anchors", "mixture")
 EM_ROUNDS = 4  # rounds of the mixture for each of `max_iter`: they are smaller
@@ -89,6 +90,10 @@ class Solver:
         Whether each client compares the common model with one that it fits alone, and keeps its own where the common
         one cuts clearly more neighbours apart. "auto" compares where the server had to cap, weigh down or refuse
         somebody.
+    calibration : {"none", "folds"}, default="none"
+        Whether each client, after its last message, fits its model again to four fifths of its rows, five times, and
+        keeps the scores of the others: what confidence, abstaining and the test for drift need. Nothing leaves. A model
+        that was fitted in this process can be calibrated later, see `FMTC.calibrate`.
 
     Examples
     --------
@@ -118,6 +123,7 @@ class Solver:
     message_dtype: str | None = None
     contain: bool = True
     exit: bool | str = "auto"
+    calibration: str = "none"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name, as scikit-learn's estimators give them."""
@@ -160,6 +166,7 @@ class Solver:
             raise ValueError(f'message_dtype must be None or "float32", got {self.message_dtype!r}')
         check_choice("labels_from", self.labels_from, LABEL_SOURCES)
         check_choice("final", self.final, FINALS)
+        check_choice("calibration", self.calibration, CALIBRATIONS)
 
     @property
     def spread(self) -> float | None:

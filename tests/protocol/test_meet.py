@@ -195,3 +195,15 @@ def test_the_server_refuses_another_width_than_was_said():
     assert list(HELLO.impossible(server, hello, Settings(4, own_clusters={}))) == ["a"]
     assert MEET.times(server, Settings(4, own_clusters={})) == 1
     assert MEET.times(server, Settings(2, own_clusters={})) == 0
+
+
+@pytest.mark.parametrize("final", ["mixture", "kmeans"])
+def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
+    model = fitted(solver=Solver(final=final, calibration="folds"))
+    for cid, X in DATA.items():
+        found = model.predict(X, clients=cid, abstain=0.2)
+        assert set(found) - {-1} == set(model.predict(X, clients=cid))
+        assert (found == -1).mean() < 0.5
+        assert ((found == -1) | (found == model.predict(X, clients=cid))).all()
+    odd = np.tile(CENTERS[1] + CENTERS[2], (30, 1)) + np.random.default_rng(0).normal(size=(30, D))
+    assert model.drift({"south": odd}).silos[0].p_value < 0.01  # two concepts that south lacks

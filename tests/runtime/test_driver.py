@@ -533,7 +533,7 @@ OTHER = {
 }  # fmt: skip
 FREE = {
     "max_iter": 3, "tol": 0.5, "solver.n_init": 1, "solver.labels_from": "embedding", "solver.final": "kmeans",
-    "solver.kappa": 3.0,
+    "solver.kappa": 3.0, "solver.calibration": "folds",
 }  # fmt: skip
 
 

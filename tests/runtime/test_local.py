@@ -111,7 +111,7 @@ def test_what_a_client_keeps_on_disk(wrap, tmp_path):
     ]
     for cid in DATA:
         arrays, about = read_tensors(tmp_path / f"{cid}.safetensors")
-        assert arrays.keys() == {"F", "W"}
+        assert arrays.keys() == {"F", "W", "anchor"}
         assert (about["kind"], about["client_id"], about["round_no"]) == ("client checkpoint", cid, 2)
     again = LocalTransport(data, SETTINGS)
     again.load_clients(tmp_path, again.client_ids)

@@ -436,6 +436,7 @@ def label_table(
     clients: bool = False,
     proba: bool = False,
     outliers: Sequence[Array] | None = None,
+    confidence: Sequence[Array] | None = None,
 ) -> pl.DataFrame:
     """One line per row, in the order of the file: identifier or row number, cluster, its probability."""
     import polars as pl
@@ -448,7 +449,7 @@ def label_table(
     else:
         ids = [name for silo in silos for name in silo.ids or ()]
         name = silos[0].id_name or "id"
-        taken = name in ("client", "cluster", "probability", "outlier") or name.startswith("probability_")
+        taken = name in ("client", "cluster", "probability", "outlier", "confidence") or name.startswith("probability_")
         columns["id" if taken else name] = [ids[i] for i in order]
     if clients:
         names = [silo.name for silo in silos for _ in silo.rows]
@@ -456,13 +457,21 @@ def label_table(
     columns |= {"cluster": cluster, "probability": probability[np.arange(len(cluster)), cluster]}
     if outliers is not None:
         columns["outlier"] = np.concatenate(outliers)[order]
+    if confidence is not None:
+        columns["confidence"] = np.concatenate(confidence)[order]
     if proba:
         columns |= {f"probability_{j}": probability[:, j] for j in range(probability.shape[1])}
     return pl.DataFrame(columns)
 
 
 def with_labels(
-    table: pl.DataFrame, rows: Array, labels: Array, probability: Array, outliers: Array | None = None
+    table: pl.DataFrame,
+    rows: Array,
+    labels: Array,
+    probability: Array,
+    outliers: Array | None = None,
+    *,
+    confidence: Array | None = None,
 ) -> pl.DataFrame:
     """A table with two more columns, `cluster` and `probability`; null in rows that have none.
 
@@ -475,12 +484,16 @@ def with_labels(
         Cluster of each, and its probability.
     outliers : ndarray of bool of shape (m,), optional
         Whether each is far from all clusters: a column `outlier`.
+    confidence : ndarray of shape (m,), optional
+        How certain each is: a column `confidence`.
     """
     import polars as pl
 
     given: dict[str, tuple[Array, Any]] = {"cluster": (labels, pl.Int64), "probability": (probability, pl.Float64)}
     if outliers is not None:
         given["outlier"] = (outliers, pl.Boolean)
+    if confidence is not None:
+        given["confidence"] = (confidence, pl.Float64)
     found = {}
     for name, (values, kind) in given.items():
         cells: list[Any] = [None] * table.height
@@ -490,6 +503,23 @@ def with_labels(
     return table.with_columns(
         values.alias(f"fmtc_{name}" if name in table.columns else name) for name, values in found.items()
     )
+
+
+def without_doubtful(table: pl.DataFrame, abstain: float) -> tuple[pl.DataFrame, int]:
+    """A table of labels with cluster -1, and no name, where the confidence is below a share; and how many these are."""
+    import polars as pl
+
+    def last(name: str) -> str:
+        return next(column for column in reversed(table.columns) if column in (name, f"fmtc_{name}"))
+
+    doubtful = pl.col(last("confidence")) < abstain
+    changed = [pl.when(doubtful).then(-1).otherwise(pl.col(last("cluster"))).alias(last("cluster"))]
+    changed += [
+        pl.when(doubtful).then(None).otherwise(pl.col(name)).alias(name)
+        for name in table.columns
+        if name in ("cluster_name", "fmtc_cluster_name")
+    ]
+    return table.with_columns(changed), int(table.select(doubtful.sum()).item() or 0)
 
 
 def read_labels(run: Path) -> dict[str, pl.DataFrame]:

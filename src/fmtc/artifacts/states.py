@@ -58,13 +58,19 @@ def _saved(kind: Any) -> list[Any]:
 
 
 def unflatten(state: Any, arrays: Mapping[str, np.ndarray], rest: Mapping[str, Any], above: str = "") -> Any:
-    """Undo `flatten`, given a state of the same type; a field that is missing is an error."""
+    """Undo `flatten`, given a state of the same type.
+
+    A field that is missing is an error, unless it was declared with ``metadata={"optional": True}``: it then came later
+    than the file, and has its default.
+    """
     kind = state if isinstance(state, type) else type(state)
     hints, values = get_type_hints(kind), {}
     for f in _saved(kind):
         name = f"{above}{f.name}"
         if name in arrays:
             values[f.name] = arrays[name]
+            continue
+        if f.name not in rest and f.metadata.get("optional", False):
             continue
         value = rest[f.name]
         if isinstance(value, Mapping) and "#" in value:

@@ -66,6 +66,7 @@ Examples:
   fmtc fit *.csv -k 4 --as category:sex,cp --missing drop --append --out run
   fmtc fit *.csv -k 4 --schema run/schema.toml --out again
   fmtc fit *.csv -k 4 --out run --report        (and a page to look at: run/report.html)
+  fmtc fit *.csv -k 4 --out run --calibrate     (for `fmtc predict --abstain` and `fmtc drift`)
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
   fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
   fmtc fit --config study.toml                  (with a table [fit])""",
@@ -86,6 +87,10 @@ Examples:
 @click.option(
     "--append", is_flag=True, cls=Option, help="Also write the tables with the cluster of each row, to tables/."
 )
+@click.option(
+    "--calibrate", is_flag=True, cls=Option,
+    help="Learn how certain clusters are, for `fmtc predict --abstain` and `fmtc drift`; up to half as long again.",
+)  # fmt: skip
 @quiet_option
 @data_options
 @table_options
@@ -101,6 +106,7 @@ def fit(
     resume: bool,
     with_page: bool,
     append: bool,
+    calibrate: bool,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -141,6 +147,8 @@ def fit(
     recipe = None if text_column is None else TextRecipe(text_column)
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
+    if calibrate:
+        settings["solver"] = {**settings["solver"], "calibration": "folds"}
     model = build_model(settings, as_published, advises=True)
     out = free_path(out, force, runs.is_run)
     checkpoint = out.parent / f".{out.name}.checkpoint"
@@ -246,6 +254,7 @@ Examples:
   fmtc predict run new.csv --client north --out labels.csv
   fmtc predict run new.csv --client north --id patient --proba --outliers
   fmtc predict run new.csv --client north --append --out new-with-clusters.csv
+  fmtc predict run new.csv --client north --abstain 0.1    (of a run that was fitted with --calibrate)
   fmtc predict run all.parquet --client-column site --json""",
 )
 @click.argument("run", type=click.Path(path_type=Path))
@@ -254,6 +263,8 @@ Examples:
 @click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
 @click.option("--proba", is_flag=True, cls=Option, help="Add the probability of every cluster.")
 @click.option("--outliers", is_flag=True, cls=Option, help="Add a column: whether a row is far from all clusters.")
+@click.option("--abstain", type=click.FloatRange(0, 1, max_open=True), metavar="SHARE", cls=Option,
+              help="Cluster -1 for this share of rows, the least certain; adds their confidence.")  # fmt: skip
 @click.option("--append", is_flag=True, cls=Option, help="Write the whole table, with cluster and probability.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of FILE is a row.")
@@ -267,6 +278,7 @@ def predict(
     out: Path | None,
     proba: bool,
     outliers: bool,
+    abstain: float | None,
     append: bool,
     force: bool,
     no_header: bool,
@@ -284,11 +296,6 @@ def predict(
     others are ignored, and the identifiers that `fmtc fit` set aside label the output. A file called after a silo
     needs no --client. A model of texts knows the name of their column; --text-column gives another.
     """
-    from ..estimator import load
-    from ..tables import read_silos
-
-    if client is not None and client_column is not None:
-        raise click.UsageError("give --client for all rows or --client-column for each, not both")
     words = Words()
     if append and proba:
         raise click.UsageError("--append adds the cluster and its probability; omit --proba")
@@ -296,43 +303,20 @@ def predict(
         _check_tables([file])
     if out is not None:
         out = free_path(out, force)
-    model = load(runs.model_folder(run))
-    if outliers and model.view_ != "mixture":
-        raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
-    if client is None and client_column is None and len(model.client_ids_) > 1:
-        from ..tables.formats import stem_of
-
-        client = stem_of(file) if stem_of(file) in model.client_ids_ else None
-    name = None if client_column is not None else _one_client(model, client)
-    schema = runs.schema_of(model, run)
     header = False if no_header else None
-    known = getattr(model, "feature_names_in_", None)
-    recipe = getattr(model, "text_recipe_", None)
-    if recipe is None and text_column is not None:
-        raise click.UsageError(f"the model is of {plural(model.n_features_in_, 'column')} of numbers, not of texts")
-    reading = {} if recipe is None else asdict(recipe) | ({"text_column": text_column} if text_column else {})
     with words.warnings_as_notes():
-        silos = read_silos(
-            [file], client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
-            features=None if schema is None else schema.names, schema=schema, missing="em", header=header, obsm=obsm,
-            **reading,
+        model, silos, name = rows_for_model(
+            words, run, file, client, client_column=client_column, label_column=label_column, id_column=id_column,
+            drop=drop, header=header, obsm=obsm, text_column=text_column,
         )  # fmt: skip
-        width, named = silos[0].X.shape[1], silos[0].feature_names is not None
-        if width != model.n_features_in_:
-            raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
-        if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
-            raise DataError(
-                f"`client_column`: {file} has rows of {listed(unknown)}, and the model is of silos "
-                f"{listed(model.client_ids_)}"
-            )
-        if named != (known is not None):
-            words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
-        if known is not None:
-            del model.feature_names_in_  # names have been compared
-        labels, P, far = [], [], []
+        if outliers and model.view_ != "mixture":
+            raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
+        labels, P, far, sure_of = [], [], [], []
         for silo in silos:
             labels.append(model.predict(silo.X, clients=name or silo.name))
             P.append(model.predict_proba(silo.X, clients=name or silo.name))
+            if abstain is not None:
+                sure_of.append(model.confidence(silo.X, clients=name or silo.name))
             if model.view_ == "mixture":
                 far.append(model.predict_outliers(silo.X, clients=name or silo.name))
     if n_far := sum(int(rows.sum()) for rows in far):
@@ -347,12 +331,82 @@ def predict(
         sure = np.concatenate([p[np.arange(len(own)), own] for own, p in zip(labels, P, strict=True)])
         rows = np.concatenate([silo.rows for silo in silos])
         marks = np.concatenate(far) if outliers else None
-        table = runs.with_labels(read_file(file, header=header), rows, np.concatenate(labels), sure, marks)
+        known = np.concatenate(sure_of) if sure_of else None
+        table = runs.with_labels(
+            read_file(file, header=header), rows, np.concatenate(labels), sure, marks, confidence=known
+        )
     else:
         marked = far if outliers else None
-        table = runs.label_table(silos, labels, P, clients=client_column is not None, proba=proba, outliers=marked)
+        table = runs.label_table(
+            silos, labels, P, clients=client_column is not None, proba=proba, outliers=marked,
+            confidence=sure_of or None,
+        )  # fmt: skip
     table = runs.with_names(table, run)
+    if abstain is not None:
+        table, left = runs.without_doubtful(table, abstain)
+        words.note(
+            f"{left:,} of {plural(table.height, 'row')} ({left / max(table.height, 1):.0%}) "
+            f"{'has' if left == 1 else 'have'} no cluster (-1): confidence below {abstain:g}"
+        )
     _give(words, table, out, as_json)
+
+
+def rows_for_model(
+    words: Words,
+    run: Path,
+    file: Path,
+    client: str | None,
+    *,
+    client_column: str | None = None,
+    text_column: str | None = None,
+    **reading: Any,
+) -> tuple[FMTC, list[Any], str | None]:
+    """The model of a run, the silos of a file of new rows, and whose model is meant for all; None: each its own.
+
+    Parameters
+    ----------
+    words : Words
+        To note what the user should know.
+    run, file : Path
+    client : str, optional
+        The silo, as it was given.
+    client_column, text_column : str, optional
+    **reading
+        Of `read_silos`.
+    """
+    from ..estimator import load
+    from ..tables import read_silos
+    from ..tables.formats import stem_of
+
+    if client is not None and client_column is not None:
+        raise click.UsageError("give --client for all rows or --client-column for each, not both")
+    model = load(runs.model_folder(run))
+    if client is None and client_column is None and len(model.client_ids_) > 1:
+        client = stem_of(file) if stem_of(file) in model.client_ids_ else None
+    name = None if client_column is not None else _one_client(model, client)
+    schema = runs.schema_of(model, run)
+    known = getattr(model, "feature_names_in_", None)
+    recipe = getattr(model, "text_recipe_", None)
+    if recipe is None and text_column is not None:
+        raise click.UsageError(f"the model is of {plural(model.n_features_in_, 'column')} of numbers, not of texts")
+    texts = {} if recipe is None else asdict(recipe) | ({"text_column": text_column} if text_column else {})
+    silos = read_silos(
+        [file], client_column=client_column, features=None if schema is None else schema.names, schema=schema,
+        missing="em", **reading, **texts,
+    )  # fmt: skip
+    width, named = silos[0].X.shape[1], silos[0].feature_names is not None
+    if width != model.n_features_in_:
+        raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
+    if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
+        raise DataError(
+            f"`client_column`: {file} has rows of {listed(unknown)}, and the model is of silos "
+            f"{listed(model.client_ids_)}"
+        )
+    if named != (known is not None):
+        words.note(f"{'the model' if named else file.name} has no column names; columns are matched by their order")
+    if known is not None:
+        del model.feature_names_in_  # names have been compared
+    return model, silos, name
 
 
 def _give(words: Words, table: Any, out: Path | None, as_json: bool) -> None:

@@ -24,6 +24,7 @@ Exit codes:
   3    data rejected: a file or a value that cannot be used
   4    trust refused: nothing was sent
   5    a client is missing
+  7    an alarm of `fmtc drift`
   130  interrupted"""
 
 
@@ -191,6 +192,7 @@ COMMANDS = {
     "data": "data",
     "demo": "demo",
     "doctor": "doctor",
+    "drift": "drift",
     "example": "demo",
     "explain": "explain",
     "export": "models",

@@ -19,6 +19,7 @@ from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
+from .folds import home_of, with_calibration
 
 
 class Conclude(Phase):
@@ -70,7 +71,8 @@ class Conclude(Phase):
         client = replace(client, model=model, labels=labels)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "mixture")
-        return client, Nothing()
+        client = replace(client, home=home_of(client, common, own))
+        return with_calibration(client, settings), Nothing()
 
 
 def _own_shares(shares: Array, k: int) -> Array:

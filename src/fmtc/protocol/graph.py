@@ -44,7 +44,7 @@ class GraphView(Method):
     closing: tuple[Phase, ...] = (FINISH, SETTLE, NUMBER)
     settings_type = Settings
     model_type: Any = GraphModel
-    saved: tuple[str, ...] = ("F", "W")
+    saved: tuple[str, ...] = ("F", "W", "anchor")
     changeable: tuple[str, ...] = (
         "max_iter",
         "tol",
@@ -52,6 +52,7 @@ class GraphView(Method):
         "solver.labels_from",
         "solver.final",
         "solver.kappa",
+        "solver.calibration",
     )
     view: str | None = "graph"  # None: to be decided on the way
 
@@ -110,7 +111,7 @@ class GraphView(Method):
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""
         model, labels, F = required(client, "model", "labels", "F")
-        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses, client.choice)
+        return ClientResult(model, labels, to_numpy(F), client.agreement, client.misses, client.choice, client.home)
 
 
 def known(**arrays: Any) -> dict[str, Any]:

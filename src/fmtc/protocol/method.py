@@ -46,6 +46,7 @@ class ClientResult:
     agreement: float | None = None  # of the labels with those of the embedding; as `embedding`
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
     choice: str | None = None  # "federated" or "alone": which model it kept, where it compared the two
+    home: Any = None  # to calibrate the model later; as `embedding`
 
 
 class Method:

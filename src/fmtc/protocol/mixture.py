@@ -39,7 +39,7 @@ class MixtureView(GraphView):
     closing = (CONCLUDE,)
     model_type: Any = MixtureModel
     saved = ("starts", "counts", "sums", "tallies", "shifts")
-    changeable = ("max_iter", "tol")
+    changeable = ("max_iter", "tol", "solver.calibration")
     view: str | None = "mixture"
 
     def stop_reason(self, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
@@ -55,7 +55,7 @@ class MixtureView(GraphView):
     def result(self, client: ClientState) -> ClientResult:
         """Model and labels of a client after the run."""
         model, labels = required(client, "model", "labels")
-        return ClientResult(model, labels, choice=client.choice)
+        return ClientResult(model, labels, choice=client.choice, home=client.home)
 
 
 METHOD = MixtureView()

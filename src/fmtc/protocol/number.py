@@ -24,6 +24,7 @@ from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
 from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
+from .folds import home_of, with_calibration
 
 
 class Number(Phase):
@@ -90,7 +91,8 @@ class Number(Phase):
         client = replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "graph")
-        return client, Nothing()
+        client = replace(client, home=home_of(client, None if ask.means is None else _common(ask), axes=own.axes))
+        return with_calibration(client, settings), Nothing()
 
 
 SAMPLE = 2000  # rows that are compared
@@ -151,14 +153,19 @@ def _sphere_labels(F: Array, k: int, seed: int) -> Array:
     return found
 
 
+def _common(ask: Any) -> Common:
+    """Common parameters of the mixture over projections."""
+    profiles = np.zeros((ask.means.shape[1], 0))
+    return Common(ask.means[0], ask.covariance[0], ask.shares[0], profiles, ask.spread[0], 0.0)
+
+
 def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> GraphModel:
     """The model with the client's own parameters of the mixture."""
     statistics = first_statistics(own, ask.order) if own.statistics is None else own.statistics
-    k, has = len(model.centers), ask.order >= 0
-    common = Common(ask.means[0], ask.covariance[0], ask.shares[0], np.zeros((k, 0)), ask.spread[0], 0.0)
+    common, has = _common(ask), ask.order >= 0
     never = np.flatnonzero(~has)
     mine = personal(among(common, has), statistics, (), settle_pool(settings, len(own.E)).concentration, never)
-    precision = np.zeros((k, k))
+    precision = np.zeros_like(common.covariance)
     seen = np.ix_(has, has)  # of the axes that the client's projections have
     precision[seen] = np.linalg.inv(common.covariance[seen])
     return replace(

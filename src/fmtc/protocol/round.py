@@ -139,7 +139,7 @@ def one_pass(client: ClientState, anchor: Array, settings: Settings, number: int
     cut, misfit = local_terms(graph.laplacian, F, target)
     # rows side by side in memory, as they come back from a file or a wire: other layouts may sum in another order
     F, W = contiguous(graph.to_client_order(F)), contiguous(W)
-    return replace(client, F=F, W=W), cut, misfit
+    return replace(client, F=F, W=W, anchor=anchor), cut, misfit
 
 
 def _as_sent(A: Array, settings: Settings) -> Array:

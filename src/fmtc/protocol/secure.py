@@ -151,7 +151,7 @@ MASKED = {
 MOMENTS = Masking(TotalMoments())
 _FIRST: tuple[Phase, ...] = (CARDS, ROSTER, MOMENTS, RESCALE)
 _CLOSING: tuple[Phase, ...] = (MASKED[FRAME], HOME_FINISH, MASKED[MATCH], MASKED[HOME_SETTLE], HOME_NUMBER)
-_SAVED = ("F", "W", "T", "Z")
+_SAVED = ("F", "W", "T", "Z", "anchor")
 
 
 def _directions(server: ServerState) -> dict[str, Any]:

@@ -1,0 +1,189 @@
+"""How certain the cluster of a new row is, and whether new rows still are what a silo's model was made for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import InputError
+from .inference import AnchorModel, ClientModel, GraphModel, raw_scores
+from .kernels.ranks import Calibration, RowScores, count_test, low_test, stouffer
+
+Array = np.ndarray
+
+LOW = 10  # per cent: rows that fit less well than so many of the calibrated ones are called low
+LEVEL = 0.05  # of an alarm
+FEW = 50  # rows of a batch below which small changes do not show
+
+
+def row_scores(X: Any, model: ClientModel) -> RowScores:
+    """Scores of new rows; (n, d) -> three times (n,). Of one cluster only, the density takes the place of odds."""
+    if isinstance(model, AnchorModel):
+        raise InputError(NO_ANCHORS)
+    scores, density, length = raw_scores(X, model)
+    return RowScores(_log_odds(scores) if scores.shape[1] > 1 else density, density, length)
+
+
+NO_ANCHORS = "models of private runs are not calibrated: they have no confidence, and cannot test for drift"
+
+
+def _log_odds(scores: Array) -> Array:
+    """Largest score less the second; concepts that a silo lacks have none, and leave the odds at a large number."""
+    two = np.partition(scores, -2, axis=1)[:, -2:]
+    with np.errstate(invalid="ignore"):
+        found: Array = np.minimum(np.nan_to_num(two[:, 1] - two[:, 0], nan=0.0, posinf=MOST), MOST)
+    return found
+
+
+MOST = 1e6  # log-odds where there is no second cluster
+
+
+def low_only(model: ClientModel) -> bool:
+    """Whether a long projection is as usual as can be: rows are not centred, so that 0 is what a model knows least."""
+    return isinstance(model, GraphModel) and model.mean is None
+
+
+def calibration_of(model: ClientModel) -> Calibration:
+    """The calibration of a client's model, or an error that says how to get one."""
+    if isinstance(model, AnchorModel):
+        raise InputError(NO_ANCHORS)
+    if model.calibration is None:
+        raise InputError(
+            'the model is not calibrated: fit with Solver(calibration="folds") (`fmtc fit --calibrate`), or call '
+            "calibrate(X) on the model that was fitted, with its rows"
+        )
+    return model.calibration
+
+
+def confidence(X: Any, model: ClientModel) -> Array:
+    """Share of the silo's own rows whose cluster is less certain; (n, d) -> (n,)."""
+    return calibration_of(model).confidence(row_scores(X, model))
+
+
+# ------------------------------------------------------------------------------------------------------------ drift
+
+
+@dataclass(frozen=True)
+class SiloDrift:
+    """Whether a batch of new rows of one silo still is what its model was made for."""
+
+    client: str
+    p_value: float  # small: rows fit less well than the silo's own did when its model had not seen them
+    share_low: float  # rows of the batch that fit less well than nine of ten calibrated ones
+    expected: float  # the same share without drift
+    n: int  # rows of the batch
+    verdict: str  # "drift" or "no drift"
+
+    def __str__(self) -> str:
+        few = f"; with fewer than {FEW} rows only large changes show" if self.n < FEW else ""
+        return (
+            f"{self.client}: {self.verdict} (p = {_short(self.p_value)}; {100 * self.share_low:.0f} % of "
+            f"{self.n:,} row{'s' if self.n != 1 else ''} fit badly, {100 * self.expected:.0f} % expected{few})"
+        )
+
+
+@dataclass(frozen=True)
+class Drift:
+    """Whether new rows still are what the models were made for: each silo by itself, and all together.
+
+    Examples
+    --------
+    >>> from fmtc.confidence import Drift, SiloDrift
+    >>> north = SiloDrift("north", 0.03, 0.25, 0.1, 80, "drift")
+    >>> print(Drift((north,), 0.03, "drift"))
+    north: drift (p = 0.03; 25 % of 80 rows fit badly, 10 % expected)
+    """
+
+    silos: tuple[SiloDrift, ...]
+    p_value: float  # of all silos together (Stouffer); of one silo, its own
+    verdict: str  # "drift" or "no drift"
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the verdict is drift."""
+        return self.verdict == DRIFT
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+    def __getitem__(self, client: str) -> SiloDrift:
+        """The result of one silo."""
+        return {silo.client: silo for silo in self.silos}[client]
+
+    def __str__(self) -> str:
+        lines = [str(silo) for silo in self.silos]
+        if len(lines) > 1:
+            lines.append(f"all {len(lines)} silos together: {self.verdict} (p = {_short(self.p_value)})")
+        return "\n".join(lines)
+
+
+DRIFT, NO_DRIFT = "drift", "no drift"
+
+
+def _short(p: float) -> str:
+    return f"{p:.2g}" if p >= 1e-4 else "below 0.0001"
+
+
+def silo_drift(client: str, X: Any, model: ClientModel, level: float = LEVEL) -> SiloDrift:
+    """The test of one silo's new rows."""
+    known, n = calibration_of(model), X.shape[0]
+    fit, threshold = known.fit(row_scores(X, model)), known.quantiles[4, LOW - 1]
+    low = int(np.count_nonzero(fit < threshold))
+    if known.fits is None:
+        expected = LOW / 100
+        p = count_test(low, n, expected, known.n_rows)
+    else:
+        expected = float(np.mean(known.fits < threshold))
+        p = low_test(fit, known.fits)
+    return SiloDrift(client, p, low / n, expected, n, DRIFT if p <= level else NO_DRIFT)
+
+
+def together(silos: Sequence[SiloDrift], level: float = LEVEL) -> Drift:
+    """The results of several silos, and one for all of them."""
+    return Drift(tuple(silos), *combined([silo.p_value for silo in silos], level))
+
+
+def combined(p_values: Sequence[float], level: float = LEVEL) -> tuple[float, str]:
+    """One p-value and verdict of those of several silos, each of which sent one number (Stouffer).
+
+    Parameters
+    ----------
+    p_values : sequence of float
+    level : float, default=0.05
+
+    Returns
+    -------
+    p_value : float
+    verdict : {"drift", "no drift"}
+
+    Examples
+    --------
+    >>> from fmtc.confidence import combined
+    >>> combined([0.08, 0.11, 0.06])[1]
+    'drift'
+    """
+    wrong = [p for p in p_values if not 0 <= p <= 1]
+    if wrong or not len(p_values):
+        what = f"got {wrong[0]!r}" if wrong else "got none"
+        raise InputError(f"p-values must be numbers from 0 to 1, one for each silo; {what}")
+    p = float(p_values[0]) if len(p_values) == 1 else stouffer(p_values)
+    return p, DRIFT if p <= level else NO_DRIFT
+
+
+def without_scores(models: Mapping[str, Any]) -> dict[str, Any]:
+    """Models whose calibration holds quantiles only, and no number for each row: for those who give a model away."""
+    from dataclasses import replace
+
+    return {
+        cid: model
+        if getattr(model, "calibration", None) is None
+        else replace(model, calibration=replace(model.calibration, fits=None))
+        for cid, model in models.items()
+    }
+
+
+__all__ = ["Drift", "SiloDrift", "combined", "confidence", "row_scores"]
