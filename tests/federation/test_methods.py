@@ -18,6 +18,7 @@ from fmtc.errors import RefusedError
 from fmtc.estimator import advised
 from fmtc.privacy.ledger import LEDGER, verify
 from fmtc.protocol.advice import advice_settings
+from fmtc.runtime.kitclient import RESULT, STATES
 
 SEED = 7
 BASELINES = {  # the estimator, its settings, what the coordinator keeps
@@ -86,6 +87,7 @@ def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, dat
     there, here = advice_of(server.common, server.client_ids), model.advise(data, k_range=(2, 6))
     assert there.to_dict() == here.to_dict()  # equal, not close
     assert outcome.kept == {}  # a silo has no result of it, and waits for a run
+    assert not [path for kit in simulation.kits.values() for path in (kit.path / STATES).rglob(RESULT)]
     assert {line["phase"] for line in outcome.ledgers["a"]} >= {"spectrum", "cross"}
     before = advised(model.set_params(n_clusters="2..6"), simulation, len(data))
     assert model.k_advice_.chosen == here.chosen

@@ -139,7 +139,7 @@ def test_numbers_that_are_compared_need_four_rows_each():
     assert compared({"a": 100, "b": 30}, AdviceSettings()) == (2, 3, 4, 5, 6, 7)
     assert compared({"a": 1000}, AdviceSettings())[-1] == 30
     assert compared({"a": 40}, AdviceSettings(10, lowest=4, fixed=True)) == (4, 5, 6, 7, 8, 9, 10)
-    with pytest.raises(DataError, match="'b' has 30 rows.*ends at 7"):
+    with pytest.raises(DataError, match=r"'b' has 30 rows.*ends at 7"):
         compared({"a": 100, "b": 30}, AdviceSettings(10, fixed=True))
     with pytest.raises(DataError, match="too few to compare"):
         compared({"a": 11}, AdviceSettings())
