@@ -112,7 +112,7 @@ class Advice:
         elif float(self.agreement.max()) < FAINT:
             said.append(f"Silos hardly agree at any number (at best {self.agreement.max():.2f} of 1).")
         if self.is_table:
-            said.append("For tables with few columns this advice is weak: it was right for about every second one.")
+            said.append("For tables with few columns this advice is weak: it missed in half of the trials.")
         if self.chosen == self.ks[-1]:
             said.append(f"{self._number(self.chosen)} was the most that was compared: there may be more.")
         said.append(

@@ -378,8 +378,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             Numbers to compare; by default those of `n_clusters`, if it is not a number. "auto" is 2 to 30, but at least
             four rows of the smallest client for each cluster.
         evidence : {"both", "agreement", "spectrum"}
-            "agreement" leaves the spectrum out: better where clients lack classes that others have. "spectrum" is for
-            those who do not want a client's model shown to other clients: only eigenvalues leave.
+            "agreement" leaves the spectrum out. "spectrum" is for those who do not want a client's model shown to other
+            clients: only eigenvalues leave.
 
         Returns
         -------

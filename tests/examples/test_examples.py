@@ -143,7 +143,7 @@ def test_what_the_readme_predicts_is_in_a_file(tmp_path, monkeypatch):
 def test_the_page_of_the_command_line_lists_all_commands_and_exit_codes():
     page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
     commands = [" ".join(words) for words, _ in leaves(main_group)]
-    assert sorted(re.findall(r"^\| `fmtc ([\w ]+)` \|", page, re.MULTILINE)) == sorted(commands)
+    assert sorted(re.findall(r"^\| `fmtc ([\w -]+)` \|", page, re.MULTILINE)) == sorted(commands)
     codes = re.findall(r"^  (\d+) ", main_group.epilog, re.MULTILINE)
     page = (DOCS / "reference" / "exit-codes.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| (\d+) \|", page.partition("\n## ")[0], re.MULTILINE) == codes

@@ -12,16 +12,20 @@ import pytest
 from numpy.testing import assert_array_equal
 from sklearn.utils import check_random_state
 
-from fmtc import Privacy, Settings
+from fmtc import FMTC, Privacy, Settings
+from fmtc.advice import advice_of
 from fmtc.artifacts.states import flatten
 from fmtc.baselines import FedKMeans, FedMTSC, FedSpectral
 from fmtc.baselines.fed_kmeans import FedKMeansSettings
 from fmtc.baselines.fed_spectral import FedSpectralSettings
 from fmtc.baselines.mtsc import MTSCSettings
 from fmtc.errors import RefusedError, TrustError
+from fmtc.estimator import advised
 from fmtc.privacy.ledger import LEDGER, read_lines, verify
+from fmtc.protocol.advice import advice_settings
 from fmtc.protocol.method import view_method
 from fmtc.runtime.driver import run
+from fmtc.runtime.kitclient import RESULT, STATES
 from fmtc.runtime.local import LocalTransport
 
 SEED = 7
@@ -80,6 +84,23 @@ def test_a_method_that_nobody_knows_is_refused(simulation):
 @pytest.mark.federation
 def test_a_baseline_with_real_processes(federation, data):
     assert_parity(federation, data, "fed-kmeans")
+
+
+@pytest.mark.filterwarnings("ignore:the number of clusters is not clear")
+def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, data):
+    model = FMTC(view="graph", random_state=SEED)
+    settings = advice_settings(model.settings(n_clusters=2), (2, 6))
+    outcome = simulation.run(settings, method="fmtc-advice")
+    server = outcome.result.server
+    there, here = advice_of(server.common, server.client_ids), model.advise(data, k_range=(2, 6))
+    assert there.to_dict() == here.to_dict()  # equal, not close
+    assert outcome.kept == {}  # a silo has no result of it, and waits for a run
+    assert not [path for kit in simulation.kits.values() for path in (kit.path / STATES).rglob(RESULT)]
+    assert {line["phase"] for line in outcome.ledgers["a"]} >= {"spectrum", "cross"}
+    before = advised(model.set_params(n_clusters="2..6"), simulation, len(data))
+    assert model.k_advice_.chosen == here.chosen
+    assert set(before[0]) == set(data)
+    assert {line.phase for line in before[1]} >= {"spectrum", "cross"}
 
 
 # ----------------------------------------------------------------------------- secure sums and differential privacy

@@ -56,7 +56,7 @@ Examples:
     default="both",
     show_default=True,
     cls=Option,
-    help="spectrum: no silo's model is shown to another; agreement: for silos that lack classes.",
+    help="spectrum: no silo's model is shown to another; agreement: leaves the spectrum out.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
               help="A picture of the evidence, such as k.png.")  # fmt: skip

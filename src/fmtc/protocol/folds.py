@@ -197,6 +197,7 @@ def _graph_fold(home: Home, X: Any, model: GraphModel, settings: Settings, fold:
     seed = int(rng.integers(2**31))
     if home.axes is None:
         return replace(model, centers=unit_centers(E, home.k, RESTARTS, seed), shares=None)
+    assert model.shares is not None
     has = np.flatnonzero(model.shares)
     centers = np.zeros_like(model.centers)  # which concept a centre is of makes no difference
     centers[np.ix_(has, has)] = unit_centers(E[:, has], home.k, RESTARTS, seed)

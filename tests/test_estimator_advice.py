@@ -1,0 +1,151 @@
+"""FMTC with a number of clusters that is to be found: `advise`, and n_clusters="auto"."""
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+
+import fmtc
+from fmtc import FMTC
+from fmtc.errors import DataError, InputError
+from fmtc.settings import Privacy
+
+K = 4
+
+
+@pytest.fixture(scope="module")
+def silos():
+    """Three silos with four clear groups in many columns."""
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(K, 60)).repeat(20, axis=0)
+    return {name: centers + 0.8 * rng.normal(size=centers.shape) for name in ("east", "north", "south")}
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(1)
+    centers = 6 * rng.normal(size=(3, 5)).repeat(25, axis=0)
+    return {name: centers + rng.normal(size=centers.shape) for name in ("east", "north")}
+
+
+def auto(n_clusters="auto", **others):
+    return FMTC(n_clusters, **{"view": "graph", "max_iter": 3, "random_state": 0, **others})
+
+
+@pytest.fixture(scope="module")
+def fitted(silos):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return auto("2..7").fit(silos)
+
+
+def test_clear_groups_are_found_and_fitted(silos, fitted):
+    assert fitted.n_clusters_ == fitted.k_advice_.chosen == K
+    assert fitted.k_advice_.verdict == "clear"
+    assert fitted.n_clusters == "2..7"  # as it was given
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        given = auto(K).fit(silos)
+    assert_array_equal(fitted.labels_, given.labels_)  # the search changes nothing else
+    assert given.n_clusters_ == K
+    assert not hasattr(given, "k_advice_")
+
+
+def test_a_number_that_is_not_clear_comes_with_a_warning(table):
+    with pytest.warns(UserWarning, match=r"not clear: Advice: \d clusters, in a range of \d to \d"):
+        model = auto("2..6", view="auto").fit(table)
+    assert model.k_advice_.verdict == "range"
+    assert model.k_advice_.low <= model.n_clusters_ <= model.k_advice_.high
+
+
+def test_what_left_for_the_advice_is_in_the_ledger_and_in_what_was_received(fitted):
+    lines = fitted._ledgers["north"].lines()
+    assert [line["run"] for line in lines] == sorted(line["run"] for line in lines)  # "advice", then "local"
+    assert {line["phase"] for line in lines if line["run"] == "advice"} >= {"hello", "spectrum", "cross"}
+    rows = {(row["phase"], row["field"]): row for row in fitted._sent()}
+    assert rows["cross", "agreement"]["what"]
+    assert rows["round", "W"]["what"]
+
+
+def test_a_model_keeps_the_number_and_not_the_question(fitted, silos, tmp_path):
+    again = fmtc.load(fitted.save(tmp_path / "model"))
+    assert again.n_clusters == again.n_clusters_ == K
+    assert_array_equal(again.predict(silos["north"], clients="north"), fitted.predict(silos["north"], clients="north"))
+    assert pickle.loads(pickle.dumps(fitted)).k_advice_.chosen == K
+    assert clone(fitted).n_clusters == "2..7"
+    assert f"{K} clusters" in fitted._html_repr()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_interrupted_fit_is_resumed_with_the_same_number(silos, tmp_path):
+    def stop(record):
+        if record.round_no == 2:
+            raise KeyboardInterrupt
+
+    whole = auto("2..7").fit(silos)
+    with pytest.raises(KeyboardInterrupt):
+        auto("2..7").fit(silos, callbacks=[stop], checkpoint=tmp_path / "point")
+    resumed = auto("2..7").fit(silos, checkpoint=tmp_path / "point", resume=True)
+    assert_array_equal(resumed.labels_, whole.labels_)
+    assert_array_equal(resumed.consensus_, whole.consensus_)
+
+
+def test_advice_leaves_the_estimator_as_it_is(silos):
+    model = auto("2..7")
+    before = dict(vars(model))
+    advice = model.advise(silos)
+    assert vars(model) == before
+    assert advice.ks.tolist() == [2, 3, 4, 5, 6, 7]  # those of n_clusters
+    assert model.advise(silos, k_range=(3, 5)).ks.tolist() == [3, 4, 5]
+    rows, clients = np.vstack(list(silos.values())), np.repeat(list(silos), len(silos["east"]))
+    assert FMTC(8, view="graph", random_state=0).advise(rows, clients=clients, k_range=(2, 7)).signals == advice.signals
+    assert FMTC(8, random_state=0).advise(silos).ks.tolist() == list(range(2, 21))  # four rows each
+
+
+def test_one_silo_has_its_spectrum_only(silos):
+    advice = FMTC(random_state=0).advise(silos["north"], k_range=(2, 7))
+    assert (advice.evidence, advice.chosen, advice.verdict) == ("spectrum", K, "range")
+    with pytest.raises(InputError, match="there is one"):
+        FMTC().advise(silos["north"], evidence="agreement")
+
+
+def test_missing_cells_and_categories_are_taken(table):
+    import polars as pl
+
+    rows = {cid: X.copy() for cid, X in table.items()}
+    rows["east"][0, 0] = np.nan
+    assert FMTC(random_state=0).advise(rows, k_range=(2, 5)).is_table
+    frames = {
+        cid: pl.DataFrame(X, schema=list("vwxyz")).with_columns(sex=pl.Series(np.tile(["f", "m", "f"], 25)))
+        for cid, X in table.items()
+    }
+    assert FMTC(random_state=0).advise(frames, k_range=(2, 5)).ks.tolist() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("n_clusters", "others", "kind", "words"),
+    [
+        ("1..4", {}, ValueError, "begins at 2"),
+        ("7..3", {}, ValueError, "smaller number first"),
+        ("some", {}, ValueError, "3..12"),
+        ("2..40", {}, DataError, "80 rows.*ends at 20"),
+        ("auto", {"privacy": "sums"}, ValueError, "give a number"),
+        ("auto", {"privacy": Privacy(4, bounds=(-9, 9))}, ValueError, "give a number"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_a_sentence(silos, n_clusters, others, kind, words):
+    with pytest.raises(kind, match=words):
+        auto(n_clusters, **others).fit(silos)
+
+
+def test_unknown_evidence_is_refused(silos):
+    with pytest.raises(ValueError, match="evidence must be one of"):
+        FMTC().advise(silos, evidence="tea leaves")
+
+
+def test_too_few_rows_for_any_comparison_are_refused(silos):
+    with pytest.raises(DataError, match="too few to compare"):
+        FMTC().advise({cid: X[::9] for cid, X in silos.items()})
