@@ -18,6 +18,7 @@ from sklearn.utils import ClassifierTags, check_random_state, estimator_html_rep
 from sklearn.utils.validation import check_is_fitted
 
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
+from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .errors import DataError, FileError, InputError, NotFiniteError
@@ -29,6 +30,7 @@ from .linalg.neighbors import EXACT_UP_TO
 from .privacy.ledger import MemoryLedger
 from .protocol.alone import FEDERATED
 from .protocol.method import ClientResult, view_method
+from .reasons import RowExplanation, explain_row
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
@@ -148,6 +150,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     held_ : list of str
         Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
         runs, and in a model that was loaded.
+    atlas_ : Atlas
+        The concepts: name, features, share in each silo, and whether silos agree on them. Made of the models, without a
+        row; also of a model that was loaded. Reading it computes it.
     schema_ : Schema
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
@@ -203,6 +208,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     """
 
     takes_missing = True
+    _presence: dict[str, Presence]  # share of each concept in the rows of each client
+    _told: dict[str, list[tuple[float, str]]]  # cosines and flags by the server of a federation, of a silo alone here
 
     def __init__(
         self,
@@ -364,6 +371,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
         self.choice_ = {cid: clients[cid].choice or FEDERATED for cid in sorted(clients)}
+        if not isinstance(self.privacy, Privacy):  # a private run promises that nothing but its sums is kept of rows
+            self._presence = {cid: presence_of(clients[cid].labels, self._k) for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
@@ -382,6 +391,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ) -> None:
         """Models of clients, and how their run ended: what a saved model keeps."""
         self._models = dict(models)
+        self._presence, self._told = {}, {}
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
@@ -652,6 +662,58 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
         )  # fmt: skip
 
+    @property
+    def atlas_(self) -> Atlas:
+        """The concepts of all silos, from their models: no row is needed."""
+        return self._atlas()
+
+    def _atlas(self, *, feature_names: Any = None, words: Lookup | None = None) -> Atlas:
+        """`atlas_`, with the names of columns, or the words of texts, where they are known."""
+        models, matched = self._fitted_models, self.solver is None or self.solver.align
+        features = self._features(words, feature_names)
+        return draw_models(models, features, self._presence, told=self._told, matched=matched)
+
+    def explain_row(self, x: Any, *, client: Any = None) -> RowExplanation:
+        """Why a row is in its cluster: what each column says for it against the second, and what would change it.
+
+        Parameters
+        ----------
+        x : array, sparse array or data frame of one row
+            With the columns of X; cells may be missing.
+        client : str, optional
+            The row's client; not needed where the model has one.
+
+        Returns
+        -------
+        RowExplanation
+            Prints as text; `reasons` by their size, `changes` of one column that lead to another cluster.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.vstack([rng.normal([150, 1], 4, (30, 2)), rng.normal([129, 1], 4, (30, 2))])
+        >>> why = fmtc.FMTC(2, random_state=0).fit(X).explain_row([135.0, 1.0])
+        >>> why.reasons[0].column, why.changes[0].after > 135
+        ('column 0', True)
+        """
+        check_is_fitted(self)
+        if np.ndim(x) == 1 and not hasattr(x, "columns") and not sp.issparse(x):
+            x = np.asarray(x)[None]
+        parts = self._parts(x, client, reset=False, ensure_all_finite=False)
+        (rows,) = (rows for rows, _ in parts.values()) if len(parts) == 1 else (None,)
+        if rows is None or rows.shape[0] != 1:
+            raise DataError("explain_row takes one row; give the others one by one")
+        (cid,) = parts
+        return explain_row(self._models[cid], rows, self._features())
+
+    def _features(self, words: Lookup | None = None, feature_names: Any = None) -> Features:
+        """What the columns are called."""
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", None)
+        is_text = hasattr(self, "text_recipe_") or any(map(_holds_words, self._models.values()))
+        return Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
+
     def _html_repr(self) -> str:
         """What a notebook shows: of a fitted model its silos and clusters, before that scikit-learn's diagram."""
         if not hasattr(self, "_models"):
@@ -722,6 +784,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             stopped_because=self.stopped_because_,
             history=[asdict(record) for record in self.history_],
             schema=getattr(self, "schema_", None),
+            presence=self._presence,
+            told=self._told,
         )
         return write_model(Path(path), saved, overwrite=overwrite)
 
@@ -964,6 +1028,7 @@ def load(path: str | Path) -> FMTC:
     history = tuple(RoundRecord.from_dict(line) for line in saved.history)
     result = Result(None, history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
+    model._presence, model._told = dict(saved.presence), {cid: list(said) for cid, said in saved.told.items()}
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     if saved.schema is not None:
@@ -993,6 +1058,15 @@ def _weighted(X: Any, model: Any) -> Any:
     if keep is None or not sp.issparse(weights):
         return weights
     return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
+
+
+def _holds_words(model: ClientModel) -> bool:
+    """Whether the columns of a model are like words: weighed as these are, or sparse, so that most rows lack each."""
+    if isinstance(model, AnchorModel):
+        return False
+    if isinstance(model, MixtureModel):
+        return model.frame.keep is not None or (model.frame.axes is not None and model.frame.shift is None)
+    return model.keep is not None or (model.fill is None and model.mean is None and model.lift is None)
 
 
 def _warn_of_missed_parts(silos: list[str]) -> None:

@@ -44,6 +44,7 @@ LETTERS = {  # in the shapes of fields
     "d": "columns that the model uses",
     "c": "columns that are kept",
     "k": "clusters",
+    "K": "concepts",
     "f": "findings about columns",
     "p": "coordinates of a start: numbers, then levels of categories",
     "r": "coordinates of the mixture",

@@ -110,7 +110,8 @@ class Finish(Phase):
         mixture = None
         if settings.solver.mixes and settings.n_clusters > 1:
             mixture = first_mixture([answers[cid].centers[orders[cid]] for cid in heard(server, orders)], settings)
-        return with_influence(replace(server, orders=orders, mixture=mixture), settings)
+        centers = {cid: answers[cid].centers[order] for cid, order in orders.items()}
+        return with_influence(replace(server, orders=orders, mixture=mixture, centers=centers, sums={}), settings)
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length
