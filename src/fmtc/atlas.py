@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -176,8 +176,7 @@ class Atlas:
 
     def renamed(self, names: Mapping[int, str]) -> Atlas:
         """The same with given names."""
-        changed = [{**vars(one), "name": names.get(one.id) or one.name} for one in self.concepts]
-        return Atlas(tuple(Concept(**one) for one in changed), self.client_ids, self.notes)
+        return replace(self, concepts=tuple(replace(one, name=names.get(one.id) or one.name) for one in self.concepts))
 
     def __str__(self) -> str:
         m = len(self.client_ids)
@@ -587,10 +586,12 @@ def draw_models(
     members = {cid: member_of(model, presence.get(cid)) for cid, model in alike.items()}
     lifted = any(isinstance(model, GraphModel) and model.lift is not None for model in models.values())
     atlas = draw(members, features if not lifted else Features(), told=told, matched=matched)
-    if not lifted:
-        return atlas
-    bare = tuple(Concept(one.id, "", (), one.presence, one.cosine, one.flags) for one in atlas.concepts)
-    return Atlas(bare, atlas.client_ids, (*atlas.notes, LIFTED))
+    return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
+
+
+def bare(atlas: Atlas) -> Atlas:
+    """The same without features and names: those of lifted columns say nothing."""
+    return replace(atlas, concepts=tuple(replace(one, name="", top_features=()) for one in atlas.concepts))
 
 
 __all__ = ["Atlas", "Concept", "Feature", "Features", "Member", "compare", "draw", "draw_models", "presence_of"]
