@@ -100,7 +100,7 @@ class Difference:
     def values(self) -> str:
         """Such as ``129 bpm against 150`` or ``83 % against 62 %``."""
         if self.kind == "number":
-            inside, outside = _written(self.inside, self.outside)
+            inside, outside = both_written(self.inside, self.outside)
             return f"{inside}{' ' + self.unit if self.unit else ''} against {outside}"
         return f"{percent(self.inside)} against {percent(self.outside)}"
 
@@ -698,7 +698,7 @@ def _likeness(parts: Mapping[str, _Contrasts], sizes: Mapping[str, Array]) -> di
 # ----------------------------------------------------------------------------------------------------------- words
 
 
-def _written(inside: float, outside: float) -> tuple[str, str]:
+def both_written(inside: float, outside: float) -> tuple[str, str]:
     """Two numbers with as many digits as it takes to see their difference."""
     largest, gap = max(abs(inside), abs(outside)), abs(inside - outside)
     if not largest or not gap:
@@ -729,6 +729,7 @@ __all__ = [
     "Difference",
     "Explanation",
     "Histogram",
+    "both_written",
     "explain",
     "explain_silos",
     "in_words",

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from .atlas import Features
-from .concepts import percent, written
+from .concepts import both_written, percent
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships
 
 Array = np.ndarray
@@ -67,10 +67,15 @@ class Change:
     unit: str = ""
 
     def __str__(self) -> str:
-        before, after = (_told(value, self.unit) for value in (self.before, self.after))
-        if isinstance(self.before, float) and isinstance(self.after, float) and before == after:
-            before, after = f"{self.before:.6g}", f"{self.after:.6g}"
-        return f"{self.column} {after} in place of {before}: cluster {self.cluster}"
+        if isinstance(self.before, str) or isinstance(self.after, str):
+            before, after = str(self.before), str(self.after)
+        elif self.before.is_integer() and self.after.is_integer():
+            before, after = f"{self.before:,.0f}", f"{self.after:,.0f}"
+        else:
+            before, after = both_written(self.before, self.after)
+        return (
+            f"{self.column} {after}{' ' + self.unit if self.unit else ''} in place of {before}: cluster {self.cluster}"
+        )
 
 
 @dataclass(frozen=True)
@@ -146,8 +151,8 @@ def _signed(value: float) -> str:
     return f"{'+' if value >= 0 else '−'}{abs(value):.2f}"
 
 
-def _told(value: float | str, unit: str) -> str:
-    return value if isinstance(value, str) else f"{written(value)}{' ' + unit if unit else ''}".replace("-", "−")
+def _told(value: float, unit: str) -> str:
+    return f"{value:.5g}{' ' + unit if unit else ''}".replace("-", "−")
 
 
 # -------------------------------------------------------------------------------------------------------- explaining
