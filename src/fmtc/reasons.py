@@ -439,7 +439,8 @@ def _graph_borders(model: GraphModel, X: Any, first: int) -> tuple[Array, Array]
     P, Q, R = float(z @ z), (W @ z)[:, None], (W * W).sum(axis=1)[:, None]
     a, b, e = B**2 - C**2 * R, A * B - C**2 * Q, A**2 - C**2 * P
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        root = np.sqrt(b**2 - a * e)
+        root = b**2 - a * e
+        root = np.sqrt(np.where(np.abs(root) <= 1e-9 * b**2, 0.0, root))  # a double one where no constant differs
         linear = np.where(np.abs(a) <= 1e-14 * (B**2 + C**2 * R), -e / (2 * b), np.nan)
         steps = np.stack([(-b + root) / a, (-b - root) / a, linear])
         length = np.sqrt(P + 2 * Q * steps + R * steps**2)

@@ -51,7 +51,7 @@ def test_the_coordinator_counts_what_the_clients_recorded(home):
     assert {(line.phase, line.field): (line.times, line.bytes) for line in result.received} == {
         (total.phase, total.field): (total.times, total.bytes) for total in totals(lines)
     }
-    assert {line.phase for line in result.received} == {"survey", "hello", "round", "finish", "settle"}
+    assert {line.phase for line in result.received} == {"survey", "hello", "round", "finish", "settle", "number"}
 
 
 def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):
