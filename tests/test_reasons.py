@@ -58,7 +58,9 @@ def test_contributions_add_up_in_the_graph_view(graph, silos):
         order = np.argsort(-scores)
         assert (why.cluster, why.second) == (order[0], order[1])
         assert why.cluster == graph.predict(silos["a"][[i]], clients="a")[0]
-        assert why.exact and total(why) == pytest.approx(why.margin) == pytest.approx(scores[order[0]] - scores[order[1]])
+        assert why.exact and total(why) == pytest.approx(why.margin) == pytest.approx(
+            scores[order[0]] - scores[order[1]]
+        )
 
 
 def test_the_border_of_the_graph_view_is_where_it_is_said_to_be(graph, silos):

@@ -18,6 +18,7 @@ from sklearn.utils import ClassifierTags, check_random_state, estimator_html_rep
 from sklearn.utils.validation import check_is_fitted
 
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
+from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
@@ -1038,6 +1039,47 @@ def load(path: str | Path) -> FMTC:
     return model
 
 
+def load_atlas(path: str | Path) -> Atlas:
+    """Read the concepts of a run, with the names that were given to its clusters. No row is needed.
+
+    Parameters
+    ----------
+    path : path
+        Folder of a run of `fmtc fit`, `fmtc federate local`, `fmtc join` or `fmtc coordinate`, or of a model.
+
+    Returns
+    -------
+    Atlas
+        As the run has kept it; of a model, or a run of an older version, made of the model.
+
+    Raises
+    ------
+    FileError
+        If a file is missing or damaged, or the coordinator of an older version has kept none.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fmtc
+    >>> from fmtc.estimator import load_atlas
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
+    ...     len(load_atlas(path).concepts)
+    3
+    """
+    folder = Path(path)
+    atlas = read_atlas(folder)
+    if atlas is None and (folder / "consensus.safetensors").is_file():
+        raise FileError(f"{folder} has no atlas: it was written by an older version of fmtc, or of a run without one")
+    if atlas is None:
+        model = load(model_folder(folder))
+        if (schema := schema_of(model, folder)) is not None:
+            model.schema_ = schema
+        atlas = model.atlas_
+    kept = read_explanation(folder)
+    return atlas.renamed({one["cluster"]: one["given"] for one in kept["clusters"]} if kept else {})
+
+
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     """An estimator with the settings that a file holds, or a `FileError` if `fit` would reject them."""
     try:
@@ -1087,4 +1129,4 @@ def _print_round(record: RoundRecord) -> None:
     print(f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, {record.standing}", file=sys.stderr)
 
 
-__all__ = ["FMTC", "estimate_memory", "federate", "load"]
+__all__ = ["FMTC", "estimate_memory", "federate", "load", "load_atlas"]

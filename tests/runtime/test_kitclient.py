@@ -371,7 +371,7 @@ def test_a_person_may_hold_the_first_answer_of_each_kind(kits, tmp_path, word):
         over.set()
         thread.join()
     phases = [about["phase"] for about in shown]
-    assert phases == (["hello", "round", "finish", "settle"] if word == "yes" else ["hello"])
+    assert phases == (["hello", "round", "finish", "settle", "number"] if word == "yes" else ["hello"])
     assert all(entry["what"] and entry["tells"] for about in shown for entry in about["fields"])
     released = [line["phase"] for line in read_lines(kits["a"] / LEDGER) if line["kind"] == RELEASE]
     assert ("hello" in released) is (word == "yes")

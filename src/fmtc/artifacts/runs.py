@@ -411,34 +411,20 @@ def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
     write_file(folder / ATLAS, (json.dumps(jsonable(document), ensure_ascii=False) + "\n").encode())
 
 
-def read_atlas(folder: Path) -> Atlas:
-    """The concepts of a run, with the names that were given to its clusters.
-
-    From what `write_atlas` has kept; in a model, or a run of an older version, from the model itself.
-    """
+def read_atlas(folder: Path) -> Atlas | None:
+    """What `write_atlas` has kept; None in a run of an older version, and in a model."""
     from ..atlas import FLAGS, Atlas
-    from ..estimator import load
 
     file = folder / ATLAS
-    if file.is_file():
-        document = read_json(file)
-        check_schema(file, document, "fmtc atlas", ATLAS_FORMAT)
-        check_form(file, document, DRAWN)
-        unknown = [flag for one in document["concepts"] for flag in one["flags"].values() if flag not in FLAGS]
-        if unknown:
-            raise FileError(f"{file} is damaged: there is no flag {unknown[0]!r}")
-        atlas = Atlas.from_dict({name: document[name] for name in DRAWN})
-    elif (folder / "consensus.safetensors").is_file():
-        raise FileError(
-            f"{folder} has no atlas: it was written by an older version of fmtc, or the server knew nothing"
-        )
-    else:
-        model = load(model_folder(folder))
-        if (schema := schema_of(model, folder)) is not None:
-            model.schema_ = schema
-        atlas = model.atlas_
-    kept = read_explanation(folder)
-    return atlas.renamed({one["cluster"]: one["given"] for one in kept["clusters"]} if kept else {})
+    if not file.is_file():
+        return None
+    document = read_json(file)
+    check_schema(file, document, "fmtc atlas", ATLAS_FORMAT)
+    check_form(file, document, DRAWN)
+    unknown = [flag for one in document["concepts"] for flag in one["flags"].values() if flag not in FLAGS]
+    if unknown:
+        raise FileError(f"{file} is damaged: there is no flag {unknown[0]!r}")
+    return Atlas.from_dict({name: document[name] for name in DRAWN})
 
 
 def name_labels(folder: Path, names: Mapping[int, str]) -> None:

@@ -169,7 +169,7 @@ def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path |
     from ..artifacts import runs
     from ..concepts import Explanation
     from ..errors import DataError
-    from ..estimator import load
+    from ..estimator import load, load_atlas
     from ..reasons import explain_row
     from ..tables import column_words
 
@@ -196,7 +196,7 @@ def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path |
     name = silo.name if client is None or silo.name in model.client_ids_ else client
     why = explain_row(model._models[client or name], silo.X[[place]], model._features(lookup, silo.feature_names))
     kept = runs.read_explanation(run)
-    called = Explanation.from_dict(kept).names if kept else runs.read_atlas(run).names
+    called = Explanation.from_dict(kept).names if kept else load_atlas(run).names
     return f"{silo.id_name or 'row'} {row} of {client or name}", why.named(called)
 
 

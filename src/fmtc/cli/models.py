@@ -489,7 +489,9 @@ def inspect_run(run: Path | None, top: int, wire: bool, atlas: bool, influence: 
         _show_influence(run, as_json)
         return
     if atlas:
-        found = runs.read_atlas(run)
+        from ..estimator import load_atlas
+
+        found = load_atlas(run)
         if as_json:
             print_json(found.to_dict())
         else:

@@ -14,11 +14,11 @@ from rich.filesize import decimal
 
 from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
 from ..artifacts.models import ROUND, current_settings
-from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_atlas, read_explanation
+from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
 from ..atlas import Atlas
 from ..concepts import Cluster, Explanation, Histogram
 from ..errors import FileError
-from ..estimator import FMTC, load, read_settings
+from ..estimator import FMTC, load, load_atlas, read_settings
 from ..protocol.base import LETTERS
 from ..settings import Solver
 
@@ -127,13 +127,13 @@ def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
             raise FileError(f"{file} is damaged: it holds no consensus")
         history = read_json(folder / "history.json")
         check_form(folder / "history.json", history, [ROUND])
-        atlas = read_atlas(folder) if (folder / ATLAS).is_file() else None
+        atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
         return _Run(folder, report, None, history, None, atlas, d, k)
     model = load(folder / "model")
     kept = read_explanation(folder)
     explanation = None if kept is None else Explanation.from_dict(kept)
     _check_parts(folder / "report.json", report, model, explanation)
-    atlas = read_atlas(folder)
+    atlas = load_atlas(folder)
     return _Run(folder, report, model, report["history"], explanation, atlas, report["n_features"], model.n_clusters)
 
 
