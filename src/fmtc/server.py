@@ -69,6 +69,11 @@ class Mixture:
             float(self.drift[start]),
         )  # fmt: skip
 
+    @property
+    def leader(self) -> int:
+        """Place of the best start."""
+        return int(np.argsort(self.handicap - self.scores, kind="stable")[0])
+
     def best(self, n: int) -> Mixture:
         """The n best starts, in the order of their scores."""
         if n >= len(self.keep):

@@ -114,8 +114,8 @@ MOST = 8  # silos that have a column each
 SIGNS = {"matched": "", "unsure": " ?", "unique": " !"}
 
 
-def show_atlas(console: Console, atlas: Atlas) -> None:
-    """Concepts down, silos across, and below the features of each concept."""
+def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None:
+    """Concepts down, silos across and, unless `features` is False, below the features of each concept."""
     table = new_table()
     for title in ("concept", "name"):
         table.add_column(title, justify="right" if title == "concept" else "left")
@@ -133,7 +133,7 @@ def show_atlas(console: Console, atlas: Atlas) -> None:
     if said and silos:
         show(console, Text("; ".join(said), "dim"))
     for one in atlas.concepts:
-        if one.top_features:
+        if one.top_features and features:
             listed = ", ".join(printable(str(feature)) for feature in one.top_features)
             show(console, Text.assemble((f"{one.id:>3}  ", "bold"), listed))
     for note in atlas.notes:
@@ -226,6 +226,8 @@ def _silos_of(
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
     schema, recipe = runs.schema_of(model, run), getattr(model, "text_recipe_", None)
     options: dict[str, Any] = {name: reading.get(name) for name in ("id_column", "header", "obsm")}
+    if file is not None:
+        options["id_column"] = None  # as the schema has it, if the file does
     options |= {} if recipe is None else asdict(recipe)
     with words.warnings_as_notes():
         silos = read_silos(

@@ -125,7 +125,8 @@ def fit(
     output, constant columns are dropped, words with few levels are categories: notes say so, and --columns, --as and
     --schema decide otherwise. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless
     you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json,
-    report.json and explanation.json (see `fmtc explain`); with --report also report.html.
+    report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc inspect --atlas`); with --report also
+    report.html.
     """
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE

@@ -281,7 +281,7 @@ def _pooled_centers(answer: Any, own: Any, least: int, wanted: int) -> Any:
 
 
 def _without_small_shares(answer: Any, client: Any, least: int) -> Any:
-    """Shares of clusters with few rows are 0; the others are then shares of the rest, or the small ones would follow."""
+    """Shares of clusters with few rows are 0; others are then shares of the rest, or the small ones would follow."""
     labels = getattr(client, "labels", None)
     if labels is None or not hasattr(answer, "shares"):
         return answer

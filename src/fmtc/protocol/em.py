@@ -218,23 +218,23 @@ def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -
     )  # fmt: skip
 
 
-def concept_sums(answers: Mapping[str, Answer], levels: tuple[int, ...]) -> dict[str, Array]:
-    """Of each client the rows of its concepts, their mean, and counts of levels; k x (1 + r + l), of the first start.
+def concept_sums(answers: Mapping[str, Answer], levels: tuple[int, ...], start: int = 0) -> dict[str, Array]:
+    """Of each client the rows of its concepts, their mean, and counts of levels, of one start; k x (1 + r + l).
 
-    Nothing where only sums over clients are known, and nothing while several starts are compared.
+    Nothing where only sums over clients are known.
     """
-    if TOTAL in answers or any(len(answer.counts) > 1 for answer in answers.values()):
+    if TOTAL in answers:
         return {}
     owner = np.repeat(np.arange(len(levels)), levels)
     found = {}
     for cid, answer in answers.items():
-        n, w = answer.counts[0], answer.weights[0]
-        means = answer.means[0] / np.where(w > 0, w, np.inf)[:, None]
+        n, w = answer.counts[start], answer.weights[start]
+        means = answer.means[start] / np.where(w > 0, w, np.inf)[:, None]
         parts = [n[:, None], means]
         if answer.levels is not None and answer.level_weights is not None:
             b = np.where(w > 0, 1 / np.where(w > 0, w, 1.0) - 1 / np.maximum(n, 1e-300), 0.0)[:, None]
-            scale = 1 / np.maximum(1 - answer.level_weights[0] * b, 1e-12)  # of rows to their weights
-            parts.append(answer.levels[0] * scale[:, owner])
+            scale = 1 / np.maximum(1 - answer.level_weights[start] * b, 1e-12)  # of rows to their weights
+            parts.append(answer.levels[start] * scale[:, owner])
         found[cid] = np.hstack(parts)
     return found
 
@@ -329,7 +329,7 @@ class _EM(Phase):
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
         server = replace(
             server, mixture=mixture, held=noted(server.held, found.capped),
-            sums={**server.sums, **concept_sums(answers, levels)},
+            sums={**server.sums, **concept_sums(answers, levels, found.mixture.leader)},
         )  # fmt: skip
         if found.influence is not None:
             server = replace(server, influence=_for_all(server.client_ids, found))
