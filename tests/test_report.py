@@ -326,8 +326,8 @@ def test_the_page_says_what_each_field_can_tell(either):
     _, summary = either
     words = " ".join("".join(Page(render(summary)).words).split())
     phases = {
-        "mixture": {"moments", "coordinates", "seed", "em", "probe"},
-        "graph": {"hello", "round", "finish", "settle"},
+        "mixture": {"moments", "coordinates", "seed", "em", "probe", "conclude"},
+        "graph": {"hello", "round", "finish", "settle", "number"},
     }
     assert {line["phase"] for line in summary["sent"]} == phases[summary["view"]]
     for line in summary["sent"]:
