@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import io
 import json
 import os
 import re
@@ -21,13 +22,16 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
+from rich.console import Console
 from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, Solver, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
+from fmtc.atlas import Atlas, Concept
 from fmtc.cli import main_group
+from fmtc.cli.explain import show_atlas
 from fmtc.cli.options import n_clusters_option, quiet_option
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
@@ -143,7 +147,8 @@ def test_fit_writes_the_labels_and_model_of_the_estimator(home, silos, run, make
         for field, array in wanted.items():
             assert_array_equal(arrays[field], array)
     assert names_in(home / run) == [
-        "explanation.json", "history.json", "labels", "model", "outbox", "report.json", "schema.toml"]  # fmt: skip
+        "atlas.json", "explanation.json", "history.json", "labels", "model", "outbox", "report.json", "schema.toml",
+    ]  # fmt: skip
     assert not [name for name in names_in(home) if name.startswith(".")]
 
 
@@ -869,7 +874,80 @@ def test_what_may_leave_a_silo_is_declared():
             assert field["tells"] in text
 
 
-@pytest.mark.parametrize("args", [(), ("run", "--wire")])
+@pytest.mark.parametrize("run", ["run", "graph"])
+def test_inspect_shows_the_atlas(home, run):
+    """Of a run, of its model, and of a run from before there were atlases: the same."""
+    kept = json.loads(fmtc_ok("inspect", home / run, "--atlas", "--json").stdout)
+    model = fmtc.load(home / run)
+    assert [one["presence"] for one in kept["concepts"]] == [one.presence for one in model.atlas_.concepts]
+    assert json.loads(fmtc_ok("inspect", home / run / "model", "--atlas", "--json").stdout) == kept
+    shown = fmtc_ok("inspect", home / run, "--atlas").stdout
+    for one in model.atlas_.concepts:
+        assert one.top_features[0].column in FEATURES and str(one.top_features[0]) in shown
+        assert all(one.share(cid) in shown for cid in ("north", "south", "west"))
+
+
+def test_the_atlas_of_many_silos_counts_them():
+    concept = Concept(0, "tall", (), {f"s{t}": t / 100 for t in range(12)} | {"few": None}, {}, {"s1": "unsure"})
+    console = Console(width=100, record=True, file=io.StringIO())
+    show_atlas(console, Atlas((concept,), tuple(concept.presence)))
+    assert "in 12 of 13, 1 to 11 %; 1 unsure" in console.export_text()
+
+
+def test_a_damaged_atlas_is_refused(home, tmp_path):
+    for flag in ("certain", 3):
+        shutil.copytree(home / "run", tmp_path / "run", dirs_exist_ok=True)
+        about = json.loads((tmp_path / "run" / "atlas.json").read_text())
+        about["concepts"][0]["flags"]["north"] = flag
+        (tmp_path / "run" / "atlas.json").write_text(json.dumps(about))
+        assert "atlas.json is damaged" in words_of(fmtc_run("inspect", tmp_path / "run", "--atlas"), 3)
+
+
+@pytest.mark.parametrize("run", ["run", "graph"])
+def test_a_row_is_explained_by_its_identifier(home, run):
+    done = fmtc_ok("explain", home / run, home / "north.csv", "--row", "north-004", "--json")
+    why = json.loads(done.stdout)
+    label = pl.read_csv(home / run / "labels" / "north.csv").filter(pl.col("id") == "north-004")
+    assert (why["row"], why["cluster"]) == ("id north-004 of north", label["cluster"][0])
+    assert why["probability"] == pytest.approx(label["probability"][0], abs=1e-5)
+    parts = why["start"] + why["rest"] + sum(reason["contribution"] for reason in why["reasons"])
+    assert parts == pytest.approx(why["margin"])
+    shown = fmtc_ok("explain", home / run, "--client", "north", "--row", "north-004").stdout  # from the run's own files
+    assert why["reasons"][0]["column"] in shown and "What would change it" in shown
+
+
+def test_rows_without_identifiers_have_numbers(home, tmp_path):
+    pl.read_csv(home / "north.csv").drop("id").write_csv(tmp_path / "new.csv")
+    done = fmtc_ok("explain", home / "run", tmp_path / "new.csv", "--client", "north", "--row", 4, "--json")
+    by_id = fmtc_ok("explain", home / "run", "--client", "north", "--row", "north-004", "--json")
+    assert json.loads(done.stdout) | {"row": ""} == json.loads(by_id.stdout) | {"row": ""}
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["--row", "nobody"], 3, "there is no id 'nobody'"),
+        (["--row", "north-004", "--client", "east"], 3, "there is no silo 'east'"),
+        (["--row", "north-004", "--rename", "0=x"], 2, "either --row or --rename"),
+        (["all.parquet"], 2, "FILE is where to look for the row"),
+        (["all.parquet", "--row", "north-004"], 3, "rows of which silo?"),
+        (["gone.csv", "--client", "north", "--row", "1"], 3, "does not exist"),
+    ],
+)
+def test_a_row_that_cannot_be_explained(home, args, code, said):
+    given = [home / word if "." in word else word for word in args]
+    assert said in words_of(fmtc_run("explain", home / "run", *given), code)
+
+
+def test_a_run_whose_files_are_gone_asks_for_one(home, tmp_path):
+    shutil.copytree(home / "run", tmp_path / "run")
+    about = json.loads((tmp_path / "run" / "report.json").read_text())
+    (tmp_path / "run" / "report.json").write_text(json.dumps(about | {"files": ["gone.csv"]}))
+    said = words_of(fmtc_run("explain", tmp_path / "run", "--row", "north-004"), 3)
+    assert "gone.csv is not there any more: give the file" in said
+
+
+@pytest.mark.parametrize("args", [(), ("run", "--wire"), ("--atlas",), ("run", "--atlas", "--influence")])
 def test_inspect_takes_a_folder_or_the_wire(home, args):
     words_of(fmtc_run("inspect", *(home / word if word == "run" else word for word in args)), 2)
 

@@ -11,10 +11,11 @@ import fmtc
 LAYERS = (
     ("cli",),
     ("bench", "demo", "plot", "report"),
-    ("advice", "baselines", "concepts", "estimator"),
+    ("advice", "baselines", "estimator"),
     ("runtime",),
     ("privacy",),
     ("protocol",),
+    ("atlas", "reasons"),
     ("client", "confidence", "inference", "server"),
     ("anchors", "kernels", "mixture"),
     ("linalg",),
@@ -22,9 +23,9 @@ LAYERS = (
 BESIDE = {
     ("report", "bench"),  # the page of a comparison
     ("demo", "plot"),
-    ("estimator", "concepts"),
     ("estimator", "advice"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
+    ("reasons", "atlas"),
     ("client", "inference"),
     ("confidence", "inference"),
     ("server", "client"),
@@ -36,9 +37,10 @@ SIDE_ROOMS = {
     "schema": {"errors"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
+    "concepts": {"errors", "schema"},
     "clients": {"errors", "kernels", "schema", "tables"},
     "tables": {"errors", "kernels", "schema"},
-    "artifacts": {"errors", "inference", "linalg", "metrics", "schema", "settings", "tables"},
+    "artifacts": {"atlas", "errors", "inference", "linalg", "metrics", "schema", "settings", "tables"},
     "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.

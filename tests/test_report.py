@@ -24,13 +24,14 @@ from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import FileError
+from fmtc.estimator import load_atlas
 from fmtc.inference import plotted
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
-from fmtc.report.summary import _balance, verdict
+from fmtc.report.summary import _atlas_words, _balance, verdict
 from fmtc.runtime.conductor import RESULT, Spec, write_result
 from fmtc.runtime.driver import Received, run
 from fmtc.tables import Silo, read_silos
@@ -256,8 +257,31 @@ def consensus(make_federation, tmp_path, request):
     return folder
 
 
+def test_the_atlas_is_a_table_of_concepts_by_silos(either):
+    folder, summary = either
+    atlas = load_atlas(folder)
+    assert [row["concept"] for row in summary["atlas"]["rows"]] == [0, 1, 2]
+    for row, one in zip(summary["atlas"]["rows"], atlas.concepts, strict=True):
+        assert [cell["share"] for cell in row["cells"]] == [one.share(cid) for cid in atlas.client_ids]
+        assert all(0 <= cell["shade"] <= 4 for cell in row["cells"])
+    page = Page(render(summary))
+    cells = [attrs for tag, attrs in page.elements if tag == "td" and "cosine" in (attrs.get("title") or "")]
+    assert len(cells) == sum(len(one.cosine) for one in atlas.concepts)
+    assert "Atlas of concepts" in page.words
+
+
+def test_flags_of_the_atlas_are_told_in_a_sentence():
+    assert _atlas_words({"matched": 6}).startswith("All 6 clusters")
+    assert _atlas_words({"matched": 4, "unsure": 2, "unique": 1}) == (
+        "4 of 7 clusters of single silos are like those of the same concept elsewhere, 2 may belong to another concept "
+        "and 1 is like nothing in the other silos."
+    )
+    assert _atlas_words({}) == ""
+
+
 def test_the_coordinator_has_a_page_without_rows(consensus):
     summary = summarise(consensus)
+    assert len(summary["atlas"]["silos"]) == 3 and all(cell["share"] for cell in summary["atlas"]["rows"][0]["cells"])
     assert summary["points"] == {}
     assert [line["lost"] for line in summary["silos"]] == [False, False, True]
     assert any(sentence.startswith("c ") for sentence in summary["words"])
@@ -302,8 +326,8 @@ def test_the_page_says_what_each_field_can_tell(either):
     _, summary = either
     words = " ".join("".join(Page(render(summary)).words).split())
     phases = {
-        "mixture": {"moments", "coordinates", "seed", "em", "probe"},
-        "graph": {"hello", "round", "finish", "settle"},
+        "mixture": {"moments", "coordinates", "seed", "em", "probe", "conclude"},
+        "graph": {"hello", "round", "finish", "settle", "number"},
     }
     assert {line["phase"] for line in summary["sent"]} == phases[summary["view"]]
     for line in summary["sent"]:

@@ -75,6 +75,8 @@ class Difference:
     thalach 129 bpm against 150
     >>> print(Difference("sex", "category", 0.83, 0.62, 0.4, level="male"))
     sex: male 83 % against 62 %
+    >>> Difference("age", "number", 61.3, 53.0, 0.9).phrase
+    'older (mean 61.3 against 53.0)'
     """
 
     column: str
@@ -98,9 +100,9 @@ class Difference:
     def values(self) -> str:
         """Such as ``129 bpm against 150`` or ``83 % against 62 %``."""
         if self.kind == "number":
-            inside, outside = _written(self.inside, self.outside)
+            inside, outside = both_written(self.inside, self.outside)
             return f"{inside}{' ' + self.unit if self.unit else ''} against {outside}"
-        return f"{_percent(self.inside)} against {_percent(self.outside)}"
+        return f"{percent(self.inside)} against {percent(self.outside)}"
 
     @property
     def short(self) -> str:
@@ -108,14 +110,44 @@ class Difference:
         if self.kind == "word":
             return self.column
         if self.kind == "number":
-            return f"{'high' if self.effect > 0 else 'low'} {self.column}"
-        what = self.level if self.column.lower() in _PLAIN and len(self.level) > 1 else f"{self.column} {self.level}"
+            return in_words(self.column, "", self.effect > 0)
+        what = _level(self.column, self.level)
         if self.effect > 0:
             return f"{'mostly' if self.inside >= 0.5 else 'more'} {what}"
         return f"{'hardly any' if self.inside < 0.05 else 'less'} {what}"
 
+    @property
+    def phrase(self) -> str:
+        """As part of a sentence: ``older (mean 61 against 53)``, ``more often male (83 % against 62 %)``."""
+        if self.kind == "word":
+            return f"{self.column} in {percent(self.inside)} of the rows against {percent(self.outside)}"
+        if self.kind == "category":
+            return f"{'more' if self.effect > 0 else 'less'} often {_level(self.column, self.level)} ({self.values})"
+        if self.column.lower() in _COMPARED:
+            return f"{_COMPARED[self.column.lower()][self.effect <= 0]} (mean {self.values})"
+        return str(self)
+
 
 _PLAIN = {"sex", "gender", "species", "country"}  # columns whose levels say what they are
+_COMPARED = {"age": ("older", "younger"), "height": ("taller", "shorter"), "weight": ("heavier", "lighter")}
+
+
+def _level(column: str, level: str) -> str:
+    return level if column.lower() in _PLAIN and len(level) > 1 else f"{column} {level}"
+
+
+def in_words(column: str, level: str, more: bool) -> str:
+    """Which way something differs: ``high thalach``, ``less male``.
+
+    Examples
+    --------
+    >>> from fmtc.concepts import in_words
+    >>> in_words("thalach", "", False), in_words("sex", "male", True)
+    ('low thalach', 'more male')
+    """
+    if not level:
+        return f"{'high' if more else 'low'} {column}"
+    return f"{'more' if more else 'less'} {_level(column, level)}"
 
 
 @dataclass(frozen=True)
@@ -154,9 +186,25 @@ class Cluster:
         """Rows, as people may see them: few are not counted."""
         return f"< {FEW}" if 0 < self.rows < FEW else f"{self.rows:,}"
 
+    @property
+    def sentence(self) -> str:
+        """What sets it apart, in the table's own terms; empty where nothing does.
+
+        Examples
+        --------
+        >>> from fmtc.concepts import Cluster, Difference
+        >>> sex = Difference("sex", "category", 0.83, 0.62, 0.4, level="male")
+        >>> Cluster(0, 40, 0.2, (Difference("age", "number", 61.3, 53.0, 0.9), sex)).sentence
+        'Older (mean 61.3 against 53.0), more often male (83 % against 62 %).'
+        """
+        said = ", ".join(difference.phrase for difference in self.differences)
+        first = self.differences[0] if self.differences else None
+        starts = first is not None and not said.startswith(first.column)  # a name of a column keeps its letters
+        return f"{said[:1].upper() if starts else said[:1]}{said[1:]}." if said else ""
+
     def __str__(self) -> str:
         title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, "
-        title += f"{self.size} rows ({_percent(self.share)})"
+        title += f"{self.size} rows ({percent(self.share)})"
         return "\n".join([title, *(f"  {difference}" for difference in self.differences)])
 
 
@@ -227,7 +275,7 @@ class Explanation:
         """A table for notebooks; everything in it is escaped."""
         lines = "".join(
             f"<tr><td>{c.cluster}</td><td style='text-align:left'>{html.escape(c.name)}</td><td>{c.size}</td>"
-            f"<td>{_percent(c.share)}</td>"
+            f"<td>{percent(c.share)}</td>"
             f"<td style='text-align:left'>{html.escape('; '.join(map(str, c.differences)))}</td></tr>"
             for c in self.clusters
         )
@@ -650,7 +698,7 @@ def _likeness(parts: Mapping[str, _Contrasts], sizes: Mapping[str, Array]) -> di
 # ----------------------------------------------------------------------------------------------------------- words
 
 
-def _written(inside: float, outside: float) -> tuple[str, str]:
+def both_written(inside: float, outside: float) -> tuple[str, str]:
     """Two numbers with as many digits as it takes to see their difference."""
     largest, gap = max(abs(inside), abs(outside)), abs(inside - outside)
     if not largest or not gap:
@@ -663,9 +711,28 @@ def _written(inside: float, outside: float) -> tuple[str, str]:
     return both[0], both[1]
 
 
-def _percent(share: float) -> str:
+def written(value: float) -> str:
+    """One number with as many digits as it takes to read it."""
+    size = abs(value)
+    if not size or size >= 1e7 or size < 1e-3:
+        return f"{value:.2g}"
+    return f"{value:,.{max(0, 1 - int(np.floor(np.log10(size))))}f}"
+
+
+def percent(share: float) -> str:
     """A share as people write it; a small one is not called nothing."""
     return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
-__all__ = ["Cluster", "Difference", "Explanation", "Histogram", "explain", "explain_silos"]
+__all__ = [
+    "Cluster",
+    "Difference",
+    "Explanation",
+    "Histogram",
+    "both_written",
+    "explain",
+    "explain_silos",
+    "in_words",
+    "percent",
+    "written",
+]

@@ -19,6 +19,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from .advice import CLEAR, EVIDENCE, Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
+from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
+from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
@@ -37,6 +39,7 @@ from .protocol.base import sent
 from .protocol.folds import TooFewError, calibrated
 from .protocol.graph import PROPOSAL
 from .protocol.method import COMMON, ClientResult, view_method
+from .reasons import RowExplanation, explain_row
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
@@ -166,6 +169,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     held_ : list of str
         Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
         runs, and in a model that was loaded.
+    atlas_ : Atlas
+        The concepts: name, features, share in each silo, and whether silos agree on them. Made of the models, without a
+        row; also of a model that was loaded. Reading it computes it.
     schema_ : Schema
         Only where the input was a data frame: which columns are numbers and which categories, with their levels.
     text_recipe_ : TextRecipe
@@ -221,6 +227,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     """
 
     takes_missing = True
+    _presence: dict[str, Presence]  # share of each concept in the rows of each client
+    _told: dict[str, list[tuple[float, str]]]  # cosines and flags by the server of a federation, of a silo alone here
 
     def __init__(
         self,
@@ -451,6 +459,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
         self.choice_ = {cid: clients[cid].choice or FEDERATED for cid in sorted(clients)}
         self._homes = {cid: clients[cid].home for cid in sorted(clients)}
+        if not isinstance(self.privacy, Privacy):  # a private run promises that nothing but its sums is kept of rows
+            self._presence = {cid: presence_of(clients[cid].labels, self._k) for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
@@ -470,6 +480,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """Models of clients, and how their run ended: what a saved model keeps."""
         self._models = dict(models)
         self.n_concepts_ = self.n_clusters_ = self._k
+        self._presence, self._told = {}, {}
         self.client_ids_ = list(models)
         if n_features is not None:
             self.n_features_in_ = n_features
@@ -924,6 +935,58 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
         )  # fmt: skip
 
+    @property
+    def atlas_(self) -> Atlas:
+        """The concepts of all silos, from their models: no row is needed."""
+        return self._atlas()
+
+    def _atlas(self, *, feature_names: Any = None, words: Lookup | None = None) -> Atlas:
+        """`atlas_`, with the names of columns, or the words of texts, where they are known."""
+        models, matched = self._fitted_models, self.solver is None or self.solver.align
+        features = self._features(words, feature_names)
+        return draw_models(models, features, self._presence, told=self._told, matched=matched)
+
+    def explain_row(self, x: Any, *, client: Any = None) -> RowExplanation:
+        """Why a row is in its cluster: what each column says for it against the second, and what would change it.
+
+        Parameters
+        ----------
+        x : array, sparse array or data frame of one row
+            With the columns of X; cells may be missing.
+        client : str, optional
+            The row's client; not needed where the model has one.
+
+        Returns
+        -------
+        RowExplanation
+            Prints as text; `reasons` by their size, `changes` of one column that lead to another cluster.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.vstack([rng.normal([150, 1], 4, (30, 2)), rng.normal([129, 1], 4, (30, 2))])
+        >>> why = fmtc.FMTC(2, random_state=0).fit(X).explain_row([135.0, 1.0])
+        >>> why.reasons[0].column, why.changes[0].after > 135
+        ('column 0', True)
+        """
+        check_is_fitted(self)
+        if np.ndim(x) == 1 and not hasattr(x, "columns") and not sp.issparse(x):
+            x = np.asarray(x)[None]
+        parts = self._parts(x, client, reset=False, ensure_all_finite=False)
+        (rows,) = (rows for rows, _ in parts.values()) if len(parts) == 1 else (None,)
+        if rows is None or rows.shape[0] != 1:
+            raise DataError("explain_row takes one row; give the others one by one")
+        (cid,) = parts
+        return explain_row(self._models[cid], rows, self._features())
+
+    def _features(self, words: Lookup | None = None, feature_names: Any = None) -> Features:
+        """What the columns are called."""
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", None)
+        is_text = hasattr(self, "text_recipe_") or any(map(_holds_words, self._models.values()))
+        return Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
+
     def _html_repr(self) -> str:
         """What a notebook shows: of a fitted model its silos and clusters, before that scikit-learn's diagram."""
         if not hasattr(self, "_models"):
@@ -994,6 +1057,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             stopped_because=self.stopped_because_,
             history=[asdict(record) for record in self.history_],
             schema=getattr(self, "schema_", None),
+            presence=self._presence,
+            told=self._told,
         )
         return write_model(Path(path), saved, overwrite=overwrite)
 
@@ -1281,6 +1346,7 @@ def load(path: str | Path) -> FMTC:
     history = tuple(RoundRecord.from_dict(line) for line in saved.history)
     result = Result(None, history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
+    model._presence, model._told = dict(saved.presence), {cid: list(said) for cid, said in saved.told.items()}
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     if saved.schema is not None:
@@ -1288,6 +1354,47 @@ def load(path: str | Path) -> FMTC:
     if saved.text is not None:
         model.text_recipe_ = saved.text
     return model
+
+
+def load_atlas(path: str | Path) -> Atlas:
+    """Read the concepts of a run, with the names that were given to its clusters. No row is needed.
+
+    Parameters
+    ----------
+    path : path
+        Folder of a run of `fmtc fit`, `fmtc federate local`, `fmtc join` or `fmtc coordinate`, or of a model.
+
+    Returns
+    -------
+    Atlas
+        As the run has kept it; of a model, or a run of an older version, made of the model.
+
+    Raises
+    ------
+    FileError
+        If a file is missing or damaged, or the coordinator of an older version has kept none.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, fmtc
+    >>> from fmtc.estimator import load_atlas
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = fmtc.FMTC(3, random_state=0).fit(X).save(folder + "/model")
+    ...     len(load_atlas(path).concepts)
+    3
+    """
+    folder = Path(path)
+    atlas = read_atlas(folder)
+    if atlas is None and (folder / "consensus.safetensors").is_file():
+        raise FileError(f"{folder} has no atlas: it was written by an older version of fmtc, or of a run without one")
+    if atlas is None:
+        model = load(model_folder(folder))
+        if (schema := schema_of(model, folder)) is not None:
+            model.schema_ = schema
+        atlas = model.atlas_
+    kept = read_explanation(folder)
+    return atlas.renamed({one["cluster"]: one["given"] for one in kept["clusters"]} if kept else {})
 
 
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
@@ -1315,6 +1422,15 @@ def _weighted(X: Any, model: Any) -> Any:
     return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
 
 
+def _holds_words(model: ClientModel) -> bool:
+    """Whether the columns of a model are like words: weighed as these are, or sparse, so that most rows lack each."""
+    if isinstance(model, AnchorModel):
+        return False
+    if isinstance(model, MixtureModel):
+        return model.frame.keep is not None or (model.frame.axes is not None and model.frame.shift is None)
+    return model.keep is not None or (model.fill is None and model.mean is None and model.lift is None)
+
+
 def _warn_of_missed_parts(silos: list[str]) -> None:
     """One warning for all silos whose labels do not follow clear parts of their graph."""
     if not silos:
@@ -1333,4 +1449,4 @@ def _print_round(record: RoundRecord) -> None:
     print(f"[FMTC] round {record.round_no}: objective {record.objective:.6g}, {record.standing}", file=sys.stderr)
 
 
-__all__ = ["FMTC", "estimate_memory", "federate", "load"]
+__all__ = ["FMTC", "estimate_memory", "federate", "load", "load_atlas"]

@@ -70,6 +70,11 @@ class Mixture:
             float(self.drift[start]),
         )  # fmt: skip
 
+    @property
+    def leader(self) -> int:
+        """Place of the best start."""
+        return int(np.argsort(self.handicap - self.scores, kind="stable")[0])
+
     def best(self, n: int) -> Mixture:
         """The n best starts, in the order of their scores."""
         if n >= len(self.keep):
@@ -135,6 +140,11 @@ class ServerState:
     held: tuple[str, ...] = ()  # clients that were capped, odd or refused at any time
     aside: tuple[str, ...] = ()  # those of the last round, which have no part in what is found after it
     told: Mapping[str, Array] = field(default_factory=dict)  # by client: rows, then means and variances of coordinates
+    centers: Mapping[str, Array] = field(default_factory=dict)  # k x k by client, in the common order: from `finish`
+    sums: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # by client: rows, means, levels of concepts; `concept_sums`
+    presence: Mapping[str, Array] = field(default_factory=dict)  # k by client, shares of rows; 0: few, or none
     influence: Array | None = None  # m x m, how far client s (row) moves when client t (column) is left out
     workspace: Workspace = field(
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}

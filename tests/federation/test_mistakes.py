@@ -103,7 +103,7 @@ def test_one_run_and_everything_people_do_to_it(study, misbehave, tmp_path):
     assert code == 0, said
     assert not checkpoint.exists() and not checkpoint.with_suffix(".lock").exists()
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
-        "consensus.safetensors", "history.json", "report.json",
+        "atlas.json", "consensus.safetensors", "history.json", "report.json",
     ]  # fmt: skip
     assert history(tmp_path / "run") == history(tmp_path / "fit")
     assert modes(tmp_path / "run") == {0o700, 0o600}

@@ -12,8 +12,9 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC
+from fmtc.atlas import Atlas, Concept
 from fmtc.errors import DataError, InputError
-from fmtc.plot import embedding, history, plot_k, profiles, shares
+from fmtc.plot import atlas, embedding, history, plot_k, profiles, shares
 from fmtc.report.page import COLOURS
 
 mpl.use("Agg")
@@ -64,6 +65,21 @@ def test_profiles_show_the_means_that_were_found(model, data):
     assert len(profiles(model).texts) == len(ax.texts)  # the rows of fit are still there
     with pytest.raises(InputError, match="give them as X"):
         profiles(copy.deepcopy(model))
+
+
+def test_the_atlas_shows_shares_and_doubts():
+    first = Concept(0, "tall", (), {"a": 0.6, "b": None}, {"a": 0.9, "b": 0.1}, {"a": "matched", "b": "unique"})
+    ax = atlas(Atlas((first, Concept(1, "short", (), {"a": 0.4, "b": 0.0}, {"a": 0.4}, {"a": "unsure"})), ("a", "b")))
+    assert [text.get_text() for text in ax.texts] == ["60", "< 5 !", "40 ?", "–", "? unsure    ! unique"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0  tall", "1  short"]
+    with pytest.raises(DataError, match="nothing to draw: sums"):
+        atlas(Atlas((first,), (), ("sums only",)))
+
+
+def test_a_loaded_model_has_an_atlas_to_draw(model, tmp_path):
+    loaded = fmtc.load(model.save(tmp_path / "model"))
+    drawn = [[text.get_text() for text in atlas(one).texts] for one in (model, loaded)]
+    assert drawn[0] == drawn[1] and len(drawn[0]) >= 6
 
 
 def test_bars_of_shares_end_at_a_hundred_percent(model, data):

@@ -42,7 +42,7 @@ def test_what_leaves_a_client_in_each_phase(make_federation, play):
             "counts": (1, 3), "weights": (1, 3), "means": (1, 3, 3), "scatter": (1, 6), "spread": (1, 2, 3),
             "drift": (1, 2), "score": (1, 3),
         }],
-        "number": 2 * [{}],
+        "number": 2 * [{"shares": (3,)}],
     }  # fmt: skip
 
 

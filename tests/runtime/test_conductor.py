@@ -11,13 +11,15 @@ from numpy.testing import assert_array_equal
 from tests.views import graph_view
 
 import fmtc
+from fmtc.artifacts.files import read_json
 from fmtc.cli.federation import _write_consensus, _write_silo
 from fmtc.cli.words import Words
+from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.report import summarise
 from fmtc.runtime.conductor import RESULT, Spec, conduct, read_result
+from fmtc.runtime.kitclient import ENDED, SALT, STATES, ClientSource, read_client_result
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
-from fmtc.runtime.kitclient import SALT, STATES, ClientSource, read_client_result
 from fmtc.schema import Column, Schema
 
 from .kits import KitTransport, make_kits
@@ -51,7 +53,7 @@ def test_the_coordinator_counts_what_the_clients_recorded(home):
     assert {(line.phase, line.field): (line.times, line.bytes) for line in result.received} == {
         (total.phase, total.field): (total.times, total.bytes) for total in totals(lines)
     }
-    assert {line.phase for line in result.received} == {"survey", "hello", "round", "finish", "settle"}
+    assert {line.phase for line in result.received} == {"survey", "hello", "round", "finish", "settle", "number"}
 
 
 def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):
@@ -72,6 +74,30 @@ def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):
     summary = summarise(tmp_path / "ours")
     assert summary["sent"] == report["sent"]
     assert not (tmp_path / "ours" / "outbox").exists()  # it is in the kit
+
+
+def test_the_atlas_of_a_silo_has_what_the_server_told(home, data, tmp_path):
+    """Its own shares and features; cosines and flags are those of the model with all silos."""
+    kit, words = home / "kits" / "south", Words(quiet=True)
+    folder = kit / STATES / "r"
+    event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **read_json(folder / ENDED)}
+    _write_silo(words, ClientSource.read(kit), kit, event, tmp_path / "ours", False)
+    atlas, whole = load_atlas(tmp_path / "ours"), MODEL.fit(data).atlas_
+    assert atlas.client_ids == ("south",)
+    for one, same in zip(atlas.concepts, whole.concepts, strict=True):
+        assert one.presence == {"south": same.presence["south"]}
+        assert one.flags == {"south": same.flags["south"]}
+        assert one.cosine["south"] == pytest.approx(same.cosine["south"], abs=2e-4)
+    assert fmtc.load(tmp_path / "ours").atlas_.to_dict()["concepts"][0]["flags"] == atlas.concepts[0].flags
+
+
+def test_the_atlas_of_the_coordinator_is_that_of_all_silos(home, data, tmp_path):
+    _write_consensus(Words(quiet=True), tmp_path / "out", False, MODEL, False, "study", home / "run" / RESULT, 0.0)
+    atlas, whole = load_atlas(tmp_path / "out"), MODEL.fit(data).atlas_
+    assert [(one.presence, one.flags) for one in atlas.concepts] == [
+        (one.presence, one.flags) for one in whole.concepts
+    ]
+    assert len(summarise(tmp_path / "out")["atlas"]["rows"]) == 3
 
 
 def test_what_coordinate_writes(home, tmp_path):

@@ -689,6 +689,7 @@ def test_what_was_received_is_counted_by_phase_and_field(names):
         ("round", "cut"): ((), rounds, 8 * rounds),
         ("round", "misfit"): ((), rounds, 8 * rounds),
         ("finish", "centers"): ((K, K), m, 8 * K * K * m),
+        ("number", "shares"): ((K,), m, 8 * K * m),
     }
     assert all(isinstance(line, Received) for line in result.received)
 

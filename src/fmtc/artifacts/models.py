@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from .files import (
 from .states import flatten, unflatten
 
 if TYPE_CHECKING:
+    from ..atlas import Presence
     from ..inference import ClientModel
 
 MODEL_FORMAT = 2
@@ -58,7 +59,7 @@ MODEL = {
         None,
     ),
     "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
-    "clients": {str: {"file": str, "sha256": str}},
+    "clients": {str: {"file": str, "sha256": str, "presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
     "n_iter": COUNT,
     "converged": (bool, None),  # None: a silo of a federation does not know
     "stopped_because": str,
@@ -80,6 +81,8 @@ class SavedModel:
     stopped_because: str
     history: Sequence[Mapping[str, Any]]  # the fields of each round
     schema: Schema | None = None  # what the columns hold, where that is known
+    presence: Mapping[str, Presence] = field(default_factory=dict)  # share of each concept in a silo's rows
+    told: Mapping[str, Sequence[tuple[float, str]]] = field(default_factory=dict)  # cosines and flags of a federation
 
 
 def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
@@ -92,7 +95,13 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             arrays, rest = flatten(client)
             about = {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
             write_tensors(folder / name, arrays, about | {"view": view_of(client), "model": rest})
-            clients[cid] = {"file": name, "sha256": _digest(folder / name)}
+            entry: dict[str, Any] = {"file": name, "sha256": _digest(folder / name)}
+            if cid in saved.presence:
+                entry["presence"] = list(saved.presence[cid])
+            if cid in saved.told:
+                cosine, flags = zip(*saved.told[cid], strict=True)
+                entry["told"] = {"cosine": list(cosine), "flags": list(flags)}
+            clients[cid] = entry
         params: dict[str, Any] = {
             name: value
             for name, value in jsonable(saved.params).items()
@@ -148,7 +157,30 @@ def read_model(path: str | Path) -> SavedModel:
         stopped_because=about["stopped_because"],
         history=about["history"],
         schema=schema,
+        presence=_read_presence(file, about["clients"], k),
+        told=_read_told(file, about["clients"], k),
     )
+
+
+def _read_presence(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, Presence]:
+    found = {cid: tuple(entry["presence"]) for cid, entry in clients.items() if "presence" in entry}
+    for cid, shares in found.items():
+        if len(shares) != k or not all(share is None or 0 <= share <= 1 for share in shares):
+            raise FileError(f"{file} is damaged: the presence of client {cid!r} is not that of {k} clusters")
+    return found
+
+
+def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list[tuple[float, str]]]:
+    from ..atlas import FLAGS
+
+    found = {}
+    for cid, entry in clients.items():
+        if "told" in entry:
+            cosine, flags = entry["told"]["cosine"], entry["told"]["flags"]
+            if not len(cosine) == len(flags) == k or not set(flags) <= {"", *FLAGS}:
+                raise FileError(f"{file} is damaged: the flags of client {cid!r} are not those of {k} clusters")
+            found[cid] = list(zip(cosine, flags, strict=True))
+    return found
 
 
 def _read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:

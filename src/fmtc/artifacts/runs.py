@@ -33,6 +33,7 @@ from .models import MODEL_FILE, ROUND
 if TYPE_CHECKING:
     import polars as pl
 
+    from ..atlas import Atlas
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
     from ..tables.silos import Silo
@@ -42,6 +43,8 @@ Array = np.ndarray
 REPORT_FORMAT = 2
 EXPLANATION = "explanation.json"
 EXPLANATION_FORMAT = 1
+ATLAS = "atlas.json"
+ATLAS_FORMAT = 1
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
@@ -107,6 +110,18 @@ _CLUSTERS = [
     },
 ]  # fmt: skip
 EXPLAINED = {"clusters": _CLUSTERS, "silos": {str: _CLUSTERS}, "likeness": {str: [NUMBER]}, "notes": [str]}
+DRAWN = {  # what a reader relies on in atlas.json
+    "concepts": [
+        {
+            "id": COUNT, "name": str, "presence": {str: NUMBER}, "cosine": {str: float}, "flags": {str: str},
+            "top_features": [
+                {"column": str, "weight": float, "amount": NUMBER, "level": str, "unit": str, "kind": str},
+            ],
+        },
+    ],
+    "client_ids": [str],
+    "notes": [str],
+}  # fmt: skip
 CONSENSUS_REPORT = ANY_REPORT | {"client_ids": [str], "missing": [str], "n_features?": COUNT}
 
 EXTRAS = {
@@ -330,7 +345,8 @@ def write_run(
 
     The model gets the column names of the silos, and schema.toml says what they hold. tables/ holds `tables`, if any.
     report.json holds 2-D projections of the rows of each silo that are shown, for a plot; explanation.json says what
-    the clusters are. Unlike model/, both are derived from rows and should stay where they are. outbox/ holds the ledger
+    the clusters are. Unlike model/, both are derived from rows and should stay where they are. atlas.json is made of
+    the model, with the words of columns. outbox/ holds the ledger
     of each client that ran in this process. Where rows are texts, `words` knows the words of columns.
     """
     if results[0].silo.feature_names is not None:
@@ -358,6 +374,8 @@ def write_run(
             words=words,
         )
         write_explanation(folder, explanation.to_dict())
+        atlas = model._atlas(feature_names=results[0].silo.feature_names, words=words)
+        write_atlas(folder, atlas.to_dict())
         if schema is not None:
             write_file(folder / SCHEMA_FILE, schema.to_toml().encode())
         for name, table in (tables or {}).items():
@@ -386,6 +404,28 @@ def read_explanation(folder: Path) -> dict[str, Any] | None:
     if len(sizes) != 1 or set(document["likeness"]) != set(document["silos"]):
         raise FileError(f"{file} is damaged: its parts do not fit")
     return {name: document[name] for name in EXPLAINED}
+
+
+def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
+    """Keep in a run its concepts: `Atlas.to_dict`."""
+    document = {"kind": "fmtc atlas", "schema": ATLAS_FORMAT, **atlas}
+    write_file(folder / ATLAS, (json.dumps(jsonable(document), ensure_ascii=False) + "\n").encode())
+
+
+def read_atlas(folder: Path) -> Atlas | None:
+    """What `write_atlas` has kept; None in a run of an older version, and in a model."""
+    from ..atlas import FLAGS, Atlas
+
+    file = folder / ATLAS
+    if not file.is_file():
+        return None
+    document = read_json(file)
+    check_schema(file, document, "fmtc atlas", ATLAS_FORMAT)
+    check_form(file, document, DRAWN)
+    unknown = [flag for one in document["concepts"] for flag in one["flags"].values() if flag not in FLAGS]
+    if unknown:
+        raise FileError(f"{file} is damaged: there is no flag {unknown[0]!r}")
+    return Atlas.from_dict({name: document[name] for name in DRAWN})
 
 
 def name_labels(folder: Path, names: Mapping[int, str]) -> None:

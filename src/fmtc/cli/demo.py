@@ -15,12 +15,13 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from .explain import show_clusters
+from .explain import show_atlas, show_clusters
 from .options import free_path
 from .program import Option, main_group
 from .words import Words, new_table, print_json, show_indented
 
 if TYPE_CHECKING:
+    from ..atlas import Atlas
     from ..concepts import Explanation
     from ..demo import Gain
 
@@ -69,6 +70,7 @@ def demo(
     from ..concepts import Explanation
     from ..demo import LITTLE, check_story, draw_demo, gains, verdict
     from ..demo import STORIES as TOLD
+    from ..estimator import load_atlas
     from ..report import needs_jinja
     from ..schema import FILE
     from .models import fit
@@ -118,6 +120,12 @@ def demo(
         show_clusters(words.console, explanation.clusters)
         words.say(_hospitals(explanation, lines))
         words.say("")
+        atlas = load_atlas(folder / "run")
+        words.say("The atlas, from the models alone: what clusters of the same number have in common, and who has it.")
+        words.say("")
+        show_atlas(words.console, atlas, features=False)
+        words.say(_agreement(atlas))
+        words.say("")
         words.say(f"{verdict(lines)} Less than {LITTLE} points is little: it is a handful of patients.", "green")
         words.say("")
         document = {
@@ -150,6 +158,17 @@ def _run(ctx: click.Context, command: click.Command, words: Sequence[str]) -> An
     """Another command, as if it had been typed."""
     with command.make_context(command.name, list(words), parent=ctx.parent) as inner:
         return command.invoke(inner)
+
+
+def _agreement(atlas: Atlas) -> str:
+    """How far hospitals agree on what the concepts are."""
+    flags = [flag for one in atlas.concepts for flag in one.flags.values()]
+    cosines = [value for one in atlas.concepts for value in one.cosine.values()]
+    same = sum(flag == "matched" for flag in flags)
+    return (
+        f"{same} of {len(flags)} clusters of single hospitals are like those of the same number elsewhere: cosines "
+        f"from {min(cosines):.2f} to {max(cosines):.2f}."
+    )
 
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:

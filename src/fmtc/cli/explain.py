@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -17,7 +17,11 @@ from .terminal import printable
 from .words import Words, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
+    from ..atlas import Atlas, Concept
     from ..concepts import Cluster, Explanation
+    from ..estimator import FMTC
+    from ..reasons import RowExplanation
+    from ..tables import Silo
 
 
 @main_group.command(
@@ -27,25 +31,46 @@ if TYPE_CHECKING:
 Examples:
   fmtc explain run
   fmtc explain run --client north
+  fmtc explain run --client north --row 17      (why this row is in its cluster)
+  fmtc explain run new.csv --client north --row 17
   fmtc explain run --rename 2=severe --rename 0="no symptoms"
   fmtc explain run --rename 2=                  (take a name back)
   fmtc explain run --json | python -m json.tool""",
 )
 @click.argument("run", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--row", metavar="ROW", cls=Option,
+              help="Why this row is in its cluster: its identifier, or its number from 0 if it has none.")  # fmt: skip
 @click.option("--client", metavar="SILO", cls=Option, help="Only this silo, by itself.")
 @click.option("--rename", metavar="N=NAME", multiple=True, cls=Option,
               help="Give cluster N a name; labels, pages and plots of the run use it.")  # fmt: skip
-def explain(run: Path, client: str | None, rename: tuple[str, ...], as_json: bool) -> None:
+def explain(
+    run: Path, file: Path | None, row: str | None, client: str | None, rename: tuple[str, ...], as_json: bool
+) -> None:
     """Say what the clusters of a run are: size, share, and the columns that set each apart, in the table's own units.
 
     RUN is the --out folder of `fmtc fit`, `fmtc federate local` or `fmtc join`. Every number is a difference between
     rows: those of a cluster against the other rows of the same silo.
+
+    With --row, says which columns decided for the row's cluster against the next one, and what change of one column
+    would lead to another. The row is looked for in FILE, or in the files of the run where they still are.
     """
     from ..artifacts.runs import EXPLANATION, is_run, name_labels, read_explanation, write_explanation
     from ..concepts import Explanation
     from ..errors import FileError
 
     words = Words()
+    if row is not None:
+        if rename:
+            raise click.UsageError("give either --row or --rename")
+        what, reasons = _one_row(words, run, client, row, file)
+        if as_json:
+            print_json({"row": what, **reasons.to_dict()})
+        else:
+            _show_row(Console(highlight=False), what, reasons, run)
+        return
+    if file is not None:
+        raise click.UsageError("FILE is where to look for the row of --row")
     kept = read_explanation(run)
     if kept is None:
         why = (
@@ -85,6 +110,150 @@ def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
             show(console, _differences(cluster))
 
 
+MOST = 8  # silos that have a column each
+SIGNS = {"matched": "", "unsure": " ?", "unique": " !"}
+
+
+def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None:
+    """Concepts down, silos across and, unless `features` is False, below the features of each concept."""
+    table = new_table()
+    for title in ("concept", "name"):
+        table.add_column(title, justify="right" if title == "concept" else "left")
+    silos = atlas.client_ids if len(atlas.client_ids) <= MOST else ()
+    for cid in silos:
+        table.add_column(Text(printable(cid)), justify="right")
+    if atlas.client_ids and not silos:
+        table.add_column("silos", justify="left")
+    for one in atlas.concepts:
+        cells = [Text(_cell(one, cid)) for cid in silos] or ([Text(_many(one))] if atlas.client_ids else [])
+        table.add_row(str(one.id), Text(printable(one.name)), *cells)
+    console.print(table)
+    flags = {flag for one in atlas.concepts for flag in one.flags.values()}
+    said = [f"{SIGNS[flag].strip()} {words}" for flag, words in _FLAGS.items() if flag in flags]
+    if said and silos:
+        show(console, Text("; ".join(said), "dim"))
+    for one in atlas.concepts:
+        if one.top_features and features:
+            listed = ", ".join(printable(str(feature)) for feature in one.top_features)
+            show(console, Text.assemble((f"{one.id:>3}  ", "bold"), listed))
+    for note in atlas.notes:
+        show(console, Text(note, "dim"))
+
+
+_FLAGS = {
+    "unsure": "unsure: hardly more like this concept than like another, or little like it",
+    "unique": "unique: no other silo has it",
+}
+
+
+def _cell(concept: Concept, client: str) -> str:
+    return concept.share(client) + SIGNS.get(concept.flags.get(client, ""), "")
+
+
+def _many(concept: Concept) -> str:
+    """Such as: in 14 of 20, 3 to 31 %; 2 unsure."""
+    shares = [share for share in concept.presence.values() if share]
+    has = sum(share is None or share > 0 for share in concept.presence.values())
+    said = f"in {has} of {len(concept.presence)}"
+    if shares:
+        said += f", {100 * min(shares):.0f} to {100 * max(shares):.0f} %"
+    counts = {flag: list(concept.flags.values()).count(flag) for flag in _FLAGS}
+    return "; ".join([said, *(f"{n} {flag}" for flag, n in counts.items() if n)])
+
+
+# ------------------------------------------------------------------------------------------------------------ one row
+
+
+def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path | None) -> tuple[str, RowExplanation]:
+    """Why a row is in its cluster, and which row that is."""
+    from ..artifacts import runs
+    from ..concepts import Explanation
+    from ..errors import DataError
+    from ..estimator import load, load_atlas
+    from ..reasons import explain_row
+    from ..tables import column_words
+
+    model = load(runs.model_folder(run))
+    silos, texts = _silos_of(words, run, model, client, file)
+    found = [(silo, place) for silo in silos for place in _places(silo, row)]
+    if not found:
+        known = silos[0].ids or [str(number) for number in silos[0].rows.tolist()]
+        what = f"{silos[0].id_name or 'identifier'} {row!r}" if silos[0].ids else f"row {row}"
+        raise DataError(f"there is no {what} in {file or 'the files of the run'}; the first is {known[0]}")
+    if len(found) > 1:
+        names = ", ".join(sorted({silo.name for silo, _ in found}))
+        raise DataError(f"{len(found)} rows are called {row!r}, in {names}; name one silo with --client")
+    ((silo, place),) = found
+    recipe = getattr(model, "text_recipe_", None)
+    lookup = None
+    if recipe is not None and texts:
+
+        def lookup(columns: Sequence[int]) -> dict[int, str]:
+            return dict(column_words(texts, columns, recipe.salt, recipe.n_buckets))
+
+    if (schema := runs.schema_of(model, run)) is not None:
+        model.schema_ = schema
+    name = silo.name if client is None or silo.name in model.client_ids_ else client
+    why = explain_row(model._models[client or name], silo.X[[place]], model._features(lookup, silo.feature_names))
+    kept = runs.read_explanation(run)
+    called = Explanation.from_dict(kept).names if kept else load_atlas(run).names
+    return f"{silo.id_name or 'row'} {row} of {client or name}", why.named(called)
+
+
+def _silos_of(
+    words: Words, run: Path, model: FMTC, client: str | None, file: Path | None
+) -> tuple[list[Silo], list[str | None]]:
+    """Rows of a file, or of the files that the run remembers, as the model reads them; of texts, the texts too."""
+    from dataclasses import asdict, replace
+
+    from ..artifacts import runs
+    from ..artifacts.files import read_json
+    from ..errors import DataError, FileError, listed
+    from ..tables import read_silos, read_texts
+    from ..tables.formats import stem_of
+
+    if client is not None and client not in model.client_ids_:
+        raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.client_ids_)}")
+    about = read_json(run / "report.json") if (run / "report.json").is_file() else {}
+    reading = about.get("reading") or {}
+    files = [file] if file is not None else [Path(name) for name in about.get("files", ())]
+    column = reading.get("client_column") if file is None else None
+    if file is None and client is not None and column is None and len(files) > 1:
+        files = [path for path in files if stem_of(path) == client] or files
+    if file is None and not (files and all(path.is_file() for path in files)):
+        gone = next((path for path in files if not path.is_file()), None)
+        why = f"{gone} is not there any more" if gone is not None else f"{run} does not remember its files"
+        raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
+    schema, recipe = runs.schema_of(model, run), getattr(model, "text_recipe_", None)
+    options: dict[str, Any] = {name: reading.get(name) for name in ("id_column", "header", "obsm")}
+    if file is not None:
+        options["id_column"] = None  # as the schema has it, if the file does
+    options |= {} if recipe is None else asdict(recipe)
+    with words.warnings_as_notes():
+        silos = read_silos(
+            files, client_column=column, schema=schema, missing="em",
+            features=None if schema is None else schema.names, **options,
+        )  # fmt: skip
+    if silos[0].X.shape[1] != model.n_features_in_:
+        raise DataError(f"{files[0]} has {silos[0].X.shape[1]} columns, the model has {model.n_features_in_}")
+    if file is not None:
+        if client is None and len(model.client_ids_) > 1 and silos[0].name not in model.client_ids_:
+            raise DataError(f"rows of which silo? The run is of {listed(model.client_ids_)}; name one with --client")
+        name = client or (silos[0].name if silos[0].name in model.client_ids_ else model.client_ids_[0])
+        silos = [replace(silo, name=name) for silo in silos]
+    elif client is not None:
+        silos = [silo for silo in silos if silo.name == client] or [replace(silo, name=client) for silo in silos[:1]]
+    texts = list(read_texts(files, recipe.text_column, column)) if recipe is not None else []
+    return list(silos), texts
+
+
+def _places(silo: Silo, row: str) -> list[int]:
+    """Where a row stands among those of a silo: by identifier or, where it has none, by its number in the file."""
+    if silo.ids is not None:
+        return [place for place, name in enumerate(silo.ids) if str(name) == row]
+    return [place for place, number in enumerate(silo.rows.tolist()) if str(number) == row]
+
+
 def _numbered(text: str) -> tuple[int, str]:
     found = re.fullmatch(r"\s*(\d+)\s*=(.*)", text, re.DOTALL)
     if found is None:
@@ -93,6 +262,45 @@ def _numbered(text: str) -> tuple[int, str]:
     if len(name) > 80 or not name.isprintable():
         raise click.UsageError(f"a name has at most 80 characters that can be printed; got {name[:80]!r}")
     return int(found[1]), name
+
+
+def _show_row(console: Console, what: str, why: RowExplanation, run: Path) -> None:
+    """Which columns decided, and what would change it."""
+    from ..artifacts.runs import read_explanation
+    from ..concepts import Explanation
+
+    first = Text.assemble((f"{printable(what)}: ", ""), (printable(why.title(why.cluster)), "bold"))
+    show(console, Text.assemble(first, f", probability {100 * why.probability:.0f} %"))
+    kept = read_explanation(run)
+    sentence = Explanation.from_dict(kept).clusters[why.cluster].sentence if kept else ""
+    if sentence:
+        show(console, Text(f"Rows of this cluster: {printable(sentence)}", "dim"))
+    if why.cluster == why.second:
+        return
+    show(console, Text(f"\nWhat speaks for it, against {printable(why.title(why.second))}"))
+    table = Table.grid(padding=(0, 2))
+    for reason in why.reasons:
+        table.add_row("", Text(printable(reason.column)), Text(printable(reason.value)), _signed(reason.contribution))
+    if why.rest:
+        table.add_row("", "all other columns", "", _signed(why.rest))
+    if abs(why.start) >= 0.005:
+        table.add_row("", "before any column is looked at", "", _signed(why.start))
+    table.add_row("", Text("together" if why.exact else "in all", "bold"), "", _signed(why.margin))
+    show(console, table)
+    if not why.exact:
+        show(console, Text("Each is what the whole loses without the column; they do not add up.", "dim"))
+    if not why.changes:
+        show(console, Text("No change of one column within its usual range leads to another cluster."))
+        return
+    show(console, Text("\nWhat would change it, one column alone"))
+    table = Table.grid(padding=(0, 2))
+    for change in why.changes:
+        table.add_row("", Text(printable(str(change))))
+    show(console, table)
+
+
+def _signed(value: float) -> Text:
+    return Text(f"{'+' if value >= 0 else '−'}{abs(value):.2f}", "green" if value >= 0 else "red", justify="right")
 
 
 def _title(cluster: Cluster) -> Text:

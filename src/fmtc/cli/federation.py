@@ -428,7 +428,10 @@ def coordinate(
         report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started, members)
         shutil.rmtree(folder, ignore_errors=True)
     show_end(words, report)
-    words.say(f"wrote {out}: consensus.safetensors, history.json, report.json; labels and models are with the silos")
+    drawn = ", atlas.json" if (out / runs.ATLAS).is_file() else ""
+    words.say(
+        f"wrote {out}: consensus.safetensors, history.json, report.json{drawn}; labels and models are with the silos"
+    )
     if as_json:
         print_json({"out": str(out), **report, "history": read_json(out / "history.json")})
 
@@ -507,6 +510,8 @@ def _write_consensus(
         shutil.copyfile(file, part / "consensus.safetensors")
         write_json(part / "history.json", [asdict(record) for record in result.rounds])
         write_json(part / "report.json", report)
+        if about.get("atlas"):
+            runs.write_atlas(part, about["atlas"])
     return report
 
 
@@ -836,6 +841,8 @@ def _write_silo(
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = Result(None, (), event["converged"], why, received=received)
     adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)
+    if told := event.get("told"):
+        model._told = {silo.name: list(zip(told["cosine"], told["flags"], strict=True))}
     results = runs.results(model, [silo])
     report = runs.report(
         model, results, files=[Path(source.data)], as_published=False, seconds=kept.seconds, notes=words.notes

@@ -19,6 +19,7 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import check_form, file_names, read_json, write_file
 from ..errors import DataError, FileError, listed
+from .explain import show_atlas
 from .options import (
     data_options,
     free_path,
@@ -130,7 +131,8 @@ def fit(
     output, constant columns are dropped, words with few levels are categories: notes say so, and --columns, --as and
     --schema decide otherwise. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless
     you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json,
-    report.json and explanation.json (see `fmtc explain`); with --report also report.html.
+    report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc inspect --atlas`); with --report also
+    report.html.
     """
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
@@ -508,6 +510,7 @@ Examples:
   fmtc inspect run
   fmtc inspect run --top 8
   fmtc inspect run --json | python -m json.tool
+  fmtc inspect run --atlas                      (concepts in words, who has them, how sure that is)
   fmtc inspect run --influence                  (who pulls whom, and who was capped)
   fmtc inspect --wire                           (every field that a silo may send or receive)""",
 )
@@ -516,25 +519,38 @@ Examples:
               help="Features to show for each cluster.")  # fmt: skip
 @click.option("--wire", is_flag=True, cls=Option,
               help="Show the declarations of all messages instead: fields, shapes, what each can tell.")  # fmt: skip
+@click.option("--atlas", is_flag=True, cls=Option,
+              help="Show the concepts instead: name, share in each silo, features, how alike silos are.")  # fmt: skip
 @click.option("--influence", is_flag=True, cls=Option,
               help="Show who pulls whom instead, and which silos were capped, weighed down or refused.")  # fmt: skip
-def inspect_run(run: Path | None, top: int, wire: bool, influence: bool, as_json: bool) -> None:
+def inspect_run(run: Path | None, top: int, wire: bool, atlas: bool, influence: bool, as_json: bool) -> None:
     """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
 
     RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight, per
     unit of the feature after --scale: in the mixture view how far the cluster's centre lies from the mean of all; in
     the graph view W times its centre, which decides where a new row goes, and may have either sign for columns that
-    hang together. What the rows of a cluster have in common is said by `fmtc explain`.
+    hang together. What the rows of a cluster have in common is said by `fmtc explain`; --atlas needs no rows.
     """
     if wire == (run is not None):
         raise click.UsageError("give either the folder of a run or a model, or --wire")
     if run is None:
-        if influence:
-            raise click.UsageError("--influence needs the folder of a run")
+        if influence or atlas:
+            raise click.UsageError(f"--{'influence' if influence else 'atlas'} needs the folder of a run")
         _show_wire(as_json)
         return
+    if influence and atlas:
+        raise click.UsageError("give either --atlas or --influence")
     if influence:
         _show_influence(run, as_json)
+        return
+    if atlas:
+        from ..estimator import load_atlas
+
+        found = load_atlas(run)
+        if as_json:
+            print_json(found.to_dict())
+        else:
+            show_atlas(new_console(), found)
         return
     from ..estimator import load
 

@@ -211,7 +211,7 @@ def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     show_names(words, out)
     show_end(words, report)
     more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
-    files = ("history.json", "report.json", "explanation.json", SCHEMA_FILE)
+    files = ("history.json", "report.json", "explanation.json", "atlas.json", SCHEMA_FILE)
     more += [name for name in files if (out / name).is_file()]
     words.say(f"wrote {out}: {', '.join(['labels/', 'model/', *more])}")
     words.say(f"next: fmtc explain {out}")

@@ -1,8 +1,8 @@
-"""Pictures with matplotlib: rows, what sets clusters apart, shares of silos, rounds, attacks, how many clusters.
+"""Pictures with matplotlib: rows, what sets clusters apart, shares, concepts, rounds, attacks, how many clusters.
 
 Needs ``pip install 'fmtc[plot]'``; matplotlib is imported when a picture is drawn.
 """
 
-from .figures import embedding, history, plot_k, profiles, roc, shares
+from .figures import atlas, embedding, history, plot_k, profiles, roc, shares
 
-__all__ = ["embedding", "history", "plot_k", "profiles", "roc", "shares"]
+__all__ = ["atlas", "embedding", "history", "plot_k", "profiles", "roc", "shares"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from ..atlas import Atlas
 from ..clients import is_mapping
 from ..concepts import Explanation
 from ..errors import DataError
@@ -207,6 +208,57 @@ def shares(
     return ax
 
 
+def atlas(what: FMTC | Atlas, *, ax: Axes | None = None) -> Axes:
+    """Concepts down, silos across: share of the silo's rows, and a mark where silos do not agree. Needs no row.
+
+    Parameters
+    ----------
+    what : FMTC or Atlas
+        A fitted model, also one that was loaded; or its `atlas_`.
+    ax : matplotlib axes, optional
+        To draw on.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> X = np.random.default_rng(0).normal(size=(60, 4))
+    >>> model = fmtc.FMTC(3, random_state=0).fit({"north": X[:30], "south": X[30:]})
+    >>> fmtc.plot.atlas(model).get_title(loc="left")  # doctest: +SKIP
+    'Share of each silo in each concept, %'
+    """
+    if not isinstance(what, Atlas):
+        check_is_fitted(what)
+        what = what.atlas_
+    silos, concepts = what.client_ids, what.concepts
+    if not silos:
+        raise DataError("there is nothing to draw: " + " ".join(what.notes))
+    plt = _pyplot()
+    if ax is None:
+        _, ax = plt.subplots(figsize=(4.5 + 0.9 * len(silos), 1.3 + 0.42 * len(concepts)), layout="constrained")
+    shares = np.array([[one.presence.get(cid) or 0.0 for cid in silos] for one in concepts])
+    ax.imshow(100 * shares, cmap="Blues", vmin=0, vmax=max(150 * float(shares.max()), 1.0), aspect="auto")
+    signs = {"unsure": "?", "unique": "!"}
+    for i, one in enumerate(concepts):
+        for t, cid in enumerate(silos):
+            sign = signs.get(one.flags.get(cid, ""), "")
+            said = f"{one.share(cid).removesuffix(' %')} {sign}".strip()
+            ax.text(t, i, said, ha="center", va="center", color=INK, weight="bold" if sign else "normal")
+    ax.set_xticks(range(len(silos)), [_short(cid, 20) for cid in silos], rotation=35, ha="right",
+                  rotation_mode="anchor")  # fmt: skip
+    ax.set_yticks(range(len(concepts)), [_title(one.id, what.names) for one in concepts])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title("Share of each silo in each concept, %", size="medium", loc="left")
+    flags = {flag for one in concepts for flag in one.flags.values()}
+    if said := "    ".join(f"{sign} {flag}" for flag, sign in signs.items() if flag in flags):
+        ax.text(1, 1.02, said, transform=ax.transAxes, ha="right", va="bottom", size="small", color=SOFT)
+    return ax
+
+
 def history(model: FMTC, *, ax: Axes | None = None) -> Axes:
     """Objective by round, and on a second scale the residuals where the run has them.
 
@@ -370,4 +422,4 @@ def _short(name: str, most: int = 34) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-__all__: Sequence[str] = ["embedding", "history", "plot_k", "profiles", "roc", "shares"]
+__all__: Sequence[str] = ["atlas", "embedding", "history", "plot_k", "profiles", "roc", "shares"]

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from ..atlas import presence_of
+from ..concepts import FEW
 from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence
@@ -53,6 +55,9 @@ class Policy:
         What becomes of an answer with a smaller one. With "omit" it leaves without that cluster: its rows are counted
         with the nearest cluster, and a centre is that of the `min_cluster` rows nearest to it. A centre of one row
         never leaves, whatever is said here.
+    min_share_rows : int
+        Fewest rows of a cluster whose share of the silo's rows is told to the server, for the atlas; of smaller ones it
+        learns as much as of absent ones.
     rows_per_column : float
         Fewest rows for each column. With fewer rows than columns, the projections that leave show the span of the rows.
     few_rows : {"warn", "hold", "refuse", "off"}
@@ -74,6 +79,7 @@ class Policy:
 
     min_cluster: int = 5
     small_cluster: str = WARN
+    min_share_rows: int = FEW
     rows_per_column: float = 3.0
     few_rows: str = WARN
     influence: tuple[float, float] = (0.05, 0.15)
@@ -88,8 +94,10 @@ class Policy:
         ):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        if type(self.min_cluster) is not int or self.min_cluster < 1:
-            raise ValueError(f"min_cluster must be a whole number of at least 1, got {self.min_cluster!r}")
+        for name in ("min_cluster", "min_share_rows"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         if not self.rows_per_column >= 0:
             raise ValueError(f"rows_per_column must be a number of at least 0, got {self.rows_per_column!r}")
         for name in ("influence", "leverage"):
@@ -164,6 +172,8 @@ class Rules:
             return _pooled_centers(answer, client.own, max(least, ALONE), self.policy.min_cluster)
         if phase == "spectrum" and getattr(client, "sweep", None) is not None:
             return _pooled_sweep(answer, client.sweep, max(least, ALONE), self.policy.min_cluster)
+        if phase in ("number", "conclude"):
+            return _without_small_shares(answer, client, self.policy.min_share_rows)
         if phase == "seed" and least:
             return _without_sums(answer, least)
         if phase in ("em", "settle") and least:
@@ -286,6 +296,14 @@ def _pooled_sweep(answer: Any, sweep: Any, least: int, wanted: int) -> Any:
         small = np.flatnonzero(np.bincount(labels, minlength=len(centers)) < least)
         parts.append(_of_nearest(double(E), np.array(centers), small, wanted) if len(small) else centers)
     return replace(answer, centers=np.concatenate([C.ravel() for C in parts]).astype(answer.centers.dtype))
+
+
+def _without_small_shares(answer: Any, client: Any, least: int) -> Any:
+    """Shares of clusters with few rows are 0; others are then shares of the rest, or the small ones would follow."""
+    labels = getattr(client, "labels", None)
+    if labels is None or not hasattr(answer, "shares"):
+        return answer
+    return replace(answer, shares=np.array([share or 0.0 for share in presence_of(labels, len(answer.shares), least)]))
 
 
 def _mergers(counts: Array, means: Array, least: float) -> list[tuple[int, int]]:

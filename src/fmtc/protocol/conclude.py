@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,13 +14,14 @@ from ..client import ClientState
 from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
 from ..mixture.steps import SMALLEST_SHARE
-from ..server import ServerState
+from ..server import Mixture, ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
 from .folds import home_of, with_calibration
+from .number import Presence, present, with_presence
 
 
 class Conclude(Phase):
@@ -29,6 +31,7 @@ class Conclude(Phase):
     doing = "finishing its mixture"
     resumes = True
     concludes = True
+    Answer: ClassVar[type] = Presence
 
     @dataclass(frozen=True, kw_only=True)
     class Ask(Parameters):
@@ -49,13 +52,13 @@ class Conclude(Phase):
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
         mixture = required(server, "mixture")[0].best(1)
-        order = np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
+        order = concept_order(mixture)
         last = asked(mixture)
         return dict.fromkeys(
             server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
         )
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
         """The client's own parameters, and its labels by the very code of predict."""
         (cells,) = required(client, "cells")
         (own, *_), common = statistics_of(client, ask.keep), common_of(ask, 0)
@@ -71,8 +74,27 @@ class Conclude(Phase):
         client = replace(client, model=model, labels=labels)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "mixture")
-        client = replace(client, home=home_of(client, common, own))
-        return with_calibration(client, settings), Nothing()
+        client = with_calibration(replace(client, home=home_of(client, common, own)), settings)
+        return client, present(client)
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+        """Keep who has how much of what, for the atlas."""
+        return with_presence(server, answers)
+
+
+def concept_order(mixture: Mixture) -> Array:
+    """The concept that takes each number, the largest first."""
+    return np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
+
+
+class HomeConclude(Conclude):
+    """The same where the server may not learn what one client has."""
+
+    Answer = Nothing
+
+    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+        """The client's own parameters, and its labels; nothing leaves."""
+        return super().reply(client, ask, settings, round_no)[0], Nothing()
 
 
 def _own_shares(shares: Array, k: int) -> Array:
@@ -104,4 +126,4 @@ def _warn_of_equal_rows(client: ClientState) -> None:
     )
 
 
-CONCLUDE = Conclude()
+CONCLUDE, HOME_CONCLUDE = Conclude(), HomeConclude()

@@ -16,10 +16,10 @@ from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.bounds import impossible_sums, limited
 from ..mixture.pooling import Pool, added, pooled, pulls, weighted
-from ..mixture.steps import Common, Statistics, Sums
+from ..mixture.steps import Common, Personal, Statistics, Sums
 from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
-from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number, required
+from .base import REPEATS, RESTARTS, TOTAL, Array, Phase, above, array, how_many, number, required
 from .coordinates import SAMPLE, sampled
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
@@ -252,6 +252,39 @@ def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -
     )  # fmt: skip
 
 
+def concept_sums(answers: Mapping[str, Answer], levels: tuple[int, ...], start: int = 0) -> dict[str, Array]:
+    """Of each client the rows of its concepts, their mean, and counts of levels, of one start; k x (1 + r + l).
+
+    Nothing where only sums over clients are known.
+    """
+    if TOTAL in answers:
+        return {}
+    owner = np.repeat(np.arange(len(levels)), levels)
+    found = {}
+    for cid, answer in answers.items():
+        n, w = answer.counts[start], answer.weights[start]
+        means = answer.means[start] / np.where(w > 0, w, np.inf)[:, None]
+        parts = [n[:, None], means]
+        if answer.levels is not None and answer.level_weights is not None:
+            b = np.where(w > 0, 1 / np.where(w > 0, w, 1.0) - 1 / np.maximum(n, 1e-300), 0.0)[:, None]
+            scale = 1 / np.maximum(1 - answer.level_weights[start] * b, 1e-12)  # of rows to their weights
+            parts.append(answer.levels[start] * scale[:, owner])
+        found[cid] = np.hstack(parts)
+    return found
+
+
+def known_parameters(server: ServerState, levels: tuple[int, ...], pool: Pool) -> dict[str, Personal]:
+    """The clients' own parameters, as the server can know them: all but a shift of the silo as a whole."""
+    (mixture,) = required(server, "mixture")
+    common, found = mixture.best(1).common(0), {}
+    r = common.means.shape[1]
+    for cid, sums in server.sums.items():
+        n, means, counts = sums[:, 0], sums[:, 1 : 1 + r], sums[:, 1 + r :]
+        own = Statistics(n, n[:, None] * means, counts, np.zeros(r))
+        found[cid] = personal(common, own, levels, pool.concentration)
+    return found
+
+
 def statistics_of(client: ClientState, keep: Array) -> list[Statistics]:
     """What the client kept of its last E-step, for the starts with these numbers."""
     starts, counts, sums, tallies, shifts = required(client, "starts", "counts", "sums", "tallies", "shifts")
@@ -328,7 +361,10 @@ class _EM(Phase):
         contains = settings.solver.contains
         found = next_round(server, answers, pool_of(settings), levels, contains=contains)
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
-        server = replace(server, mixture=mixture, held=noted(server.held, found.capped))
+        server = replace(
+            server, mixture=mixture, held=noted(server.held, found.capped),
+            sums={**server.sums, **concept_sums(answers, levels, found.mixture.leader)},
+        )  # fmt: skip
         if found.influence is not None:
             server = replace(server, influence=_for_all(server.client_ids, found))
         return server, RoundReport(objective=-found.score, capped=found.capped)
@@ -427,7 +463,10 @@ class Settle(Phase):
         found = next_round(server, answers, settle_pool(settings), (), contains=contains)
         mixture = found.mixture
         done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
-        return replace(server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, found.capped))
+        return replace(
+            server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, found.capped),
+            sums={**server.sums, **concept_sums(answers, ())},
+        )  # fmt: skip
 
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:

@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Nothing, Phase, number
+import numpy as np
+
+from ..atlas import FLAGS
+from .base import Array, Nothing, Phase, array, number
+
+WHEN = "where the server has compared the clients' concepts"
+
+
+LACKS = len(FLAGS)  # in place of the number of a flag: the silo lacks the concept
+
+
+def told(atlas: Mapping[str, Any] | None, client: str) -> dict[str, Array]:
+    """Cosines and flags of one silo's concepts, as `end` takes them; nothing where the atlas does not tell."""
+    concepts = [] if atlas is None else atlas["concepts"]
+    if not any(client in one["flags"] for one in concepts):
+        return {}
+    flags = [FLAGS.index(one["flags"][client]) if client in one["flags"] else LACKS for one in concepts]
+    cosine = [one["cosine"].get(client, 0.0) for one in concepts]
+    return {"cosine": np.array(cosine, dtype=np.float64), "flags": np.array(flags, dtype=np.uint8)}
+
+
+def heard(cosine: Array | None, flags: Array | None) -> dict[str, list[Any]] | None:
+    """What a silo keeps of `told`, in what JSON knows; None where it was told nothing."""
+    if cosine is None or flags is None:
+        return None
+    return {"cosine": cosine.tolist(), "flags": ["" if code >= LACKS else FLAGS[code] for code in flags.tolist()]}
 
 
 class End(Phase):
@@ -20,10 +46,18 @@ class End(Phase):
         """How the run ended."""
 
         converged: bool = number("whether the residuals fell below the tolerance", "Nothing else.", kind="flag")
+        cosine: Array | None = array(
+            "K", "how alike the client's clusters are to those of the same concepts elsewhere, as a cosine",
+            "Whether other clients have what this one has.", when=WHEN,
+        )  # fmt: skip
+        flags: Array | None = array(
+            "K", "0 matched, 1 unsure, 2 unique to this client, 3 a concept that it lacks", "As `cosine`.",
+            kind="uint8", when=WHEN,
+        )  # fmt: skip
 
     def reply(self, run: Any, ask: Ask, settings: Any, round_no: int) -> tuple[Any, Nothing]:
         """Note that the run is over."""
-        run.end(ask.converged)
+        run.end(ask.converged, heard(ask.cosine, ask.flags))
         return run, Nothing()
 
 

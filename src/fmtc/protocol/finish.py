@@ -108,7 +108,13 @@ class Finish(Phase):
             partial = server.has is not None
             matched = [by_concept(answers[cid].centers, orders[cid], partial) for cid in heard(server, orders)]
             mixture = first_mixture(matched, settings)
-        return with_influence(replace(server, orders=orders, mixture=mixture), settings)
+        if server.has is not None:
+            server = replace(server, W=_in_axes_of_concepts(server, answers, orders))
+        centers = {
+            cid: np.nan_to_num(by_concept(answers[cid].centers, order, server.has is not None))
+            for cid, order in orders.items()
+        }
+        return with_influence(replace(server, orders=orders, mixture=mixture, centers=centers, sums={}), settings)
 
 
 def not_of_unit_length(answers: Mapping[str, Any]) -> dict[str, str]:
@@ -129,6 +135,15 @@ def by_concept(centers: Array, order: Array, partial: bool) -> Array:
         return centers[order]
     wide = centers @ widening(centers, order)
     return np.where((order >= 0)[:, None], wide[order], np.nan)
+
+
+def _in_axes_of_concepts(server: ServerState, answers: Mapping[str, Any], orders: Mapping[str, Array]) -> Array:
+    """The stack of projections, each in the axes that its client's clusters then have; (d, K, m)."""
+    W = np.zeros_like(server.W, dtype=np.float64)
+    for t, cid in enumerate(server.client_ids):
+        if cid in orders:
+            W[:, :, t] = server.W[:, columns_of(server, t), t] @ widening(answers[cid].centers, orders[cid])
+    return W
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..atlas import Atlas
 from ..client import ClientState, open_client, width
 from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
@@ -26,6 +27,7 @@ from .base import Phase, required
 from .em import SETTLE
 from .finish import FINISH
 from .hello import HELLO
+from .mapping import server_atlas
 from .meet import MEET, PROPOSE
 from .method import ClientResult, Method
 from .moments import MOMENTS
@@ -107,6 +109,10 @@ class GraphView(Method):
     def common(self, server: ServerState) -> dict[str, Any]:
         """The consensus Z, d x k x m, and the pooling strength of each concept where a mixture forms the clusters."""
         return {"consensus": server.Z} | known(kappa=server.kappa, influence=server.influence)
+
+    def atlas(self, server: ServerState, settings: Settings) -> Atlas | None:
+        """The concepts by numbers of columns; of sums, those of all clients together."""
+        return server_atlas(server, settings)
 
     def result(self, client: ClientState) -> ClientResult:
         """Model, labels and embedding of a client after the run."""

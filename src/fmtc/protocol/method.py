@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..atlas import Atlas
 from ..errors import RefusedError
 from .base import Phase, sent
 from .end import END
@@ -146,6 +147,10 @@ class Method:
     def common(self, server: Any) -> dict[str, np.ndarray]:
         """What the coordinator keeps of a run: arrays that belong to all clients."""
         return {}
+
+    def atlas(self, server: Any, settings: Any) -> Atlas | None:
+        """The concepts of a run that is over, as far as the server knows them; None where a method has none."""
+        return None
 
     def result(self, client: Any) -> ClientResult:
         """Model and labels of a client after `closing`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,9 +23,36 @@ from ..mixture.steps import Common
 from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
-from .base import Array, Nothing, Phase, array, number, required
+from .base import Array, Phase, array, number, required
 from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
 from .folds import home_of, with_calibration
+
+
+def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:
+    right = ((shares >= 0) & (shares <= 1)).all() and shares.sum() <= 1 + 1e-2
+    return None if right else "are not shares of a whole"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Presence:
+    """How much of each concept one client has; the last answer of a run that hides nobody's answers."""
+
+    shares: Array = array(
+        "K", "share of each concept in the client's rows, 0 for fewer than `min_share_rows` (5) rows",
+        "Exactly that, for the atlas; small clusters cannot be told from absent ones.", check=_are_parts,
+    )  # fmt: skip
+
+
+def present(client: ClientState) -> Presence:
+    """The answer of a client that has its labels; the outbox hides small clusters."""
+    labels, model = required(client, "labels", "model")
+    return Presence(shares=np.bincount(labels, minlength=model.k) / max(len(labels), 1))
+
+
+def with_presence(server: ServerState, answers: Mapping[str, Any]) -> ServerState:
+    """The server, which knows how much of each concept clients have."""
+    said = {cid: answer.shares for cid, answer in answers.items() if isinstance(answer, Presence)}
+    return replace(server, presence={**server.presence, **said})
 
 
 class Number(Phase):
@@ -33,6 +61,7 @@ class Number(Phase):
     name = "number"
     doing = "numbering its clusters"
     concludes = True
+    Answer: ClassVar[type] = Presence
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
@@ -63,7 +92,7 @@ class Number(Phase):
             last |= {name: getattr(server.mixture, name) for name in names}
         return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Nothing]:
+    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
         """Take the common numbers; with a mixture, personal means in place of k-means centres."""
         (own,), k = required(client, "own"), client.k
         if ask.means is not None and not settings.solver.mixes:
@@ -92,7 +121,12 @@ class Number(Phase):
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "graph")
         client = replace(client, home=home_of(client, None if ask.means is None else _common(ask), axes=own.axes))
-        return with_calibration(client, settings), Nothing()
+        client = with_calibration(client, settings)
+        return client, present(client)
+
+    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+        """Keep who has how much of what, for the atlas."""
+        return with_presence(server, answers)
 
 
 SAMPLE = 2000  # rows that are compared

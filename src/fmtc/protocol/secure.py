@@ -22,7 +22,7 @@ from .auto import AutoView
 from .axes import AXES
 from .base import REPEATS, Array, Phase, array, how_many, number
 from .cards import CARDS, ROSTER
-from .conclude import CONCLUDE
+from .conclude import HOME_CONCLUDE
 from .coordinates import COORDINATES
 from .em import EM, em_stops
 from .graph import GraphView
@@ -180,6 +180,7 @@ class MixtureSums(_Sums, MixtureView):
     name = "fmtc-mixture-sums"
     opening = (*_FIRST, MASKED[AXES], MASKED[COORDINATES], MASKED[SEED])
     loop = MASKED[EM]
+    closing = (HOME_CONCLUDE,)
 
 
 class AutoSums(_Sums, AutoView):
@@ -188,7 +189,7 @@ class AutoSums(_Sums, AutoView):
     name = "fmtc-auto-sums"
     opening = MixtureSums.opening
     loop = MASKED[TOTAL_ROUND]
-    closing = (*_CLOSING, CONCLUDE)
+    closing = (*_CLOSING, HOME_CONCLUDE)
     saved = (*MixtureView.saved, *_SAVED)
 
     @property

@@ -398,7 +398,9 @@ class HomeSettle(Settle):
 
 
 class HomeNumber(Number):
-    """The last message of a run that concerns rows."""
+    """The last message of a run that concerns rows; the server may not learn what one client has."""
+
+    Answer = Nothing
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
@@ -427,7 +429,7 @@ class HomeNumber(Number):
         """Take the common numbers."""
         values = dict(vars(ask))
         order = order_of(required(client, "own")[0].model.centers, values.pop("frame"))
-        return super().reply(client, Number.Ask(**values, order=order), settings, round_no)
+        return super().reply(client, Number.Ask(**values, order=order), settings, round_no)[0], Nothing()
 
 
 TOTAL_HELLO, TOTAL_ROUND, FRAME = TotalHello(), TotalRound(), Frame()

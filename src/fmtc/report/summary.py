@@ -14,10 +14,11 @@ from rich.filesize import decimal
 
 from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
 from ..artifacts.models import ROUND, current_settings
-from ..artifacts.runs import CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
+from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
+from ..atlas import Atlas
 from ..concepts import Cluster, Explanation, Histogram
 from ..errors import FileError
-from ..estimator import FMTC, load, read_settings
+from ..estimator import FMTC, load, load_atlas, read_settings
 from ..protocol.base import LETTERS
 from ..settings import Solver
 
@@ -92,6 +93,7 @@ class _Run:
     model: FMTC | None  # None at the coordinator
     history: Sequence[Mapping[str, Any]]
     explanation: Explanation | None
+    atlas: Atlas | None  # None at the coordinator of an older version
     d: int
     k: int
 
@@ -125,12 +127,14 @@ def _open(folder: Path, report: Mapping[str, Any]) -> _Run:
             raise FileError(f"{file} is damaged: it holds no consensus")
         history = read_json(folder / "history.json")
         check_form(folder / "history.json", history, [ROUND])
-        return _Run(folder, report, None, history, None, d, k)
+        atlas = load_atlas(folder) if (folder / ATLAS).is_file() else None
+        return _Run(folder, report, None, history, None, atlas, d, k)
     model = load(folder / "model")
     kept = read_explanation(folder)
     explanation = None if kept is None else Explanation.from_dict(kept)
     _check_parts(folder / "report.json", report, model, explanation)
-    return _Run(folder, report, model, report["history"], explanation, report["n_features"], model.n_concepts_)
+    atlas = load_atlas(folder)
+    return _Run(folder, report, model, report["history"], explanation, atlas, report["n_features"], model.n_concepts_)
 
 
 def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation: Explanation | None) -> None:
@@ -182,6 +186,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "explained": run.explanation is not None,
         "calibrated": run.view == "mixture",
         "history": run.history,
+        "atlas": None if run.atlas is None else _atlas(run.atlas),
         "trust": _trust(report.get("trust")),
         "points": _points(run),
         "sent": report.get("sent", []),
@@ -210,6 +215,54 @@ def _trust(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
         for s, row in enumerate(pulls or [])
     ]  # fmt: skip
     return {**found, "cells": rows, "held": [line["silo"] for line in found["clients"] if line["held"]]}
+
+
+def _atlas(atlas: Atlas) -> dict[str, Any]:
+    """Concepts down, silos across: share, flag, cosine and shade of each cell; features of each concept."""
+    most = max((share or 0.0 for one in atlas.concepts for share in one.presence.values()), default=0.0)
+    rows = [
+        {
+            "concept": one.id,
+            "name": one.name,
+            "features": [{"what": f.what, "value": f.value, "weight": f.weight} for f in one.top_features],
+            "cells": [
+                {
+                    "silo": cid,
+                    "share": one.share(cid),
+                    "flag": one.flags.get(cid, ""),
+                    "cosine": one.cosine.get(cid),
+                    "shade": round(4 * (one.presence.get(cid) or 0.0) / most) if most > 0 else 0,
+                }
+                for cid in atlas.client_ids
+            ],
+        }
+        for one in atlas.concepts
+    ]
+    counts = Counter(flag for one in atlas.concepts for flag in one.flags.values())
+    return {
+        "silos": list(atlas.client_ids),
+        "rows": rows,
+        "flags": dict(counts),
+        "notes": list(atlas.notes),
+        "words": _atlas_words(counts),
+    }
+
+
+def _atlas_words(counts: Mapping[str, int]) -> str:
+    """How far silos agree on what their concepts are, in a sentence; empty where nothing was compared."""
+    total = sum(counts.values())
+    if not total:
+        return ""
+    if counts.get("matched", 0) == total:
+        return f"All {total} clusters of single silos are like those of the same concept elsewhere."
+    parts = [
+        f"{counts.get('matched', 0)} of {total} clusters of single silos are like those of the same concept elsewhere"
+    ]
+    if counts.get("unsure"):
+        parts.append(f"{counts['unsure']} may belong to another concept")
+    if counts.get("unique"):
+        parts.append(f"{counts['unique']} {'is' if counts['unique'] == 1 else 'are'} like nothing in the other silos")
+    return f"{_and(parts)}."
 
 
 # ------------------------------------------------------------------------------------------------------ silos

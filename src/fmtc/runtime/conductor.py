@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
 from ..protocol.base import Message
-from ..protocol.end import END
+from ..protocol.end import END, told
 from ..protocol.graph import METHOD
 from ..protocol.method import Method
 from ..protocol.survey import SURVEY
@@ -62,7 +62,7 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
     """
     over = finished(spec)
     if over is not None:  # an earlier attempt wrote the result, and was lost before all clients knew
-        return _end(transport, over["client_ids"], over["missing"], over["converged"], listen)
+        return _end(transport, over["client_ids"], over["missing"], over["converged"], over.get("atlas"), listen)
     begun = (spec.folder / CHECKPOINT).exists()
     try:
         compare_first = spec.preflight == "only" or (spec.preflight == "first" and not begun)
@@ -89,17 +89,22 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
     except Exception as error:
         listen("failed", why=f"{type(error).__name__}: {error}")
         raise
-    write_result(spec, result)
-    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), listen)
+    atlas = write_result(spec, result)
+    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), atlas, listen)
 
 
 def _end(
-    transport: Transport, client_ids: Iterable[str], missing: Iterable[str], converged: bool, listen: Listen
+    transport: Transport,
+    client_ids: Iterable[str],
+    missing: Iterable[str],
+    converged: bool,
+    atlas: Mapping[str, Any] | None,
+    listen: Listen,
 ) -> None:
-    """Tell the clients that all have their numbers, and how the run ended."""
+    """Tell the clients that all have their numbers, how the run ended, and whether others have their concepts."""
     listen("done", missing=list(missing))
-    ask = END.Ask(converged=converged)
-    transport.exchange({cid: Message(END.name, ask) for cid in client_ids})
+    asks = {cid: END.Ask(converged=converged, **told(atlas, cid)) for cid in client_ids}
+    transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items()})
     listen("ended")
 
 
@@ -140,8 +145,13 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
 # -------------------------------------------------------------------------------------- what the coordinator keeps
 
 
-def write_result(spec: Spec, result: Result) -> None:
-    """What the coordinator keeps of a run: the common structure and the history, and nothing of a row."""
+def write_result(spec: Spec, result: Result) -> dict[str, Any] | None:
+    """Keep what the coordinator has of a run: common structure, atlas and history, and nothing of a row.
+
+    Returns the atlas in what JSON knows, if there is one.
+    """
+    atlas = spec.method.atlas(result.server, spec.settings)
+    document = None if atlas is None else jsonable(atlas.to_dict())
     surveyed = read_json(spec.folder / SURVEYED) if (spec.folder / SURVEYED).exists() else []
     about = {
         "kind": "fmtc consensus",
@@ -159,11 +169,13 @@ def write_result(spec: Spec, result: Result) -> None:
         "view": getattr(result.server, "view", None),
         "roster": getattr(getattr(result.server, "cards", None), "code", ""),
         "held": getattr(result.server, "held", ()),
+        "atlas": document,
         "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
     }
     write_tensors(spec.folder / RESULT, spec.method.common(result.server), about)
+    return document
 
 
 @dataclass(frozen=True)

@@ -418,10 +418,10 @@ class _Run:
         """Nothing of the sizes matters."""
         return {}
 
-    def end(self, converged: bool) -> None:
-        """Note that the run is over, where this client has a result of it."""
+    def end(self, converged: bool, told: Mapping[str, Any] | None = None) -> None:
+        """Note that the run is over, and what was told of the client's concepts, where it has a result of the run."""
         if (self.client.folder / RESULT).exists():  # else it was away, or has lost its kit
-            write_json(self.client.folder / ENDED, {"converged": converged})
+            write_json(self.client.folder / ENDED, {"converged": converged} | ({"told": told} if told else {}))
 
 
 # --------------------------------------------------------------------------------------------------------- lines, files

@@ -157,7 +157,8 @@ class ClientNode:
         self._at: int | None = 0  # the round that the state is exactly that of; None: a later phase has changed it
         self._newest = 0  # round that a message was about
         self._step = 0  # place of the newest message's phase in the order of phases
-        self._done: dict[str, tuple[Any, str]] = {}  # by phase, the last question that has no answer: place and digest
+        # by phase, the last question that has no answer, or that ended the client's work: place, digest, answer
+        self._done: dict[str, tuple[Any, str, Any]] = {}
         self._built: dict[str, str] = {}  # what the state was built with: digests of asks by phase
         self._contexts: dict[str, str] = {}  # by phase, until the state is built anew
         decided = dotted(jsonable(asdict(settings)))  # what answers depend on, in the loop and after it
@@ -195,17 +196,18 @@ class ClientNode:
             self._newest = message.round_no
         self._step = step
         context, client, at = self._context(phase), self.client, self._at
-        if not phase.releases and self._done.get(phase.name) == (message.key, message.asked):  # done already
-            answer = phase.Answer()
+        place, asked, done = self._done.get(phase.name, (None, "", None))
+        if done is not None and (place, asked) == (message.key, message.asked):  # done already
+            answer = done
         else:
             client, answer, at = self._reply(phase, message, context, nullcontext if phase.threads else quiet)
-        sizes = self.method.sizes(client, self.settings)
+        sizes, plain = self.method.sizes(client, self.settings), answer
         answer = self.outbox.release(phase, message, answer, sizes, self.settings, context, client)
         if client is not self.client:  # only now: an answer that may not leave changes nothing
             for later in self.method.phases[step:]:  # what they made is out of date
                 self._done.pop(later.name, None)
-            if not phase.releases:
-                self._done[phase.name] = message.key, message.asked
+            if phase.concludes or not phase.releases:
+                self._done[phase.name] = message.key, message.asked, plain
             if phase.rebuilds:
                 self._built[phase.name] = message.asked
                 self._contexts = {}

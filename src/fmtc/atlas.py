@@ -1,0 +1,597 @@
+"""The atlas: which concepts a federation has, in words, who has them, and how sure that is. Made of models; no row."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+
+from .concepts import FEW, HASHED, UNMATCHED, Lookup, in_words, percent, written
+from .errors import DataError
+from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel
+from .schema import Schema
+
+Array = np.ndarray
+Presence = tuple[float | None, ...]  # of one silo, by concept: share of rows, 0 for none, None for fewer than five
+
+TOP = 10  # features of a concept
+NAMED = 3  # features in its name
+UNIQUE = 0.3  # cosine to the other members below which a concept is the silo's own
+SURE = 0.5  # cosine from which a member is matched, if it leads
+LEAD = 0.1  # over the second concept
+LEAST = 0.15  # of the strongest weight: a weaker feature is not in a name
+MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
+TRACE = 1e-6  # share below which a model has no rows in a concept
+
+LIFTED = "The columns were replaced by others (lift), so that no concept has features of its own; `explain` needs rows."
+PUBLIC = "A private run: concepts are what is public of all silos together; who has how much of them is not known here."
+SUMMED = "The server saw sums only: it knows the concepts of all silos together, and nothing of a single one."
+ALL_ALONE = "One silo, by itself: there is no other to compare its concepts with."
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column, a level of a category, or a word, and how much a concept has of it.
+
+    Parameters
+    ----------
+    column : str
+    weight : float
+        How far the concept lies along the feature, in units that all silos share and relative to the length of all of
+        its weights: -1 to 1.
+    amount : float, optional
+        Mixture view and private runs: how far the concept's mean lies from that of the silo, in the units of the
+        table; of a level, the difference of its share. None in the graph view, whose weights are no means.
+    level : str
+        Of a category.
+    unit : str
+    kind : {"number", "category", "word"}
+
+    Examples
+    --------
+    >>> from fmtc.atlas import Feature
+    >>> print(Feature("thalach", -0.6, -21.0, unit="bpm"))
+    thalach −21 bpm
+    >>> print(Feature("sex", 0.3, 0.21, level="male", kind="category"))
+    sex: male +21 %
+    >>> print(Feature("film", 0.4, kind="word"))
+    film +0.40
+    """
+
+    column: str
+    weight: float
+    amount: float | None = None
+    level: str = ""
+    unit: str = ""
+    kind: str = "number"
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.value}"
+
+    @property
+    def what(self) -> str:
+        """The column, and the level of a category."""
+        return f"{self.column}: {self.level}" if self.level else self.column
+
+    @property
+    def value(self) -> str:
+        """The amount in the units of the table or, where it is not known, the weight; with its sign."""
+        known = self.weight if self.amount is None else self.amount
+        sign = "+" if known >= 0 else "−"
+        if self.amount is None:
+            return f"{sign}{abs(self.weight):.2f}"
+        if self.kind == "category":
+            return f"{sign}{percent(abs(self.amount))}"
+        return f"{sign}{written(abs(self.amount))}{' ' + self.unit if self.unit else ''}"
+
+    @property
+    def short(self) -> str:
+        """In two words or three: ``low thalach``, ``more male``; a word is itself."""
+        if self.kind == "word":
+            return self.column if self.weight > 0 else f"no {self.column}"
+        return in_words(self.column, self.level, self.weight > 0)
+
+
+@dataclass(frozen=True)
+class Concept:
+    """What clusters of several silos have in common.
+
+    Parameters
+    ----------
+    id : int
+        Its number: that of the cluster in labels, pages and plots.
+    name : str
+        Made of its top three features, or given by somebody.
+    top_features : tuple of Feature
+        At most ten, the strongest first: of tables with either sign, of texts the words that it has more of.
+    presence : dict of str to float or None
+        Share of each silo's rows; 0 where it lacks the concept, None for fewer than five rows. Where a silo has such
+        small clusters, shares are those among its other rows, so that nobody can compute the rest.
+    cosine : dict of str to float
+        Of the silo's cluster to the mean of the concept's other members, by their features; 0 if there is no other.
+    flags : dict of str to str
+        ``"matched"``, ``"unsure"`` (cosine below 0.5, or less than 0.1 above that to another concept) or ``"unique"``
+        (no other silo has it, or a cosine below 0.3).
+    """
+
+    id: int
+    name: str
+    top_features: tuple[Feature, ...] = ()
+    presence: dict[str, float | None] = field(default_factory=dict)
+    cosine: dict[str, float] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
+
+    def share(self, client: str) -> str:
+        """The share of one silo as people may see it."""
+        if client not in self.presence:
+            return ""
+        known = self.presence[client]
+        return f"< {FEW}" if known is None else percent(known) if known else "–"
+
+    def __str__(self) -> str:
+        lines = [f"concept {self.id}{': ' + self.name if self.name else ''}"]
+        if self.top_features:
+            lines.append("  " + ", ".join(map(str, self.top_features)))
+        silos = dict.fromkeys([*self.presence, *self.cosine])
+        said = []
+        for cid in silos:
+            flag = f"{self.flags[cid]} {self.cosine[cid]:.2f}" if cid in self.flags else ""
+            said.append(" ".join(part for part in (cid, self.share(cid), flag) if part))
+        return "\n".join([*lines, *(["  " + "; ".join(said)] if said else [])])
+
+
+@dataclass(frozen=True)
+class Atlas:
+    """The concepts of a federation.
+
+    Parameters
+    ----------
+    concepts : tuple of Concept
+    client_ids : tuple of str
+        Silos that are known here.
+    notes : tuple of str
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> rng = np.random.default_rng(0)
+    >>> X = {name: np.repeat([[0.0, 9.0], [6.0, 0.0]], 20, axis=0) + rng.normal(size=(40, 2)) for name in ("a", "b")}
+    >>> atlas = fmtc.FMTC(2, random_state=0).fit(X).atlas_
+    >>> len(atlas.concepts), atlas.concepts[0].presence, set(atlas.concepts[0].flags.values())
+    (2, {'a': 0.5, 'b': 0.5}, {'matched'})
+    """
+
+    concepts: tuple[Concept, ...]
+    client_ids: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Name of each concept that has one."""
+        return {concept.id: concept.name for concept in self.concepts if concept.name}
+
+    def renamed(self, names: Mapping[int, str]) -> Atlas:
+        """The same with given names."""
+        return replace(self, concepts=tuple(replace(one, name=names.get(one.id) or one.name) for one in self.concepts))
+
+    def __str__(self) -> str:
+        m = len(self.client_ids)
+        where = f" in {m} silo{'' if m == 1 else 's'}" if m else ""
+        return "\n".join([f"{len(self.concepts)} concepts{where}", *map(str, self.concepts), *self.notes])
+
+    def _repr_html_(self) -> str:
+        """A table for notebooks: concepts down, silos across; everything in it is escaped."""
+        signs = {MATCHED: "", UNSURE: " ?", ALONE: " !"}
+        head = "".join(f"<th>{html.escape(cid)}</th>" for cid in self.client_ids)
+        lines = "".join(
+            f"<tr><td>{one.id}</td><td style='text-align:left'>{html.escape(one.name)}</td>"
+            + "".join(
+                f"<td>{html.escape(one.share(cid))}{signs[one.flags[cid]] if cid in one.flags else ''}</td>"
+                for cid in self.client_ids
+            )
+            + f"<td style='text-align:left'>{html.escape(', '.join(map(str, one.top_features)))}</td></tr>"
+            for one in self.concepts
+        )
+        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
+        return (
+            f"<table><thead><tr><th>concept</th><th style='text-align:left'>name</th>{head}"
+            f"<th style='text-align:left'>features</th></tr></thead><tbody>{lines}</tbody></table>"
+            f"<p>? unsure, ! unique to this silo</p>{notes}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """In what JSON knows."""
+        return {
+            "concepts": [asdict(concept) for concept in self.concepts],
+            "client_ids": list(self.client_ids),
+            "notes": list(self.notes),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> Self:
+        """Undo `to_dict`."""
+        concepts = [
+            Concept(**{**one, "top_features": tuple(Feature(**feature) for feature in one["top_features"])})
+            for one in document["concepts"]
+        ]
+        return cls(tuple(concepts), tuple(document["client_ids"]), tuple(document["notes"]))
+
+
+# --------------------------------------------------------------------------------------------------- what silos know
+
+
+def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
+    """Share of each concept in a silo's rows; None for fewer than `least`, and then the others are among the rest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.atlas import presence_of
+    >>> presence_of(np.repeat([0, 1], [30, 10]), 3)
+    (0.75, 0.25, 0.0)
+    >>> presence_of(np.repeat([0, 1, 2], [30, 10, 2]), 3)  # not 30/42: the two rows would follow
+    (0.75, 0.25, None)
+    """
+    counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=n_concepts)
+    shown = int(counts[counts >= least].sum())
+    return tuple(None if 0 < n < least else round(n / shown, 4) if n else 0.0 for n in counts.tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """Where the concepts of one silo lie.
+
+    Parameters
+    ----------
+    signatures : ndarray of shape (k, f)
+        Along features, in units that all silos share, the silo's own mean taken out.
+    features : ndarray of int of shape (f,)
+        Numbers of the features: columns that are numbers, then levels of categories.
+    presence : Presence, optional
+    amounts : ndarray of shape (k, f), optional
+        The same in the units of the table.
+    """
+
+    signatures: Array
+    features: Array
+    presence: Presence | None = None
+    amounts: Array | None = None
+
+
+def weights_of(presence: Presence | None, shares: Array | None, k: int) -> Array:
+    """Shares that a silo's mean is taken with: of its rows, else of its model, else equal ones; they sum to 1."""
+    known = shares if presence is None else np.array([share or 0.0 for share in presence])
+    if known is None or not np.sum(known) > 0:
+        return np.full(k, 1 / k)
+    return np.asarray(known / np.sum(known), dtype=np.float64)
+
+
+def graph_signatures(W: Array, centers: Array, weights: Array) -> Array:
+    """s_tj = W_t (c_tj - c̄_t), c̄_t the weighted mean of the centres; (d, q), (k, q), (k,) -> (k, d)."""
+    centers = np.asarray(centers, dtype=np.float64)
+    return np.asarray((centers - weights @ centers) @ np.asarray(W, dtype=np.float64).T)
+
+
+EVEN = 2.0  # one over the standard deviation of a level that half of the rows have
+
+
+def mixture_signatures(means: Array, covariance: Array, profiles: Array, weights: Array, axes: Array | None) -> Array:
+    """Means less the silo's mean, in common standard deviations within clusters, then differences of profiles.
+
+    In principal axes: as columns in the units of the run; (k, r), (r, r), (k, l), (k,), (d, r) -> (k, f).
+    """
+    away = means - weights @ means
+    if axes is not None:
+        return np.asarray(away @ axes.T)
+    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
+    return np.hstack([away / spread, EVEN * (profiles - weights @ profiles)])
+
+
+def member_of(model: ClientModel, presence: Presence | None) -> Member:
+    """What a client's model says about the place of its concepts."""
+    if isinstance(model, AnchorModel):
+        signatures, centers = model.signatures, model.centers
+        return Member(signatures - signatures.mean(axis=0), np.arange(signatures.shape[1]), None,
+                      centers - centers.mean(axis=0))  # fmt: skip
+    weights = weights_of(presence, model.shares, model.k)
+    if presence is None and model.shares is not None:
+        there = np.asarray(model.shares) > TRACE
+        presence = None if there.all() else tuple(float(share) if share > TRACE else 0.0 for share in model.shares)
+    if isinstance(model, MixtureModel):
+        frame, centers = model.frame, model.centers
+        found = mixture_signatures(model.means, model.covariance, model.profiles, weights, frame.axes)
+        columns = np.arange(found.shape[1]) if frame.keep is None else frame.keep
+        return Member(found, columns, presence, centers - weights @ centers)
+    found = graph_signatures(model.W, model.centers, weights)
+    if model.stretch is not None and model.lift is None:
+        found = found * model.stretch
+    columns = np.arange(found.shape[1]) if model.keep is None else model.keep
+    return Member(found, columns, presence)
+
+
+# --------------------------------------------------------------------------------------------------------- comparing
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """How alike the members of concepts are; one row for each silo."""
+
+    there: Array  # m x k of bool: the silo has the concept
+    cosine: Array  # m x k, to the mean of the other members; 0 without any
+    lead: Array  # m x k, over the second concept
+
+    @property
+    def flags(self) -> Array:
+        """Of each silo and concept, a place in `FLAGS`; m x k."""
+        unsure = (self.cosine < SURE) | (self.lead < LEAD)
+        return np.where(self.cosine < UNIQUE, 2, np.where(unsure, 1, 0))
+
+
+def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) -> Compared:
+    """Each silo's concepts against the mean of the same ones, and of all others, in the other silos.
+
+    Clusters of fewer than five rows are compared, but do not count in what others are compared with.
+
+    Parameters
+    ----------
+    signatures : sequence of m arrays of shape (k, f)
+    presence : sequence of m Presence or None
+
+    Returns
+    -------
+    Compared
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.atlas import compare
+    >>> a, b = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.1], [-1.0, 0.0]])
+    >>> compare([a, b], [None, None]).flags.tolist()
+    [[0, 2], [0, 2]]
+    """
+    S = np.array(signatures, dtype=np.float64)
+    norm = np.linalg.norm(S, axis=2)
+    known = norm > 1e-12 * max(float(norm.max(initial=0.0)), 1e-300)
+    U = np.where(known[:, :, None], S / np.where(known, norm, 1.0)[:, :, None], 0.0)
+    shares = np.array([[np.nan if p is None else p for p in one] if one is not None else known[t].astype(float)
+                       for t, one in enumerate(presence)], dtype=np.float64).reshape(known.shape)  # fmt: skip
+    there, counted = ~(shares == 0), shares > 0
+    counts = (U * counted[:, :, None]).sum(axis=0)  # k x f
+    m, k = known.shape
+    cosine, lead = np.zeros((m, k)), np.zeros((m, k))
+    for t in range(m):
+        rest = counts - U[t] * counted[t][:, None]
+        length = np.linalg.norm(rest, axis=1)
+        some = (counted.sum(axis=0) - counted[t] > 0) & (length > 1e-9)
+        found = np.where(some, (U[t] @ rest.T) / np.where(some, length, 1.0), 0.0)  # k x k
+        cosine[t] = np.diag(found)
+        other = np.where(some & ~np.eye(k, dtype=bool), found, -1.0)
+        lead[t] = cosine[t] - (other.max(axis=1) if k > 1 else -1.0)
+    return Compared(there, np.clip(cosine, -1, 1), lead)
+
+
+# ----------------------------------------------------------------------------------------------------------- in words
+
+
+@dataclass(frozen=True)
+class Features:
+    """What the features of an atlas are called.
+
+    Parameters
+    ----------
+    names : sequence of str, optional
+        Of the columns of the table; without them they are counted.
+    levels : tuple of tuple of str
+        Of each column, its levels; empty for numbers. Empty if all are.
+    units : mapping of int to str
+    is_text : bool
+        Columns are words.
+    words : callable, optional
+        Of texts: gets numbers of columns, returns the words of those that it knows.
+    """
+
+    names: Sequence[str] | None = None
+    levels: tuple[tuple[str, ...], ...] = ()
+    units: Mapping[int, str] = field(default_factory=dict)
+    is_text: bool = False
+    words: Lookup | None = None
+
+    @classmethod
+    def of(cls, schema: Schema | None, names: Sequence[str] | None, **others: Any) -> Features:
+        """From what a model knows of its columns."""
+        if schema is None:
+            return cls(None if names is None else [str(name) for name in names], **others)
+        levels = () if schema.is_plain else tuple(column.levels for column in schema.columns)
+        units = {j: column.unit for j, column in enumerate(schema.columns) if column.unit}
+        return cls(schema.names, levels, units, **others)
+
+    def place(self, feature: int) -> tuple[int, int]:
+        """Column of a feature, and which of its levels; -1 for a number."""
+        if not any(self.levels):
+            return feature, -1
+        numbers = [j for j, levels in enumerate(self.levels) if not levels]
+        if feature < len(numbers):
+            return numbers[feature], -1
+        begin = len(numbers)
+        for j, levels in enumerate(self.levels):
+            if levels and feature < begin + len(levels):
+                return j, feature - begin
+            begin += len(levels)
+        raise DataError(f"there is no feature {feature} in a table of {len(self.levels)} columns")
+
+    def called(self, feature: int, weight: float, amount: float | None, words: Mapping[int, str]) -> Feature:
+        """A feature with its name."""
+        column, level = self.place(feature)
+        name = f"column {column}" if self.names is None else str(self.names[column])
+        if self.is_text:
+            return Feature(words.get(column, name), weight, None, kind="word")
+        if level >= 0:
+            return Feature(name, weight, amount, self.levels[column][level], kind="category")
+        return Feature(name, weight, amount, unit=self.units.get(column, ""))
+
+
+def draw(
+    members: Mapping[str, Member],
+    features: Features,
+    *,
+    told: Mapping[str, Sequence[tuple[float, str]]] | None = None,
+    matched: bool = True,
+    notes: Sequence[str] = (),
+    silos: bool = True,
+) -> Atlas:
+    """The atlas of some silos.
+
+    Parameters
+    ----------
+    members : mapping of client to Member
+        All with the same number of concepts. The features of one need not be those of another.
+    features : Features
+    told : mapping of client to sequence of (cosine, flag), optional
+        What the server of a federation has said of the concepts of silos whose others are not known here.
+    matched : bool
+        Whether the same number means the same concept in all silos.
+    notes : sequence of str
+    silos : bool
+        Whether silos are told apart: not where what is known is that of all together.
+
+    Returns
+    -------
+    Atlas
+    """
+    ids = list(members)
+    columns = np.unique(np.concatenate([one.features for one in members.values()]))
+    S = [_spread_out(one.signatures, one.features, columns) for one in members.values()]
+    found = compare(S, [one.presence for one in members.values()])
+    direction, amounts = _together(S, list(members.values()), columns, found.there)
+    picked = _picked(direction, amounts, columns, features)
+    k = len(direction)
+    several, told = len(ids) > 1, told or {}
+    said = list(notes)
+    if not matched and several:
+        said.append(UNMATCHED)
+    if features.is_text and features.words is None and features.names is None:
+        said.append(HASHED)
+    if silos and not several and not told:
+        said.append(ALL_ALONE)
+    concepts = []
+    for j, name in enumerate(_names(picked)):
+        presence, cosine, flags = {}, {}, {}
+        for t, cid in enumerate(ids if silos else ()):
+            own = members[cid].presence
+            if own is not None:
+                presence[cid] = own[j]
+            if not found.there[t, j]:
+                continue
+            if several:
+                cosine[cid], flags[cid] = round(float(found.cosine[t, j]), 4), FLAGS[found.flags[t, j]]
+            elif cid in told and told[cid][j][1]:
+                cosine[cid], flags[cid] = told[cid][j]
+        concepts.append(Concept(j, name, picked[j], presence, cosine, flags))
+    assert len(concepts) == k
+    return Atlas(tuple(concepts), tuple(ids) if silos else (), tuple(said))
+
+
+def _spread_out(values: Array, features: Array, columns: Array) -> Array:
+    """Values of some features among all; 0 for the others."""
+    if len(features) == len(columns):
+        return values
+    whole = np.zeros((len(values), len(columns)))
+    whole[:, np.searchsorted(columns, features)] = values
+    return whole
+
+
+def _together(
+    S: Sequence[Array], members: Sequence[Member], columns: Array, there: Array
+) -> tuple[Array, Array | None]:
+    """Of each concept, the mean direction of its members at length 1, and their mean amounts; both k x f."""
+    stack = np.array(S)
+    norm = np.linalg.norm(stack, axis=2, keepdims=True)
+    units = np.divide(stack, norm, out=np.zeros_like(stack), where=norm > 0)
+    counted = np.array([[one.presence is None or (one.presence[j] or 0) > 0 for j in range(stack.shape[1])]
+                        for one in members])  # fmt: skip
+    use = np.where(counted.any(axis=0), counted, there) & there
+    direction = (units * use[:, :, None]).sum(axis=0)
+    length = np.linalg.norm(direction, axis=1, keepdims=True)
+    direction = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
+    if any(one.amounts is None for one in members):
+        return direction, None
+    amounts = np.array([_spread_out(one.amounts, one.features, columns) for one in members if one.amounts is not None])
+    return direction, (amounts * use[:, :, None]).sum(axis=0) / np.maximum(use.sum(axis=0), 1)[:, None]
+
+
+def _picked(direction: Array, amounts: Array | None, columns: Array, features: Features) -> list[tuple[Feature, ...]]:
+    """The strongest features of each concept, a category by the level that says most."""
+    strength = direction if features.is_text else np.abs(direction)
+    many = 4 * TOP  # some columns have no known word, some are levels of one category
+    orders = [order[strength[j, order] > 0] for j, order in enumerate(np.argsort(-strength, axis=1)[:, :many])]
+    words: Mapping[int, str] = {}
+    if features.is_text and features.words is not None:
+        words = features.words(sorted({int(columns[i]) for order in orders for i in order}))
+    found = []
+    for j in range(len(direction)):
+        chosen: dict[int, Feature] = {}
+        for i in orders[j].tolist():
+            column, _ = features.place(int(columns[i]))
+            if column in chosen or (words and column not in words) or len(chosen) == TOP:
+                continue
+            amount = None if amounts is None else float(amounts[j, i])
+            chosen[column] = features.called(int(columns[i]), round(float(direction[j, i]), 4), amount, words)
+        found.append(tuple(chosen.values()))
+    return found
+
+
+def _names(picked: Sequence[tuple[Feature, ...]]) -> list[str]:
+    """Names of the three strongest features; two concepts with the same get more."""
+
+    def made(features: tuple[Feature, ...], many: int) -> str:
+        least = LEAST * abs(features[0].weight) if features else 0.0
+        return ", ".join(one.short for one in features[:many] if abs(one.weight) >= least)
+
+    names = [made(features, NAMED) for features in picked]
+    for many in range(NAMED + 1, TOP + 1):
+        often = Counter(names)
+        names = [made(picked[j], many) if often[name] > 1 else name for j, name in enumerate(names)]
+    return names
+
+
+def draw_models(
+    models: Mapping[str, ClientModel],
+    features: Features,
+    presence: Mapping[str, Presence],
+    *,
+    told: Mapping[str, Sequence[tuple[float, str]]] | None = None,
+    matched: bool = True,
+) -> Atlas:
+    """The atlas of fitted models; of a private run, that of what is public.
+
+    Parameters
+    ----------
+    models : mapping of client to ClientModel
+    features : Features
+    presence : mapping of client to Presence
+        Of those clients of which it is known.
+    told, matched
+        As in `draw`.
+    """
+    public = [model for model in models.values() if isinstance(model, AnchorModel)]
+    if public:
+        return draw({"all": member_of(public[0], None)}, features, notes=[PUBLIC], silos=False)
+    kinds = {type(model) for model in models.values()}
+    kind = GraphModel if kinds == {GraphModel} else MixtureModel
+    alike = {cid: model for cid, model in models.items() if isinstance(model, kind)}
+    members = {cid: member_of(model, presence.get(cid)) for cid, model in alike.items()}
+    lifted = any(isinstance(model, GraphModel) and model.lift is not None for model in models.values())
+    atlas = draw(members, features if not lifted else Features(), told=told, matched=matched)
+    return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
+
+
+def bare(atlas: Atlas) -> Atlas:
+    """The same without features and names: those of lifted columns say nothing."""
+    return replace(atlas, concepts=tuple(replace(one, name="", top_features=()) for one in atlas.concepts))
+
+
+__all__ = ["Atlas", "Concept", "Feature", "Features", "Member", "compare", "draw", "draw_models", "presence_of"]

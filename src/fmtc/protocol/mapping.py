@@ -1,0 +1,115 @@
+"""The atlas at the server: concepts by numbers of columns, from what clients have said. No name, no row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ..atlas import (
+    LIFTED,
+    SUMMED,
+    Atlas,
+    Features,
+    Member,
+    Presence,
+    bare,
+    draw,
+    graph_signatures,
+    mixture_signatures,
+    weights_of,
+)
+from ..privacy.rules import PRESENT
+from ..server import ServerState
+from ..settings import Settings
+from .conclude import concept_order
+from .em import category_levels, known_parameters, pool_of, settle_pool
+
+Array = np.ndarray
+
+COLUMNS = "Columns are counted from 0 here: what they are called, the silos know; see their own pages."
+
+
+def server_atlas(server: ServerState, settings: Settings) -> Atlas | None:
+    """The atlas of a run that is over; None where the server knows no concepts."""
+    found = _mixture(server, settings) if server.view == "mixture" else _graph(server, settings)
+    if not found:
+        return None
+    levels = tuple(tuple(f"level {code}" for code in range(size)) for size in settings.levels)
+    is_text = settings.scale == "tfidf"
+    alone = set(found) == {ALL}
+    lifted = server.lifted and server.view != "mixture"
+    atlas = draw(
+        found, Features() if lifted else Features(levels=levels, is_text=is_text), matched=settings.solver.align,
+        notes=[COLUMNS, *([SUMMED] if alone else [])], silos=not alone,
+    )  # fmt: skip
+    return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
+
+
+ALL = ""  # in place of a silo's name, where only all of them together are known
+
+
+def _mixture(server: ServerState, settings: Settings) -> dict[str, Member]:
+    """Concepts of a mixture over columns."""
+    if server.mixture is None:
+        return {}
+    mixture = server.mixture.best(1)
+    order, axes = concept_order(mixture), mixture.axes
+    scaling, k = server.scaling, mixture.means.shape[1]
+
+    def member(means: Array, profiles: Array, weights: Array, presence: Presence | None) -> Member:
+        signatures = mixture_signatures(means, mixture.covariance[0], profiles, weights, axes)
+        away = signatures if axes is not None else np.hstack([means - weights @ means, profiles - weights @ profiles])
+        r = away.shape[1] - profiles.shape[1]
+        stretch = np.ones(r) if scaling is None else scaling.stretch[:r]
+        amounts = np.hstack([away[:, :r] * stretch, away[:, r:]])
+        keep = None if scaling is None else scaling.keep
+        return Member(signatures, np.arange(signatures.shape[1]) if keep is None else keep, presence, amounts)
+
+    if not server.sums:
+        shares = mixture.shares[0][order]
+        return {ALL: member(mixture.means[0][order], mixture.profiles[0][order], shares / shares.sum(), None)}
+    levels = category_levels(mixture, settings)
+    found = {}
+    for cid, own in known_parameters(server, levels, pool_of(settings)).items():
+        if cid in server.presence:
+            presence = _presence(server.presence[cid], server.sums[cid][order, 0])
+            found[cid] = member(own.means[order], own.profiles[order], weights_of(presence, None, k), presence)
+    return found
+
+
+def _graph(server: ServerState, settings: Settings) -> dict[str, Member]:
+    """Concepts of the graph view: W_t (c_tj - c̄_t)."""
+    keep = None if server.scaling is None else server.scaling.keep
+    if server.reference is not None:  # sums only: the mean projection, and the common means in its frame
+        if server.mixture is None:
+            return {}
+        centers = server.mixture.best(1).means[0]
+        found = graph_signatures(server.reference, centers, np.full(len(centers), 1 / len(centers)))
+        return {ALL: Member(found, np.arange(found.shape[1]) if keep is None else keep)}
+    centers_of: Mapping[str, Array] = server.centers
+    if server.sums and server.mixture is not None:
+        centers_of = {cid: own.means for cid, own in known_parameters(server, (), settle_pool(settings)).items()}
+    place = {cid: t for t, cid in enumerate(server.client_ids)}
+    members = {}
+    for cid, shares in server.presence.items():
+        if cid not in centers_of or cid not in place:
+            continue
+        counts = server.sums[cid][:, 0] if cid in server.sums else (server.orders[cid] >= 0).astype(float)
+        presence = _presence(shares, counts)
+        centers = centers_of[cid]
+        signatures = graph_signatures(server.W[:, :, place[cid]], centers, weights_of(presence, None, len(centers)))
+        members[cid] = Member(signatures, np.arange(signatures.shape[1]) if keep is None else keep, presence)
+    return members
+
+
+def _presence(shares: Array, counts: Array) -> Presence:
+    """Shares as they came; 0 is a concept that the silo lacks or, where it has said that it has rows of it, few."""
+    return tuple(
+        float(share) if share > 0 else None if count > PRESENT else 0.0
+        for share, count in zip(shares.tolist(), counts.tolist(), strict=True)
+    )
+
+
+__all__ = ["server_atlas"]

@@ -1,0 +1,231 @@
+"""The atlas: concepts from models alone, who has them, and how sure that is."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from numpy.testing import assert_allclose
+from tests.views import graph_view
+
+import fmtc
+from fmtc import FMTC, Privacy
+from fmtc.atlas import Atlas, Concept, Feature, Features, Member, compare, draw, presence_of
+from fmtc.inference import assign
+from fmtc.schema import Column, Schema
+
+CENTERS = np.array([[0.0, 0, 0, 0], [6, 0, 0, 0], [0, 6, 0, 0]])
+
+
+def rows(rng, counts, shift=0.0):
+    y = np.repeat(np.arange(len(counts)), counts)
+    return CENTERS[y] + shift + rng.normal(size=(len(y), 4))
+
+
+@pytest.fixture(scope="module")
+def silos():
+    rng = np.random.default_rng(0)
+    return {"a": rows(rng, (40, 20, 20)), "b": rows(rng, (20, 40, 20), 2.0), "c": rows(rng, (30, 30, 3), -1.0)}
+
+
+@pytest.fixture(scope="module", params=["mixture", "graph"])
+def model(request, silos):
+    if request.param == "mixture":
+        return FMTC(3, view="mixture", random_state=0).fit(silos)
+    return graph_view(3, max_iter=6, random_state=0, n_neighbors=35).fit(silos)
+
+
+# --------------------------------------------------------------------------------------------------------- no rows
+
+
+def test_a_loaded_model_has_the_same_atlas(model, tmp_path):
+    """Rows are not there any more: the atlas cannot need them."""
+    same = fmtc.load(model.save(tmp_path / "model"))
+    assert not hasattr(same, "labels_")
+    assert same.atlas_ == model.atlas_
+    assert Atlas.from_dict(json.loads(json.dumps(model.atlas_.to_dict()))) == model.atlas_
+
+
+def test_presence_is_the_share_of_the_labels(model, silos):
+    for cid, X in silos.items():
+        labels = assign(X, model._models[cid])
+        shares = tuple(one.presence[cid] for one in model.atlas_.concepts)
+        assert shares == presence_of(labels, 3)
+
+
+def test_an_old_model_without_shares_has_an_atlas_all_the_same(model, tmp_path):
+    folder = model.save(tmp_path / "model")
+    about = json.loads((folder / "model.json").read_text())
+    for entry in about["clients"].values():
+        del entry["presence"]
+    (folder / "model.json").write_text(json.dumps(about))
+    old = fmtc.load(folder).atlas_
+    assert all(not one.presence for one in old.concepts)
+    assert [set(one.flags) for one in old.concepts] == [{"a", "b", "c"}] * 3
+
+
+@pytest.mark.parametrize("shares", [[0.5, 0.5], [0.5, 0.5, 1.5], [0.5, 0.5, "many"]])
+def test_shares_that_cannot_be_are_refused(model, tmp_path, shares):
+    folder = model.save(tmp_path / "model")
+    about = json.loads((folder / "model.json").read_text())
+    about["clients"]["a"]["presence"] = shares
+    (folder / "model.json").write_text(json.dumps(about))
+    with pytest.raises(fmtc.errors.FileError, match="damaged"):
+        fmtc.load(folder)
+
+
+def test_a_private_run_tells_of_no_silo(tmp_path, silos):
+    model = FMTC(3, privacy=Privacy(8, bounds=(-6, 12)), random_state=0).fit(silos)
+    atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
+    assert atlas == model.atlas_
+    assert "presence" not in (tmp_path / "model" / "model.json").read_text()
+    assert atlas.client_ids == () and not any(one.presence or one.cosine or one.flags for one in atlas.concepts)
+    assert "public" in atlas.notes[0]
+
+
+# ----------------------------------------------------------------------------------------------------- small clusters
+
+
+@pytest.mark.parametrize("small", [1, 4])
+def test_shares_do_not_give_away_a_small_cluster(small):
+    """Not as a share, and not as what is missing to the whole: with the number of rows, that would be its size."""
+    shares = presence_of(np.repeat([0, 1, 2], [30, 10, small]), 4)
+    assert shares == (0.75, 0.25, None, 0.0)
+    assert presence_of(np.repeat([0, 1], [30, 5]), 2) == (0.8571, 0.1429)
+    assert presence_of(np.repeat([0, 1], [3, small]), 2) == (None, None)
+
+
+def test_a_small_cluster_is_shown_as_such():
+    concept = Concept(0, "x", presence={"a": None, "b": 0.0, "c": 0.314})
+    assert [concept.share(cid) for cid in "abcd"] == ["< 5", "–", "31 %", ""]
+
+
+# ---------------------------------------------------------------------------------------------------------- comparing
+
+
+def test_a_concept_without_another_member_has_cosine_0():
+    S = np.eye(3)
+    found = compare([S, S], [(0.5, 0.5, 0.0), (0.0, 0.5, 0.5)])
+    assert found.there.tolist() == [[True, True, False], [False, True, True]]
+    assert_allclose(found.cosine[found.there], [0, 1, 1, 0], atol=1e-12)
+    assert found.flags[found.there].tolist() == [2, 0, 0, 2]
+
+
+def test_a_silo_is_not_compared_with_itself():
+    rng = np.random.default_rng(0)
+    S = rng.normal(size=(3, 4, 50))
+    cosine = compare(list(S), [None] * 3).cosine
+    U = S / np.linalg.norm(S, axis=2, keepdims=True)
+    rest = U[1] + U[2]
+    assert_allclose(cosine[0], (U[0] * rest).sum(axis=1) / np.linalg.norm(rest, axis=1))
+    scaled = compare([7 * S[0], S[1], S[2]], [None] * 3).cosine
+    assert_allclose(scaled, cosine)
+
+
+def test_flags_are_those_of_cosine_and_lead():
+    def turned(cosine, other=0.0):
+        return [cosine, other, np.sqrt(max(1 - cosine**2 - other**2, 0))]
+
+    others = np.array([[1.0, 0, 0], [0, 1.0, 0]])
+    own = np.array([turned(0.29), turned(0.0, 0.49)])
+    assert compare([own, others], [None] * 2).flags[0].tolist() == [2, 1]
+    own = np.array([turned(0.51, 0.45), turned(0.3, 0.51)])
+    assert compare([own, others], [None] * 2).flags[0].tolist() == [1, 0]
+
+
+def test_small_clusters_do_not_count_for_others():
+    S = np.eye(2)
+    wrong = -np.eye(2)
+    found = compare([S, S, wrong], [(0.5, 0.5), (0.5, 0.5), (1.0, None)])
+    assert_allclose(found.cosine[:2, 1], 1)
+    assert found.cosine[2, 1] == pytest.approx(-1) and found.flags[2, 1] == 2
+
+
+def test_one_silo_alone_is_not_compared(silos):
+    atlas = FMTC(2, view="mixture", random_state=0).fit(silos["a"]).atlas_
+    assert not any(one.cosine or one.flags for one in atlas.concepts) and "no other" in atlas.notes[0]
+
+
+def test_a_silo_of_a_federation_shows_what_it_was_told(silos, tmp_path):
+    model = FMTC(2, view="mixture", random_state=0).fit(silos["a"])
+    (cid,) = model.client_ids_
+    model._told = {cid: [(0.9, "matched"), (0.1, "unique")]}
+    atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
+    assert [one.flags for one in atlas.concepts] == [{cid: "matched"}, {cid: "unique"}]
+    assert atlas == model.atlas_ and atlas.notes == ()
+
+
+# ----------------------------------------------------------------------------------------------------------- in words
+
+
+def test_amounts_are_in_the_units_of_the_table(silos):
+    """A column in other units has other amounts, and the same weight."""
+    model = FMTC(3, view="mixture", random_state=0).fit(silos)
+    in_grams = {cid: X * [1000, 1, 1, 1] for cid, X in silos.items()}
+    other = FMTC(3, view="mixture", random_state=0).fit(in_grams)
+    for one, two in zip(model.atlas_.concepts, other.atlas_.concepts, strict=True):
+        amounts, grams = ({f.column: f for f in c.top_features}["column 0"] for c in (one, two))
+        assert grams.amount == pytest.approx(1000 * amounts.amount, rel=1e-3)
+        assert grams.weight == pytest.approx(amounts.weight, abs=1e-3)
+    first = max(model.atlas_.concepts, key=lambda c: {f.column: f.amount for f in c.top_features}["column 0"])
+    means = model.cluster_centers_["a"]
+    shares = np.array([one.presence["a"] for one in model.atlas_.concepts])
+    assert means[first.id, 0] - shares @ means[:, 0] > 3
+
+
+def test_categories_are_named_by_the_level_that_says_most():
+    schema = Schema((Column("sex", "category", ("female", "male")), Column("age", unit="years")))
+    features = Features.of(schema, None)
+    assert [features.place(j) for j in range(3)] == [(1, -1), (0, 0), (0, 1)]
+    S = np.array([[0.5, -0.8, 0.9], [-0.5, 0.8, -0.9]])
+    atlas = draw({"a": Member(S, np.arange(3), (0.5, 0.5), S), "b": Member(S, np.arange(3), (0.5, 0.5), S)}, features)
+    assert [one.name for one in atlas.concepts] == ["more male, high age", "less male, low age"]
+    assert [str(f) for f in atlas.concepts[0].top_features] == ["sex: male +90 %", "age +0.50 years"]
+
+
+def test_words_are_those_that_a_concept_has_more_of():
+    S = np.array([[0.9, -0.8, 0.3], [-0.9, 0.8, 0.1]])
+    columns = np.array([7, 9, 30])
+    features = Features(is_text=True, words=lambda wanted: {j: f"word{j}" for j in wanted if j != 30})
+    atlas = draw({"a": Member(S, columns), "b": Member(S, columns)}, features)
+    assert [[f.column for f in one.top_features] for one in atlas.concepts] == [["word7"], ["word9"]]
+    hashed = draw({"a": Member(S, columns), "b": Member(S, columns)}, Features(is_text=True))
+    assert hashed.concepts[0].name == "column 7, column 30" and "hash" in hashed.notes[0]
+
+
+def test_silos_with_other_words_are_compared_by_all_of_them():
+    one, two = Member(np.eye(2), np.array([0, 1])), Member(np.eye(2), np.array([1, 2]))
+    atlas = draw({"a": one, "b": two}, Features())
+    assert [c.cosine["a"] for c in atlas.concepts] == [0.0, 0.0]
+
+
+def test_concepts_with_the_same_name_get_more_words():
+    S = np.array([[0.9, 0.8, 0.7, 0.6], [0.9, 0.8, 0.7, -0.6]])
+    atlas = draw({"a": Member(S, np.arange(4)), "b": Member(S, np.arange(4))}, Features(names=list("wxyz")))
+    assert [one.name for one in atlas.concepts] == ["high w, high x, high y, high z", "high w, high x, high y, low z"]
+
+
+def test_sparse_rows_are_named_like_words():
+    rng = np.random.default_rng(0)
+    X = {cid: sp.csr_array(rng.poisson(np.repeat([[3, 3, 0.1, 0.1], [0.1, 0.1, 3, 3]], 20, axis=0)).astype(float))
+         for cid in "ab"}  # fmt: skip
+    atlas = graph_view(2, random_state=0, max_iter=4).fit(X).atlas_
+    words = [{f.column for f in one.top_features[:2]} for one in atlas.concepts]
+    assert sorted(map(sorted, words)) == [["column 0", "column 1"], ["column 2", "column 3"]]
+    assert all(f.weight > 0 for one in atlas.concepts for f in one.top_features)
+
+
+def test_lifted_columns_have_no_features(silos):
+    atlas = graph_view(3, random_state=0, max_iter=3, lift=True, scale="auto").fit(silos).atlas_
+    assert not any(one.top_features or one.name for one in atlas.concepts) and "lift" in atlas.notes[-1]
+
+
+def test_an_atlas_is_shown_without_markup_of_its_own():
+    hostile = "<script>alert(1)</script>"
+    concept = Concept(0, hostile, (Feature(hostile, 0.5),), {hostile: 0.5}, {hostile: 0.1}, {hostile: "unique"})
+    page = Atlas((concept,), (hostile,), (hostile,))._repr_html_()
+    assert "<script" not in page and page.count("&lt;script") == 4
+
+
+def test_given_names_take_the_place_of_words(model):
+    assert model.atlas_.renamed({1: "severe", 2: ""}).names == model.atlas_.names | {1: "severe"}
