@@ -128,7 +128,7 @@ def test_parameters_and_defaults():
         "nonmutual_weight": 0.25,
         "step_size": None, "n_inner": 3, "accelerate": True, "center_features": "auto", "lift": "auto",
         "max_features": 2000, "labels_from": "projection", "final": "mixture", "kappa": None, "n_init": 10,
-        "message_dtype": None, "contain": True, "exit": "auto",
+        "message_dtype": None, "contain": True, "exit": "auto", "calibration": "none",
     }  # fmt: skip
     kinds = [p.kind for p in inspect.signature(FMTC).parameters.values()]
     assert kinds[0] is inspect.Parameter.POSITIONAL_OR_KEYWORD

@@ -20,7 +20,7 @@ from .kernels.ranks import Calibration
 from .kernels.scaling import Scaling, kept_columns
 from .linalg.arrays import double, is_tensor, namespace, to_device_of, to_numpy
 from .mixture.cells import Cells, Scaled, posteriors
-from .mixture.steps import Personal, row_distances, row_scores
+from .mixture.steps import Personal, log_shares, row_distances, row_scores
 
 Array = np.ndarray
 
@@ -79,9 +79,7 @@ class GraphModel:
         if self.shares is None or self.precision is None:
             lacks = np.zeros(self.k, bool) if self.shares is None else self.shares == 0
             return np.where(lacks, -np.inf, 0.0)
-        with np.errstate(divide="ignore"):
-            found: Array = np.log(self.shares)
-        return found
+        return log_shares(self.shares)
 
     @property
     def lacks(self) -> Array | None:
@@ -200,6 +198,11 @@ class MixtureModel:
     def lacks(self) -> Array:
         """Concepts that the client lacks; no row is theirs."""
         return self.shares == 0
+
+    @property
+    def log_shares(self) -> Array:
+        """Minus infinity for concepts that the client lacks."""
+        return log_shares(self.shares)
 
     def scaled(self, X: Any) -> Any:
         """New rows as columns of numbers in the units of the model, for distances between rows; missing ones 0."""

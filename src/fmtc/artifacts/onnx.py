@@ -10,7 +10,6 @@ import numpy as np
 
 from .. import __version__
 from ..inference import NO_ANCHOR, AnchorModel, ClientModel, GraphModel, MixtureModel
-from ..mixture.steps import log_shares
 from .files import write_file
 from .models import view_of
 
@@ -221,11 +220,11 @@ def _mixture_scores(w: _Writer, X: str, model: MixtureModel) -> tuple[str, int |
         Z = w("MatMul", rows, w.numbers(frame.axes))
         if frame.origin is not None:
             Z = w("Sub", Z, w.numbers(frame.origin))
-        return _linear_scores(w, Z, model.means, precision, log_shares(model.shares)), columns
+        return _linear_scores(w, Z, model.means, precision, model.log_shares), columns
     r = model.means.shape[1]
     columns = len(levels) or r
     shape = w("Concat", w("Shape", X, start=0, end=1), w.integers([model.k]), axis=0)
-    scores = w("Expand", w.numbers(log_shares(model.shares)[None]), shape)
+    scores = w("Expand", w.numbers(model.log_shares[None]), shape)
     if r:
         numbers = [j for j, size in enumerate(levels) if not size]
         Z = w("Gather", X, w.integers(numbers), axis=1) if any(levels) else X

@@ -109,7 +109,7 @@ class Finish(Phase):
             matched = [by_concept(answers[cid].centers, orders[cid], partial) for cid in heard(server, orders)]
             mixture = first_mixture(matched, settings)
         if server.has is not None:
-            server = replace(server, W=_in_axes_of_concepts(server, answers, orders))
+            server = _in_axes_of_concepts(server, answers, orders)
         centers = {
             cid: np.nan_to_num(by_concept(answers[cid].centers, order, server.has is not None))
             for cid, order in orders.items()
@@ -137,13 +137,17 @@ def by_concept(centers: Array, order: Array, partial: bool) -> Array:
     return np.where((order >= 0)[:, None], wide[order], np.nan)
 
 
-def _in_axes_of_concepts(server: ServerState, answers: Mapping[str, Any], orders: Mapping[str, Array]) -> Array:
-    """The stack of projections, each in the axes that its client's clusters then have; (d, K, m)."""
-    W = np.zeros_like(server.W, dtype=np.float64)
+def _in_axes_of_concepts(server: ServerState, answers: Mapping[str, Any], orders: Mapping[str, Array]) -> ServerState:
+    """The server with all stacks in the axes that the clients' models have: those of the concepts, as numbered now."""
+    stacks = {name: getattr(server, name).astype(np.float64) for name in ("W", "Z", "Y")}
+    has = server.has.copy() if server.has is not None else np.ones(server.W.shape[1:], bool)
     for t, cid in enumerate(server.client_ids):
         if cid in orders:
-            W[:, :, t] = server.W[:, columns_of(server, t), t] @ widening(answers[cid].centers, orders[cid])
-    return W
+            columns, P = columns_of(server, t), widening(answers[cid].centers, orders[cid])
+            for stack in stacks.values():
+                stack[:, :, t] = stack[:, columns, t] @ P
+            has[:, t] = orders[cid] >= 0
+    return replace(server, has=has, **stacks)
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length
