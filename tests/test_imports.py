@@ -11,11 +11,11 @@ import fmtc
 LAYERS = (
     ("cli",),
     ("bench", "demo", "plot", "report"),
-    ("baselines", "concepts", "estimator"),
+    ("baselines", "concepts", "estimator", "later"),
     ("runtime",),
     ("privacy",),
     ("protocol",),
-    ("client", "inference", "server"),
+    ("client", "inference", "server", "shared"),
     ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
@@ -24,8 +24,11 @@ BESIDE = {
     ("demo", "plot"),
     ("estimator", "concepts"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
+    ("estimator", "later"),  # what a model does after its run: imported when it is called
+    ("later", "estimator"),
     ("client", "inference"),
     ("server", "client"),
+    ("shared", "server"),
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.
@@ -36,7 +39,7 @@ SIDE_ROOMS = {
     "metrics": {"errors"},
     "clients": {"errors", "kernels", "schema", "tables"},
     "tables": {"errors", "kernels", "schema"},
-    "artifacts": {"errors", "inference", "linalg", "metrics", "schema", "settings", "tables"},
+    "artifacts": {"errors", "inference", "kernels", "linalg", "metrics", "schema", "settings", "shared", "tables"},
     "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .errors import ClientError, FileError
     from .estimator import FMTC, estimate_memory, federate, load
     from .kernels.couplings import schatten_p, tsvt
+    from .later import join_later
     from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
     from .runtime.driver import RoundRecord, run
     from .runtime.local import LocalTransport
@@ -31,6 +32,7 @@ __all__ = [
     "clustering_scores",
     "estimate_memory",
     "federate",
+    "join_later",
     "load",
     "match_classes",
     "run",
@@ -75,6 +77,7 @@ __getattr__, __dir__ = lazy_names(
     errors=("ClientError", "FileError"),
     estimator=("FMTC", "estimate_memory", "federate", "load"),
     kernels__couplings=("schatten_p", "tsvt"),
+    later=("join_later",),
     metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
     runtime__driver=("RoundRecord", "run"),
     runtime__local=("LocalTransport",),

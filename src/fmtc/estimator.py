@@ -33,6 +33,8 @@ from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
+from .shared import Shared
+from .shared import kept as kept_of
 
 Array = np.ndarray
 
@@ -145,6 +147,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
+    joined_ : Joined
+        Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
         Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
         runs, and in a model that was loaded.
@@ -203,6 +207,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     """
 
     takes_missing = True
+    _shared: Shared | None  # what all clients have in common, where the server's end of the run is known
 
     def __init__(
         self,
@@ -324,6 +329,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         )
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
+        self._shared = kept_of(result.server, settings)
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         return self
@@ -386,8 +392,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if n_features is not None:
             self.n_features_in_ = n_features
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
-                     "roster_code_", "privacy_"):  # fmt: skip
+                     "roster_code_", "privacy_", "joined_"):  # fmt: skip
             self.__dict__.pop(name, None)
+        self._shared = getattr(result.server, "shared", None)
         if isinstance(self.privacy, Privacy):
             from .protocol.private import promise
 
@@ -722,8 +729,47 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             stopped_because=self.stopped_because_,
             history=[asdict(record) for record in self.history_],
             schema=getattr(self, "schema_", None),
+            shared=self._shared,
         )
         return write_model(Path(path), saved, overwrite=overwrite)
+
+    # --------------------------------------------------------------------------------------------- after the run
+
+    def publish(self, path: str | Path, *, names: Mapping[int, str] | None = None, overwrite: bool = False) -> Path:
+        """Write a kit with which a newcomer can join later, without sending anything: see `fmtc.join_later`.
+
+        It holds what the silos have in common (mean consensus, common concepts, units of columns), names of columns
+        and settings; no silo's own model, and no row. docs/privacy.md says what it can tell.
+
+        Parameters
+        ----------
+        path : path
+            Folder to make; refused if it exists, unless `overwrite`.
+        names : mapping of int to str, optional
+            Names of clusters, for the newcomer to read.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        TrustError
+            For fewer than three silos: a mean over them would show one.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> model = fmtc.FMTC(2, random_state=0).fit({name: rng.normal(size=(40, 3)) for name in "abc"})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sorted(file.name for file in model.publish(folder + "/kit").iterdir())
+        ['join.json', 'join.safetensors']
+        """
+        from .later.models import publish
+
+        check_is_fitted(self)
+        return publish(self, path, names, overwrite)
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
@@ -964,6 +1010,7 @@ def load(path: str | Path) -> FMTC:
     history = tuple(RoundRecord.from_dict(line) for line in saved.history)
     result = Result(None, history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
+    model._shared = saved.shared
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     if saved.schema is not None:

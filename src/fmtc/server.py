@@ -69,6 +69,12 @@ class Mixture:
             float(self.drift[start]),
         )  # fmt: skip
 
+    @property
+    def order(self) -> Array:
+        """The concept of the best start that takes each number, the largest first."""
+        best = self.best(1)
+        return np.lexsort((np.linalg.norm(best.means[0], axis=1), -best.shares[0]))
+
     def best(self, n: int) -> Mixture:
         """The n best starts, in the order of their scores."""
         if n >= len(self.keep):
@@ -132,6 +138,10 @@ class ServerState:
     aside: tuple[str, ...] = ()  # those of the last round, which have no part in what is found after it
     told: Mapping[str, Array] = field(default_factory=dict)  # by client: rows, then means and variances of coordinates
     influence: Array | None = None  # m x m, how far client s (row) moves when client t (column) is left out
+    centers: Array | None = None  # k x k, mean of the clients' matched centres, where no mixture forms the clusters
+    parts: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # last sums of each client of the mixture, one after another
     workspace: Workspace = field(
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
     )  # owns the memory of W and Y from the first round on

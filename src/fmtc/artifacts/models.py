@@ -30,10 +30,13 @@ from .states import flatten, unflatten
 
 if TYPE_CHECKING:
     from ..inference import ClientModel
+    from ..shared import Shared
 
 MODEL_FORMAT = 2
 CLIENT_FORMAT = 2
+COMMON_FORMAT = 1
 MODEL_FILE = "model.json"
+COMMON_FILE = "common.tensors"  # what all clients have in common; a client's file ends in .safetensors
 OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client in format 1 that not every model has
 PORTABLE = (bool, int, float, str, type(None))
 
@@ -58,6 +61,7 @@ MODEL = {
     ),
     "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
     "clients": {str: {"file": str, "sha256": str}},
+    "common?": ({"file": str, "sha256": str}, None),
     "n_iter": COUNT,
     "converged": (bool, None),  # None: a silo of a federation does not know
     "stopped_because": str,
@@ -79,6 +83,7 @@ class SavedModel:
     stopped_because: str
     history: Sequence[Mapping[str, Any]]  # the fields of each round
     schema: Schema | None = None  # what the columns hold, where that is known
+    shared: Shared | None = None  # what all clients have in common, where the server's end of the run is known
 
 
 def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
@@ -92,14 +97,14 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             about = {"kind": "fmtc client model", "schema": CLIENT_FORMAT, "client_id": cid}
             write_tensors(folder / name, arrays, about | {"view": view_of(client), "model": rest})
             clients[cid] = {"file": name, "sha256": _digest(folder / name)}
-        params: dict[str, Any] = {
-            name: value
-            for name, value in jsonable(saved.params).items()
-            if isinstance(value, PORTABLE) or name in ("solver", "privacy")
-        }
+        params = portable(saved.params)
         weights = saved.params.get("client_weights")
         if weights is not None:
             params["client_weights"] = {str(cid): float(weight) for cid, weight in weights.items()}
+        common = None
+        if saved.shared is not None:
+            write_shared(folder / COMMON_FILE, saved.shared)
+            common = {"file": COMMON_FILE, "sha256": _digest(folder / COMMON_FILE)}
         about = {
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
@@ -109,6 +114,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             "columns": None if saved.schema is None else saved.schema.to_dict(),
             "text": None if saved.text is None else asdict(saved.text),
             "clients": clients,
+            "common": common,
             "n_iter": saved.n_iter,
             "converged": saved.converged,
             "stopped_because": saved.stopped_because,
@@ -116,6 +122,34 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
         }
         write_json(folder / MODEL_FILE, about)
     return path
+
+
+def portable(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that JSON can hold, by name; others are omitted."""
+    return {
+        name: value
+        for name, value in jsonable(params).items()
+        if isinstance(value, PORTABLE) or name in ("solver", "privacy")
+    }
+
+
+def write_shared(path: Path, shared: Shared) -> None:
+    """Keep what all clients of a run have in common."""
+    arrays, rest = flatten(shared)
+    write_tensors(path, arrays, {"kind": "fmtc common state", "schema": COMMON_FORMAT, "shared": rest})
+
+
+def read_shared(path: Path) -> Shared:
+    """Undo `write_shared`."""
+    from ..shared import Shared
+
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "fmtc common state", COMMON_FORMAT)
+    try:
+        found: Shared = unflatten(Shared, arrays, about["shared"])
+    except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
+        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
+    return found
 
 
 def read_model(path: str | Path) -> SavedModel:
@@ -132,7 +166,7 @@ def read_model(path: str | Path) -> SavedModel:
         raise FileError(f"{file} is damaged: it names no client")
     if names is not None and len(names) != d:
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
-    schema = _read_schema(file, about.get("columns"), d)
+    schema = read_schema(file, about.get("columns"), d)
     return SavedModel(
         params=current_settings(about["params"], about["schema"], about.get("beta")),
         clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
@@ -144,10 +178,22 @@ def read_model(path: str | Path) -> SavedModel:
         stopped_because=about["stopped_because"],
         history=about["history"],
         schema=schema,
+        shared=_read_common(folder, about.get("common")),
     )
 
 
-def _read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:
+def _read_common(folder: Path, entry: Mapping[str, str] | None) -> Shared | None:
+    if entry is None:
+        return None
+    path = folder / Path(entry["file"]).name  # never outside the folder
+    shared = read_shared(path)
+    if _digest(path) != entry["sha256"]:
+        raise FileError(f"{path} is not the file that {MODEL_FILE} describes: its checksum differs")
+    return shared
+
+
+def read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:
+    """The schema in a file about d columns, or a `FileError` that says what is wrong with it."""
     if document is None:
         return None
     try:

@@ -47,8 +47,7 @@ class Conclude(Phase):
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
         mixture = required(server, "mixture")[0].best(1)
-        order = np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
-        last = asked(mixture)
+        order, last = mixture.order, asked(mixture)
         return dict.fromkeys(
             server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
         )

@@ -22,7 +22,7 @@ from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 5
+CHECKPOINT_FORMAT = 6
 
 
 @dataclass

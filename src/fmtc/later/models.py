@@ -1,0 +1,226 @@
+"""Fitted models that go on: publish, join later, update, leave and merge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..artifacts.files import check_form, read_json
+from ..artifacts.published import JoinKit, read_kit, write_kit
+from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
+from ..clients import NAMELESS, client_name
+from ..errors import DataError, InputError, listed
+from ..estimator import FMTC, load, read_settings
+from ..inference import AnchorModel
+from ..protocol.alone import ALONE, FEDERATED
+from ..protocol.method import ClientResult
+from ..runtime.conductor import read_result
+from ..runtime.driver import Result
+from ..schema import Schema
+from ..settings import Settings
+from ..shared import Shared, published
+from ..tables import TextRecipe
+from .join import GUIDES, newcomer
+
+Array = np.ndarray
+
+
+# --------------------------------------------------------------------------------------------------------- publish
+
+
+def shared_of(model: FMTC) -> Shared:
+    """What the silos of a model have in common, or an `InputError` that says why it is not known."""
+    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+        raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
+    shared: Shared | None = getattr(model, "_shared", None)
+    if shared is None:
+        raise InputError(
+            "this model does not know what its silos have in common: it is of one silo of a federation, of a newcomer, "
+            "merged, or was saved by an older version of fmtc; take the folder of the run, or of its coordinator"
+        )
+    return shared
+
+
+def run_settings(model: FMTC, shared: Shared) -> Settings:
+    """Settings of the run that a model is from, its view as it was chosen."""
+    from dataclasses import replace
+
+    return replace(model.settings(), view=shared.view)
+
+
+def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
+    """What a newcomer gets of a fitted model."""
+    shared = shared_of(model)
+    settings = run_settings(model, shared)
+    columns = getattr(model, "feature_names_in_", None)
+    given = {} if names is None else {int(j): str(name) for j, name in names.items()}
+    unknown = [j for j in given if not 0 <= j < shared.n_clusters]
+    if unknown:
+        raise InputError(f"there is no cluster {unknown[0]} to name; there are {shared.n_clusters}, the first is 0")
+    return JoinKit(
+        published(shared, settings),
+        model._params() | {"view": shared.view, "coupling": settings.coupling, "n_clusters": shared.n_clusters},
+        model.n_features_in_,
+        None if columns is None else tuple(map(str, columns)),
+        getattr(model, "schema_", None),
+        getattr(model, "text_recipe_", None),
+        given,
+    )
+
+
+def publish(model: FMTC, path: str | Path, names: Mapping[int, str] | None, overwrite: bool) -> Path:
+    """Write `kit_of` a model to a folder."""
+    return write_kit(Path(path), kit_of(model, names), overwrite=overwrite)
+
+
+def open_run(path: Path, schema: Path | None = None, text_column: str | None = None) -> FMTC:
+    """The model of a run or of a model folder; of a coordinator's, one that knows what its silos have in common only.
+
+    Parameters
+    ----------
+    path : Path
+    schema : Path, optional
+        What the columns are, where the run does not know it.
+    text_column : str, optional
+        Of a coordinator's run of texts: the column of the texts at the silos.
+    """
+    consensus = path / "consensus.safetensors"
+    if consensus.is_file():
+        result, about = read_result(consensus)
+        report = read_json(path / "report.json")
+        check_form(path / "report.json", report, CONSENSUS_REPORT)
+        params = {name: value for name, value in report["settings"].items() if name != "as_published"}
+        model = read_settings(path / "report.json", params)
+        model.n_features_in_ = int(about.get("n_features") or 0)
+        model._models, model._shared = {}, result.server.shared
+        words = (
+            model._shared is not None and model._shared.scaling is not None and model._shared.scaling.keep is not None
+        )
+        if text_column is not None:
+            model.text_recipe_ = TextRecipe(text_column)
+            model.n_features_in_ = model.text_recipe_.n_buckets
+        elif words:
+            raise InputError(f"{path} is of a run of texts, whose column the coordinator does not know: name it "
+                             "(`text_column`)")  # fmt: skip
+    else:
+        model = load(model_folder(path))
+        if (known := schema_of(model, path)) is not None:
+            model.schema_ = known
+    if schema is not None:
+        model.schema_ = Schema.read(schema)
+        if len(model.schema_.columns) != model.n_features_in_:
+            raise InputError(f"{schema} is of {len(model.schema_.columns)} columns, {path} of {model.n_features_in_}")
+    return model
+
+
+# ------------------------------------------------------------------------------------------------------ join later
+
+
+def join_later(
+    kit: str | Path | JoinKit,
+    X: Any,
+    *,
+    name: str = "newcomer",
+    guide: bool | str = "auto",
+    random_state: Any = None,
+) -> FMTC:
+    """Join a federation after its run: fit at home with what it published. Nothing leaves this process.
+
+    The rows are clustered alone, in the federation's units, and by the published model as it is. Where both say much
+    the same, the federation can help: the model is fitted again, drawn to what the silos have in common. Elsewhere the
+    newcomer keeps its own clusters. In both cases clusters have the federation's numbers, as far as they are the same.
+
+    Parameters
+    ----------
+    kit : path
+        Folder that `FMTC.publish` or ``fmtc publish`` wrote.
+    X : array, sparse array or data frame of shape (n_samples, n_features)
+        The newcomer's rows, with the columns of the federation.
+    name : str, default="newcomer"
+        Name of the newcomer in the model.
+    guide : {"auto", True, False}, default="auto"
+        "auto" follows the federation where both agree (adjusted Rand index of at least 0.5). True always does, False
+        never.
+    random_state : int, RandomState instance or None, default=None
+
+    Returns
+    -------
+    FMTC
+        Fitted, with one client. `joined_` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
+        rows in another cluster than alone) and `likeness` of each cluster to the concept of its number.
+
+    Raises
+    ------
+    FileError
+        If the kit is damaged, or of another version.
+    DataError
+        If X does not have the columns of the kit.
+
+    Examples
+    --------
+    Three clinics train, a fourth joins later:
+
+    >>> import tempfile, numpy as np, fmtc
+    >>> rng = np.random.default_rng(0)
+    >>> def clinic(n, shift):
+    ...     return np.repeat(np.eye(3) * 6, n, axis=0) + shift + rng.normal(size=(3 * n, 3))
+    >>> clinics = {name: clinic(30, shift) for name, shift in (("a", 0.0), ("b", 0.3), ("c", -0.3))}
+    >>> model = fmtc.FMTC(3, random_state=0).fit(clinics)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kit = model.publish(folder + "/kit")
+    ...     late = fmtc.join_later(kit, clinic(10, 0.2), name="d", random_state=0)
+    >>> late.joined_.guided, late.joined_.agreement
+    (True, 1.0)
+    >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, clients="a")).all())
+    True
+    """
+    if not (isinstance(guide, bool | np.bool_) or (isinstance(guide, str) and guide == "auto")):
+        raise ValueError(f"guide must be one of {', '.join(map(repr, GUIDES))}, got {guide!r}")
+    name = client_name(name)
+    if name in NAMELESS:
+        raise DataError(f"the newcomer has no name: {name!r}")
+    where = "the kit" if isinstance(kit, JoinKit) else str(kit)
+    kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
+    model = read_settings(Path(where), kit.params).set_params(random_state=random_state)
+    model.n_features_in_ = kit.n_features
+    if kit.feature_names is not None:
+        model.feature_names_in_ = np.array(kit.feature_names, dtype=object)
+    if kit.schema is not None:
+        model.schema_ = kit.schema
+    check_columns(X, kit)
+    model.client_ids_, model._models = [name], {name: None}
+    ((rows, _),) = model._parts(X, None, reset=False).values()
+    if sp.issparse(rows) and kit.published.view == "mixture" and kit.published.axes is None:
+        raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
+    if sp.issparse(rows) and kit.published.scaling is not None and kit.published.scaling.shift is not None:
+        raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
+    joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
+    embedding = None if found.client.F is None else np.asarray(found.client.F)
+    result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
+    model._adopt(Result(None, (), None, joined.reason), {name: result}, n_iter=0)
+    if kit.text is not None:
+        model.text_recipe_ = kit.text
+    model.joined_ = joined
+    return model
+
+
+def check_columns(X: Any, kit: JoinKit) -> None:
+    """Raise `DataError`, in one sentence, for rows with other columns than the federation's."""
+    columns = getattr(X, "columns", None)
+    known = kit.schema.names if kit.schema is not None else kit.feature_names
+    if columns is not None and known is not None:
+        own = [str(column) for column in columns]
+        if lacking := [column for column in known if column not in own]:
+            raise DataError(f"X lacks {listed(lacking)}, which the kit needs; it has {listed(own)}")
+        return
+    shape = getattr(X, "shape", None)
+    width = shape[1] if shape is not None and len(shape) == 2 else None
+    if width is not None and width != kit.n_features:
+        raise DataError(f"X has {width} columns, and the kit is of {kit.n_features}: give the federation's columns")
+
+
+__all__ = ["join_later", "kit_of", "publish"]
