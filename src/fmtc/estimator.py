@@ -147,6 +147,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
+    merged_ : list of Match
+        Only of a model that `fmtc.merge` made: which concepts of the two federations are the same.
     joined_ : Joined
         Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
@@ -392,7 +394,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if n_features is not None:
             self.n_features_in_ = n_features
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
-                     "roster_code_", "privacy_", "joined_"):  # fmt: skip
+                     "roster_code_", "privacy_", "joined_", "merged_"):  # fmt: skip
             self.__dict__.pop(name, None)
         self._shared = getattr(result.server, "shared", None)
         if isinstance(self.privacy, Privacy):
@@ -770,6 +772,77 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         check_is_fitted(self)
         return publish(self, path, names, overwrite)
+
+    def partial_fit(self, X: Any, y: Any = None, *, clients: Any = None, keep_last: int | None = None) -> Self:
+        """Go on with new rows of some clients: a tenth of the rounds, and clusters keep their numbers.
+
+        A model keeps no rows, so give *all rows of these clients that count now*: the old ones with the new ones
+        behind them or, to forget the old ones, the new ones alone. Clients that are not named keep their models. Units
+        of columns stay as they are. A model that is not fitted yet is fitted.
+
+        Parameters
+        ----------
+        X, clients
+            As in `predict`; rows of known clients, the oldest first.
+        y : ignored
+        keep_last : int, optional
+            Go on with the last so many rows of each client only: a window that forgets.
+
+        Returns
+        -------
+        self
+            `labels_` are those of the given rows.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> def month(shift):
+        ...     return np.repeat([[0.0, 0.0], [9.0, 9.0]], 40, axis=0) + shift + rng.normal(size=(80, 2))
+        >>> silos = {"north": month(0), "south": month(0)}
+        >>> model = fmtc.FMTC(2, random_state=0).fit(silos)
+        >>> before = model.predict([[0.0, 0.0]], clients="north")
+        >>> silos["north"] = np.vstack([silos["north"], month(1)])
+        >>> model.partial_fit({"north": silos["north"]}, keep_last=80).predict([[1.0, 1.0]], clients="north") == before
+        array([ True])
+        """
+        from .later.models import update
+
+        if not hasattr(self, "_models"):
+            return self.fit(X, y, clients=clients)
+        if clients is None:
+            refuse_names(y)
+        update(self, X, clients, keep_last)
+        return self
+
+    def leave(self, client: Any) -> FMTC:
+        """A model without one client: one step of the server without its part, and the others' models follow.
+
+        No row is needed. The step takes the client's part out of the consensus, or of the common concepts; what its
+        part did to the rounds before stays. Where nothing of it may be left, fit again without it.
+
+        Parameters
+        ----------
+        client : str
+            One of `client_ids_`; not the last one.
+
+        Returns
+        -------
+        FMTC
+            A fitted copy; this model stays as it is.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> model = fmtc.FMTC(2, random_state=0).fit({name: rng.normal(size=(40, 3)) for name in "abc"})
+        >>> model.leave("b").client_ids_
+        ['a', 'c']
+        """
+        from .later.models import leave
+
+        check_is_fitted(self)
+        return leave(self, client)
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""

@@ -428,7 +428,16 @@ def assign(X: Any, model: ClientModel) -> Array:
         return _blockwise(X, model.keep, lambda block: _cluster_scores(block, model).argmax(axis=1))
     V = to_device_of(model.W @ model.centers.T, X)
     mean = None if model.mean is None else to_device_of(model.mean, X)
+    if (there := _present(model)) is not None:
+        return _blockwise(X, model.keep, lambda block: there[_finite(Rows(block, mean) @ V)[:, there].argmax(axis=1)])
     return _blockwise(X, model.keep, lambda block: _finite(Rows(block, mean) @ V).argmax(axis=1))
+
+
+def _present(model: GraphModel) -> Array | None:
+    """Numbers of the clusters that a client has; None: all."""
+    if model.shares is None or bool((model.shares > 0).all()):
+        return None
+    return np.flatnonzero(model.shares > 0)
 
 
 def transformed(X: Any, model: ClientModel) -> Array:
@@ -459,7 +468,8 @@ def _cluster_scores(block: Any, model: GraphModel) -> Array:
     W, mean = to_device_of(model.W, block), None if model.mean is None else to_device_of(model.mean, block)
     Y = _finite(Rows(block, mean) @ W)
     V = model.precision @ model.centers.T.astype(np.float64)
-    c = np.log(model.shares) - 0.5 * (model.centers.T * V).sum(axis=0)
+    with np.errstate(divide="ignore"):  # a concept that the client lacks has no share
+        c = np.log(model.shares) - 0.5 * (model.centers.T * V).sum(axis=0)
     return double(Y / row_norms(Y)) @ to_device_of(V, double(Y)) + to_device_of(c, double(Y))
 
 
@@ -474,12 +484,14 @@ def memberships(X: Any, model: ClientModel) -> Array:
     X = model.design(X)
     if model.precision is not None:
         return _blockwise(X, model.keep, lambda block: _probabilities(_cluster_scores(block, model), model.W.dtype))
-    V = model.W @ model.centers.T
+    V, there = model.W @ model.centers.T, _present(model)
     variance = max(model.spread / len(model.centers), 1e-12)
 
     def answer(block: Any) -> Array:
         rows = Rows(block, model.mean)
         score = (rows @ V).astype(np.float64)  # cosine to each centre, times the row's norm
+        if there is not None:
+            score[:, np.setdiff1d(np.arange(model.k), there)] = -np.inf
         gap = (score - score.max(axis=1, keepdims=True)) / row_norms(_finite(rows @ model.W))
         # of two centres as near as numbers can tell, the one that `assign` takes has more
         tie = 1 - 4 * float(np.finfo(V.dtype).eps)

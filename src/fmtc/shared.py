@@ -157,7 +157,46 @@ def without_client(shared: Shared, client_id: str, settings: Settings) -> Shared
         consensus = COUPLINGS[settings.coupling].prox(T, found.beta / found.rho, settings.solver.schatten_p)
         Z = np.array(consensus.separate_from(T).Z)
         found = replace(found, W=np.ascontiguousarray(shared.W[:, :, stay]), Z=Z, Y=found.rho * (T - Z))
-    return pooled_parts(found, settings)
+    return pooled_parts(_rebased(found, settings), settings)
+
+
+REBASES = 50  # steps between the silos' shifts and the common means, when a silo has left
+
+
+def shift_of(sums: Sums, common: Common) -> Array:
+    """A silo's shift as a whole, which its sums do not hold: ``b_0 Σ_j w_j (x_j - δ - μ_j)`` is δ; shape (r,)."""
+    there = (sums.weights > 1e-12)[:, None]
+    shift: Array = common.drift * np.where(there, sums.means - sums.weights[:, None] * common.means, 0.0).sum(axis=0)
+    return shift
+
+
+def _rebased(shared: Shared, settings: Settings) -> Shared:
+    """Sums of the silos that stay, their shifts as they are about the common means of these silos alone."""
+    common = shared.mixture
+    if common is None or not shared.parts or common.drift <= 0:
+        return shared
+    levels = category_levels(shared.axes, settings) if shared.view == "mixture" else ()
+    old = {cid: shared.sums(cid, levels) for cid in shared.parts}
+    ids = list(old)
+    w = np.array([old[cid].weights for cid in ids])  # m x k
+    near = np.array([np.where((old[cid].weights > 1e-12)[:, None], old[cid].means, 0.0) for cid in ids])
+    before = np.array([shift_of(old[cid], common) for cid in ids])
+    total = near + w[:, :, None] * before[:, None]  # w times the mean row
+    shifts, means = before, common.means
+    weight = np.maximum(w.sum(axis=0), 1e-300)[:, None]
+    for _ in range(REBASES):
+        moved = (total - w[:, :, None] * shifts[:, None]).sum(axis=0) / weight
+        means = np.where(weight > 1e-10, moved, common.means)
+        gaps = (total - w[:, :, None] * means).sum(axis=1)
+        shifts = gaps / (w.sum(axis=1) + 1 / common.drift)[:, None]
+    parts = {}
+    for t, cid in enumerate(ids):
+        there = np.maximum(w[t], 1e-300)[:, None]
+        new = total[t] - w[t][:, None] * shifts[t]
+        scatter = old[cid].scatter + new.T @ (new / there) - near[t].T @ (near[t] / there)
+        scatter += (np.outer(shifts[t], shifts[t]) - np.outer(before[t], before[t])) / common.drift
+        parts[cid] = packed(replace(old[cid], means=new, scatter=(scatter + scatter.T) / 2))
+    return replace(shared, parts=parts)
 
 
 def as_server(shared: Shared, settings: Settings) -> ServerState:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
 
 from ..artifacts.files import check_form, read_json
+from ..artifacts.models import portable
 from ..artifacts.published import JoinKit, read_kit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
 from ..clients import NAMELESS, client_name
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
-from ..inference import AnchorModel
+from ..inference import AnchorModel, assign
 from ..protocol.alone import ALONE, FEDERATED
 from ..protocol.method import ClientResult
 from ..runtime.conductor import read_result
-from ..runtime.driver import Result
+from ..runtime.driver import Result, RoundRecord
 from ..schema import Schema
-from ..settings import Settings
+from ..settings import Settings, check_number
 from ..shared import Shared, published
 from ..tables import TextRecipe
 from .join import GUIDES, newcomer
+from .merge import renumbered
+from .update import EM_STEPS, ROUNDS, left, updated
 
 Array = np.ndarray
 
@@ -47,8 +54,6 @@ def shared_of(model: FMTC) -> Shared:
 
 def run_settings(model: FMTC, shared: Shared) -> Settings:
     """Settings of the run that a model is from, its view as it was chosen."""
-    from dataclasses import replace
-
     return replace(model.settings(), view=shared.view)
 
 
@@ -143,8 +148,8 @@ def join_later(
     name : str, default="newcomer"
         Name of the newcomer in the model.
     guide : {"auto", True, False}, default="auto"
-        "auto" follows the federation where both agree (adjusted Rand index of at least 0.5). True always does, False
-        never.
+        "auto" follows the federation where both agree: adjusted Rand index of at least 0.5, in the mixture view 0.2.
+        True always does, False never.
     random_state : int, RandomState instance or None, default=None
 
     Returns
@@ -223,4 +228,157 @@ def check_columns(X: Any, kit: JoinKit) -> None:
         raise DataError(f"X has {width} columns, and the kit is of {kit.n_features}: give the federation's columns")
 
 
-__all__ = ["join_later", "kit_of", "publish"]
+# ---------------------------------------------------------------------------------------------------------- update
+
+
+def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
+    """Go on with the rows that count now; see `FMTC.partial_fit`."""
+    if keep_last is not None:
+        check_number("keep_last", keep_last, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
+    parts = model._parts(X, clients, reset=False)
+    _refuse_anchors(model)
+    rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
+    shared: Shared | None = model._shared
+    settings = replace(model.settings(), view=model.view_)
+    found = updated(rows, {cid: model._models[cid] for cid in rows}, shared, settings)
+    model._models = dict(model._models) | {cid: one.model for cid, one in found.clients.items()}
+    model._shared = found.shared
+    for name in ("embedding_", "influence_", "influence_ids_", "agreement_", "joined_", "_fitted_on"):
+        model.__dict__.pop(name, None)
+    if found.shared is not None and found.shared.Z is not None:
+        model.consensus_ = found.shared.Z
+    if found.shared is not None and found.shared.mixture is not None:
+        model.kappa_ = 1 / np.maximum(found.shared.mixture.spread, 1e-300)
+    model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
+    for cid, (Xt, places) in parts.items():
+        model.labels_[places] = assign(Xt, model._models[cid])
+    sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.clients.items()}
+    model._sizes = getattr(model, "_sizes", {}) | sizes
+    model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
+    rounds = ROUNDS if model.view_ == "graph" else EM_STEPS
+    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], rounds, None
+    model.stopped_because_ = f"{rounds} rounds from the model of before, for new rows of {listed(rows)}"
+    return model
+
+
+def _refuse_anchors(model: FMTC) -> None:
+    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+        raise InputError("the model of a private run cannot go on: each step would spend privacy; start a new run")
+
+
+# ----------------------------------------------------------------------------------------------------------- leave
+
+
+def leave(model: FMTC, client: Any) -> FMTC:
+    """A copy of a model without a client; see `FMTC.leave`."""
+    _refuse_anchors(model)
+    name = client_name(client)
+    model._model_of(name)
+    if len(model.client_ids_) == 1:
+        raise InputError(f"{name!r} is the last silo: without it there is no model")
+    shared = shared_of(model)
+    if name not in shared.client_ids:
+        raise InputError(f"the run of this model knows nothing of {name!r}")
+    if (shared.view == "graph" and shared.Z is None) or (shared.mixture is not None and name not in shared.parts):
+        raise InputError(
+            f"the server of this run saw sums only, from which {name!r} cannot be taken out: start a new run without it"
+        )
+    found = copy(model)
+    found.__dict__ = dict(model.__dict__)
+    settings = run_settings(model, shared)
+    found._models, found._shared = left(model._models, shared, name, settings)
+    found.client_ids_ = list(found._models)
+    for attribute in ("labels_", "embedding_", "influence_", "influence_ids_", "agreement_", "_fitted_on"):
+        found.__dict__.pop(attribute, None)
+    for attribute in ("choice_", "_sizes", "_ledgers"):
+        if hasattr(model, attribute):
+            kept = {cid: value for cid, value in getattr(model, attribute).items() if cid != name}
+            setattr(found, attribute, kept)
+    weights = model.client_weights
+    if weights is not None:
+        found.client_weights = {cid: weight for cid, weight in weights.items() if client_name(cid) != name}
+    if found._shared.Z is not None:
+        found.consensus_ = found._shared.Z
+    if found._shared.mixture is not None:
+        found.kappa_ = 1 / np.maximum(found._shared.mixture.spread, 1e-300)
+    found.held_ = [cid for cid in model.held_ if cid != name]
+    found.history_ = [_without(record, name) for record in model.history_]
+    found.stopped_because_ = f"{name!r} left after the run: one step of the server without it"
+    return found
+
+
+def _without(record: RoundRecord, name: str) -> RoundRecord:
+    """A line of the history that does not name a client."""
+    names = {part: tuple(c for c in getattr(record, part) if c != name) for part in ("missing", "capped", "odd")}
+    affinity = record.affinity and {cid: value for cid, value in record.affinity.items() if cid != name}
+    return replace(record, **names, affinity=affinity)
+
+
+# ----------------------------------------------------------------------------------------------------------- merge
+
+
+def merge(first: FMTC, second: FMTC) -> FMTC:
+    """Two federations that trained apart, as one model: the same number means the same concept in both.
+
+    Concepts are matched by what they look like along the columns. Those of the second federation that have no partner
+    in the first get new numbers. Nothing is fitted: each silo keeps its clusters, under the new numbers.
+
+    Parameters
+    ----------
+    first, second : FMTC
+        Fitted on the same columns, in the same view, with different names of silos.
+
+    Returns
+    -------
+    FMTC
+        With the clients of both. `merged_` lists the concepts: `number`, their numbers in `first` and `second` (None
+        where one lacks it), and `likeness`.
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> rng = np.random.default_rng(0)
+    >>> def silo(concepts):
+    ...     return np.repeat(9 * np.eye(3)[concepts], 40, axis=0) + rng.normal(size=(40 * len(concepts), 3))
+    >>> a = fmtc.FMTC(2, random_state=0).fit({"north": silo([0, 1]), "south": silo([0, 1])})
+    >>> b = fmtc.FMTC(2, random_state=0).fit({"east": silo([1, 2]), "west": silo([1, 2])})
+    >>> both = fmtc.merge(a, b)
+    >>> both.n_clusters, both.client_ids_
+    (3, ['east', 'north', 'south', 'west'])
+    >>> sorted(both.predict(9 * np.eye(3)[[0, 1, 1, 2]], clients=["north", "south", "east", "west"]).tolist())[1:3]
+    [1, 1]
+    """
+    for model in (first, second):
+        check_is_fitted(model)
+        if any(isinstance(own, AnchorModel) for own in model._models.values()):
+            raise InputError("models of private runs cannot be merged: their anchors are not comparable")
+    if twice := sorted(set(first.client_ids_) & set(second.client_ids_)):
+        raise InputError(f"both models have a silo called {listed(twice)}; names must differ")
+    if first.n_features_in_ != second.n_features_in_:
+        raise DataError(
+            f"the first model is of {first.n_features_in_} columns and the second of {second.n_features_in_}; "
+            "both must have the same columns"
+        )
+    names = [list(map(str, getattr(model, "feature_names_in_", ()))) for model in (first, second)]
+    if names[0] and names[1] and names[0] != names[1]:
+        odd = next(pair for pair in zip(*names, strict=True) if pair[0] != pair[1])
+        raise DataError(f"the models have different columns, such as {odd[0]!r} in one and {odd[1]!r} in the other")
+    levels = [() if (s := getattr(model, "schema_", None)) is None else s.levels for model in (first, second)]
+    if any(levels[0]) != any(levels[1]) or (any(levels[0]) and levels[0] != levels[1]):
+        raise DataError("the models have different categories, or different levels of them; fit both with one schema")
+    recipes = [getattr(model, "text_recipe_", None) for model in (first, second)]
+    if recipes[0] != recipes[1]:
+        raise DataError("the models read texts in different ways; fit both with the same column of texts")
+    d = first.n_features_in_
+    models, found = renumbered(first._models, second._models, d, levels[0] if any(levels[0]) else ())
+    merged = read_settings(Path("model"), portable(first._params()) | {"n_clusters": len(found)})
+    said = f"merged from {len(first.client_ids_)} and {len(second.client_ids_)} silos"
+    merged._restore({cid: models[cid] for cid in sorted(models)}, Result(None, (), None, said), d, 0)
+    for attribute in ("feature_names_in_", "schema_", "text_recipe_"):
+        if hasattr(first, attribute):
+            setattr(merged, attribute, getattr(first, attribute))
+    merged.merged_ = found
+    return merged
+
+
+__all__ = ["join_later", "kit_of", "leave", "merge", "publish", "update"]
