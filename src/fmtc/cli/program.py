@@ -200,6 +200,8 @@ COMMANDS = {
     "join": "federation",
     "join-later": "later",
     "labels": "models",
+    "leave": "later",
+    "merge": "later",
     "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",
@@ -207,6 +209,7 @@ COMMANDS = {
     "publish": "later",
     "report": "report",
     "schema": "preflight",
+    "update": "later",
     "version": "demo",
 }
 
