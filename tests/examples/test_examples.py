@@ -29,7 +29,7 @@ FLARE_WARNS = "ignore:ssl_context is deprecated:DeprecationWarning"  # how nvfla
 
 
 def test_there_are_examples():
-    names = {"hospitals", "cells", "predict", "two_silos", "as_published", "lost_silo"}
+    names = {"hospitals", "join_later", "cells", "predict", "two_silos", "as_published", "lost_silo"}
     assert {script.name for script in SCRIPTS} >= {f"plot_{name}.py" for name in names}
     assert {page.name for page in PAGES} >= {"index.md", "first-steps.md", "command-line.md", "cli.md", "README.md"}
 
@@ -143,7 +143,7 @@ def test_what_the_readme_predicts_is_in_a_file(tmp_path, monkeypatch):
 def test_the_page_of_the_command_line_lists_all_commands_and_exit_codes():
     page = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
     commands = [" ".join(words) for words, _ in leaves(main_group)]
-    assert sorted(re.findall(r"^\| `fmtc ([\w ]+)` \|", page, re.MULTILINE)) == sorted(commands)
+    assert sorted(re.findall(r"^\| `fmtc ([\w -]+)` \|", page, re.MULTILINE)) == sorted(commands)
     codes = re.findall(r"^  (\d+) ", main_group.epilog, re.MULTILINE)
     page = (DOCS / "reference" / "exit-codes.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| (\d+) \|", page.partition("\n## ")[0], re.MULTILINE) == codes

@@ -30,7 +30,7 @@ from ..settings import Settings, check_number
 from ..shared import Shared, published
 from ..tables import TextRecipe
 from .join import GUIDES, newcomer
-from .merge import renumbered
+from .merging import renumbered
 from .update import EM_STEPS, ROUNDS, left, updated
 
 Array = np.ndarray
@@ -309,9 +309,9 @@ def leave(model: FMTC, client: Any) -> FMTC:
 
 def _without(record: RoundRecord, name: str) -> RoundRecord:
     """A line of the history that does not name a client."""
-    names = {part: tuple(c for c in getattr(record, part) if c != name) for part in ("missing", "capped", "odd")}
     affinity = record.affinity and {cid: value for cid, value in record.affinity.items() if cid != name}
-    return replace(record, **names, affinity=affinity)
+    missing, capped, odd = (tuple(c for c in part if c != name) for part in (record.missing, record.capped, record.odd))
+    return replace(record, missing=missing, capped=capped, odd=odd, affinity=affinity)
 
 
 # ----------------------------------------------------------------------------------------------------------- merge

@@ -236,7 +236,7 @@ def left(
     Their own rows are not asked again: what a silo's clusters are drawn to moves, and they with it.
     """
     after = without_client(shared, client_id, settings)
-    found = {}
+    found: dict[str, Any] = {}
     for cid, model in models.items():
         if cid == client_id:
             continue

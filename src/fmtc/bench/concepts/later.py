@@ -54,7 +54,7 @@ def measure(seeds: Sequence[int], listen: Listener, names: Sequence[str] = DATAS
 
 
 def _set(name: str, seed: int) -> list[Row]:
-    options = {"seed": seed} if "seed" in SOURCES[name].options else {}
+    options: dict[str, Any] = {"seed": seed} if "seed" in SOURCES[name].options else {}
     train, _ = load(name, **options).split(0.2, seed)
     silos, truth = _capped(train, seed)
     k, rng = len(train.class_names), np.random.default_rng(seed)
