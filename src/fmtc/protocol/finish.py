@@ -58,8 +58,8 @@ class Finish(Phase):
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
         client, k = rotated(client, ask.rotation), client.k
         from_embedding = settings.solver.labels_from == "embedding"
-        signature = to_numpy(required(client, "W")[0])  # of clusters, in the units that all clients share
         E, model = projected(client, settings)
+        signature = to_numpy(required(client, "W")[0])  # of clusters, in the units that all clients share
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
         centers = to_numpy(found)
