@@ -14,8 +14,14 @@ from sklearn.metrics import adjusted_rand_score
 from fmtc import FMTC, Solver, join_later, load
 from fmtc.artifacts.files import read_tensors
 from fmtc.artifacts.published import read_kit
+from fmtc.cli.federation import _write_consensus
+from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError
-from fmtc.later.models import kit_of
+from fmtc.later.models import kit_of, open_run
+from fmtc.protocol.method import view_method
+from fmtc.runtime.conductor import RESULT, Spec, conduct
+from fmtc.runtime.local import LocalTransport
+from fmtc.schema import Schema
 from fmtc.shared import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
@@ -228,3 +234,26 @@ def test_damaged_kits(tmp_path):
     (kit / "join.safetensors").write_bytes((kit / "join.safetensors").read_bytes()[:-5])
     with pytest.raises(FileError, match="damaged or truncated"):
         join_later(kit, LATE)
+
+
+# ---------------------------------------------------------------------------------------------- at the coordinator
+
+
+@pytest.mark.parametrize("kind", ["mixture", "graph", "sums"])
+def test_a_coordinator_publishes_what_its_silos_would(kind, tmp_path):
+    """The folder of `fmtc coordinate` holds no models, and is enough for a kit."""
+    model = FMTC(3, random_state=0, **VIEWS[kind])
+    settings = model.settings()
+    method = view_method(settings.view, settings.privacy)
+    spec = Spec("a-run", settings, tmp_path, method=method)
+    events = []
+    conduct(LocalTransport(DATA, settings, method=method), spec, lambda event, **facts: events.append(event))
+    assert events[-2:] == ["done", "ended"]
+    _write_consensus(Words(quiet=True), tmp_path / "out", False, model, False, "study", tmp_path / RESULT, 0.0)
+    found = open_run(tmp_path / "out")
+    kit = read_kit(found.publish(tmp_path / "kit"))
+    late, local = join_later(kit, LATE, random_state=0), join_later(kit_of(fitted(kind)), LATE, random_state=0)
+    assert_array_equal(late.labels_, local.labels_)
+    (tmp_path / "schema.toml").write_text(Schema.of_numbers(["a", "b", "c"]).to_toml())
+    with pytest.raises(InputError, match="of 3 columns"):
+        open_run(tmp_path / "out", tmp_path / "schema.toml")

@@ -100,8 +100,8 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
         check_form(path / "report.json", report, CONSENSUS_REPORT)
         params = {name: value for name, value in report["settings"].items() if name != "as_published"}
         model = read_settings(path / "report.json", params)
-        model.n_features_in_ = int(about.get("n_features") or 0)
         model._models, model._shared = {}, result.server.shared
+        model.n_features_in_ = int(about.get("n_features") or 0) or _n_columns(model._shared)
         words = (
             model._shared is not None and model._shared.scaling is not None and model._shared.scaling.keep is not None
         )
@@ -120,6 +120,14 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
         if len(model.schema_.columns) != model.n_features_in_:
             raise InputError(f"{schema} is of {len(model.schema_.columns)} columns, {path} of {model.n_features_in_}")
     return model
+
+
+def _n_columns(shared: Shared | None) -> int:
+    """Columns of a run in which nobody counted them: those of the graph view's projections; 0: not known."""
+    if shared is None or shared.lift is not None:
+        return 0
+    stack = shared.reference if shared.W is None else shared.W
+    return 0 if stack is None else stack.shape[0]
 
 
 # ------------------------------------------------------------------------------------------------------ join later
