@@ -11,12 +11,12 @@ import fmtc
 LAYERS = (
     ("cli",),
     ("bench", "demo", "plot", "report"),
-    ("advice", "baselines", "estimator"),
+    ("advice", "baselines", "estimator", "later"),
     ("runtime",),
     ("privacy",),
     ("protocol",),
     ("atlas", "reasons"),
-    ("client", "confidence", "inference", "server"),
+    ("client", "confidence", "inference", "server", "shared"),
     ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
@@ -26,9 +26,12 @@ BESIDE = {
     ("estimator", "advice"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
     ("reasons", "atlas"),
+    ("estimator", "later"),  # what a model does after its run: imported when it is called
+    ("later", "estimator"),
     ("client", "inference"),
     ("confidence", "inference"),
     ("server", "client"),
+    ("shared", "server"),
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.
@@ -40,7 +43,18 @@ SIDE_ROOMS = {
     "concepts": {"errors", "schema"},
     "clients": {"errors", "kernels", "schema", "tables"},
     "tables": {"errors", "kernels", "schema"},
-    "artifacts": {"atlas", "errors", "inference", "linalg", "metrics", "schema", "settings", "tables"},
+    "artifacts": {
+        "atlas",
+        "errors",
+        "inference",
+        "kernels",
+        "linalg",
+        "metrics",
+        "schema",
+        "settings",
+        "shared",
+        "tables",
+    },
     "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},
 }
 # Rooms of formulas and plumbing get arrays and give arrays: of the side rooms they may import these only.

@@ -44,6 +44,8 @@ from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_choice, check_number, split_solver
+from .shared import Shared
+from .shared import kept as kept_of
 
 Array = np.ndarray
 
@@ -166,6 +168,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
+    merged_ : list of Match
+        Only of a model that `fmtc.merge` made: which concepts of the two federations are the same.
+    joined_ : Joined
+        Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
         Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
         runs, and in a model that was loaded.
@@ -229,6 +235,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     takes_missing = True
     _presence: dict[str, Presence]  # share of each concept in the rows of each client
     _told: dict[str, list[tuple[float, str]]]  # cosines and flags by the server of a federation, of a silo alone here
+    _shared: Shared | None  # what all clients have in common, where the server's end of the run is known
 
     def __init__(
         self,
@@ -363,6 +370,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         places = {cid: rows for cid, (_, rows) in parts.items()}
         self._adopt(result, transport.results(), places)
         self.received_[:0] = before
+        self._shared = kept_of(result.server, settings)
         self._ledgers = transport.ledgers
         self._fitted_on = Remembered.of(X, clients)
         if settings is not self._run_settings:
@@ -485,8 +493,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if n_features is not None:
             self.n_features_in_ = n_features
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
-                     "roster_code_", "privacy_"):  # fmt: skip
+                     "roster_code_", "privacy_", "joined_", "merged_"):  # fmt: skip
             self.__dict__.pop(name, None)
+        self._shared = getattr(result.server, "shared", None)
         if isinstance(self.privacy, Privacy):
             from .protocol.private import promise
 
@@ -1059,8 +1068,118 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             schema=getattr(self, "schema_", None),
             presence=self._presence,
             told=self._told,
+            shared=self._shared,
         )
         return write_model(Path(path), saved, overwrite=overwrite)
+
+    # --------------------------------------------------------------------------------------------- after the run
+
+    def publish(self, path: str | Path, *, names: Mapping[int, str] | None = None, overwrite: bool = False) -> Path:
+        """Write a kit with which a newcomer can join later, without sending anything: see `fmtc.join_later`.
+
+        It holds what the silos have in common (mean consensus, common concepts, units of columns), names of columns
+        and settings; no silo's own model, and no row. docs/privacy.md says what it can tell.
+
+        Parameters
+        ----------
+        path : path
+            Folder to make; refused if it exists, unless `overwrite`.
+        names : mapping of int to str, optional
+            Names of clusters, for the newcomer to read.
+
+        Returns
+        -------
+        Path
+
+        Raises
+        ------
+        TrustError
+            For fewer than three silos: a mean over them would show one.
+
+        Examples
+        --------
+        >>> import tempfile, numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> model = fmtc.FMTC(2, random_state=0).fit({name: rng.normal(size=(40, 3)) for name in "abc"})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     sorted(file.name for file in model.publish(folder + "/kit").iterdir())
+        ['join.json', 'join.safetensors']
+        """
+        from .later.models import publish
+
+        check_is_fitted(self)
+        return publish(self, path, names, overwrite)
+
+    def partial_fit(self, X: Any, y: Any = None, *, clients: Any = None, keep_last: int | None = None) -> Self:
+        """Go on with new rows of some clients: a tenth of the rounds, and clusters keep their numbers.
+
+        A model keeps no rows, so give *all rows of these clients that count now*: the old ones with the new ones
+        behind them or, to forget the old ones, the new ones alone. Clients that are not named keep their models. Units
+        of columns stay as they are. A model that is not fitted yet is fitted.
+
+        Parameters
+        ----------
+        X, clients
+            As in `predict`; rows of known clients, the oldest first.
+        y : ignored
+        keep_last : int, optional
+            Go on with the last so many rows of each client only: a window that forgets.
+
+        Returns
+        -------
+        self
+            `labels_` are those of the given rows.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> def month(shift):
+        ...     return np.repeat([[0.0, 0.0], [9.0, 9.0]], 40, axis=0) + shift + rng.normal(size=(80, 2))
+        >>> silos = {"north": month(0), "south": month(0)}
+        >>> model = fmtc.FMTC(2, random_state=0).fit(silos)
+        >>> before = model.predict([[0.0, 0.0]], clients="north")
+        >>> silos["north"] = np.vstack([silos["north"], month(1)])
+        >>> model.partial_fit({"north": silos["north"]}, keep_last=80).predict([[1.0, 1.0]], clients="north") == before
+        array([ True])
+        """
+        from .later.models import update
+
+        if not hasattr(self, "_models"):
+            return self.fit(X, y, clients=clients)
+        if clients is None:
+            refuse_names(y)
+        update(self, X, clients, keep_last)
+        return self
+
+    def leave(self, client: Any) -> FMTC:
+        """A model without one client: one step of the server without its part, and the others' models follow.
+
+        No row is needed. The step takes the client's part out of the consensus, or of the common concepts; what its
+        part did to the rounds before stays. Where nothing of it may be left, fit again without it.
+
+        Parameters
+        ----------
+        client : str
+            One of `client_ids_`; not the last one.
+
+        Returns
+        -------
+        FMTC
+            A fitted copy; this model stays as it is.
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> model = fmtc.FMTC(2, random_state=0).fit({name: rng.normal(size=(40, 3)) for name in "abc"})
+        >>> model.leave("b").client_ids_
+        ['a', 'c']
+        """
+        from .later.models import leave
+
+        check_is_fitted(self)
+        return leave(self, client)
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
@@ -1347,6 +1466,7 @@ def load(path: str | Path) -> FMTC:
     result = Result(None, history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     model._presence, model._told = dict(saved.presence), {cid: list(said) for cid, said in saved.told.items()}
+    model._shared = saved.shared
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)
     if saved.schema is not None:

@@ -191,8 +191,8 @@ class MixtureModel:
 
     @property
     def personal(self) -> Personal:
-        """Parameters as the E-step takes them, but for concepts that the client lacks: see `lacks`."""
-        return Personal(self.means, np.where(self.lacks, 1.0, self.shares), self.profiles)
+        """Parameters as the E-step takes them."""
+        return Personal(self.means, self.shares, self.profiles)
 
     @property
     def lacks(self) -> Array:
@@ -218,7 +218,8 @@ class MixtureModel:
 
     def _scored(self, X: Any) -> tuple[Array, Array]:
         """Scores of rows, minus infinity for concepts that the client lacks, and their constants."""
-        scores, constant = _scores(self.frame, X, self.personal, self.covariance)
+        own = Personal(self.means, np.where(self.lacks, 1.0, self.shares), self.profiles)
+        scores, constant = _scores(self.frame, X, own, self.covariance)
         scores[:, self.lacks] = -np.inf
         return scores, constant
 

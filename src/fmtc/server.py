@@ -75,6 +75,12 @@ class Mixture:
         """Place of the best start."""
         return int(np.argsort(self.handicap - self.scores, kind="stable")[0])
 
+    @property
+    def order(self) -> Array:
+        """The concept of the best start that takes each number, the largest first."""
+        best = self.best(1)
+        return np.lexsort((np.linalg.norm(best.means[0], axis=1), -best.shares[0]))
+
     def best(self, n: int) -> Mixture:
         """The n best starts, in the order of their scores."""
         if n >= len(self.keep):
@@ -146,6 +152,9 @@ class ServerState:
     )  # by client: rows, means, levels of concepts; `concept_sums`
     presence: Mapping[str, Array] = field(default_factory=dict)  # k by client, shares of rows; 0: few, or none
     influence: Array | None = None  # m x m, how far client s (row) moves when client t (column) is left out
+    parts: Mapping[str, Array] = field(
+        default_factory=dict
+    )  # last sums of each client of the mixture, one after another
     workspace: Workspace = field(
         default_factory=Workspace, compare=False, repr=False, metadata={"saved": False}
     )  # owns the memory of W and Y from the first round on

@@ -133,7 +133,7 @@ def test_no_training_row_is_inside(kind, tmp_path):
     path = fitted(data).save(tmp_path / "m")
     kept = b"".join(p.read_bytes() for p in path.iterdir())
     size = sum(X.data.nbytes for X in data.values())
-    assert len(kept) < size / 3
+    assert len(kept) < size / 2  # models, and what all clients have in common
     for X in data.values():
         for i in range(X.shape[0]):
             row = X[[i]].data if sp.issparse(X) else X[i]

@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc import FMTC, LocalTransport, Settings, Solver, load, run
+from fmtc import FMTC, LocalTransport, Settings, Solver, join_later, load, run
+from fmtc.errors import TrustError
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.meet import MEET
 from fmtc.protocol.round import ROUND
@@ -207,3 +208,26 @@ def test_rows_of_silos_that_lack_concepts_have_a_confidence(final):
         assert ((found == -1) | (found == model.predict(X, clients=cid))).all()
     odd = np.tile(CENTERS[1] + CENTERS[2], (30, 1)) + np.random.default_rng(0).normal(size=(30, D))
     assert model.drift({"south": odd}).silos[0].p_value < 0.01  # two concepts that south lacks
+
+
+def test_what_comes_after_a_run_knows_who_lacks_what(model, tmp_path):
+    with pytest.raises(ValueError, match="lacks some"):
+        model.leave("east")
+    with pytest.raises(ValueError, match="lacks some"):
+        model.partial_fit({"east": DATA["east"]})
+    with pytest.raises(TrustError, match="fewer than 3 silos have concept"):  # south and north only have two of them
+        model.publish(tmp_path / "kit")
+    five = {**DATA, "middle": silo(9, range(K))[0]}
+    kit = fitted(OWN | {"middle": K}, data=five).publish(tmp_path / "kit")
+    newcomer = join_later(kit, silo(10, (0, 1, 3))[0])
+    y = silo(10, (0, 1, 3))[1]
+    assert adjusted_rand_score(y, newcomer.labels_) > 0.8
+
+
+def test_the_atlas_shows_who_lacks_what(model):
+    atlas = model.atlas_
+    assert len(atlas.concepts) == K
+    for concept in atlas.concepts:
+        held = {cid for cid, share in concept.presence.items() if share}
+        assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], clients=cid))}
+        assert all(concept.cosine[cid] > 0.5 for cid in held)

@@ -31,10 +31,13 @@ from .states import flatten, unflatten
 if TYPE_CHECKING:
     from ..atlas import Presence
     from ..inference import ClientModel
+    from ..shared import Shared
 
 MODEL_FORMAT = 2
 CLIENT_FORMAT = 2
+COMMON_FORMAT = 1
 MODEL_FILE = "model.json"
+COMMON_FILE = "common.tensors"  # what all clients have in common; a client's file ends in .safetensors
 OPTIONAL = ("mean", "stretch", "keep")  # arrays of a client in format 1 that not every model has
 PORTABLE = (bool, int, float, str, type(None))
 
@@ -60,6 +63,7 @@ MODEL = {
     ),
     "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
     "clients": {str: {"file": str, "sha256": str, "presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
+    "common?": ({"file": str, "sha256": str}, None),
     "n_iter": COUNT,
     "converged": (bool, None),  # None: a silo of a federation does not know
     "stopped_because": str,
@@ -83,6 +87,7 @@ class SavedModel:
     schema: Schema | None = None  # what the columns hold, where that is known
     presence: Mapping[str, Presence] = field(default_factory=dict)  # share of each concept in a silo's rows
     told: Mapping[str, Sequence[tuple[float, str]]] = field(default_factory=dict)  # cosines and flags of a federation
+    shared: Shared | None = None  # what all clients have in common, where the server's end of the run is known
 
 
 def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Path:
@@ -102,15 +107,15 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
                 cosine, flags = zip(*saved.told[cid], strict=True)
                 entry["told"] = {"cosine": list(cosine), "flags": list(flags)}
             clients[cid] = entry
-        params: dict[str, Any] = {
-            name: value
-            for name, value in jsonable(saved.params).items()
-            if isinstance(value, PORTABLE) or name in ("solver", "privacy")
-        }
+        params = portable(saved.params)
         for name in ("client_weights", "n_clusters"):
             if isinstance(given := saved.params.get(name), Mapping):
                 kind = float if name == "client_weights" else int
                 params[name] = {str(cid): kind(value) for cid, value in given.items()}
+        common = None
+        if saved.shared is not None:
+            write_shared(folder / COMMON_FILE, saved.shared)
+            common = {"file": COMMON_FILE, "sha256": _digest(folder / COMMON_FILE)}
         about = {
             "kind": "fmtc model",
             "schema": MODEL_FORMAT,
@@ -121,6 +126,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             "columns": None if saved.schema is None else saved.schema.to_dict(),
             "text": None if saved.text is None else asdict(saved.text),
             "clients": clients,
+            "common": common,
             "n_iter": saved.n_iter,
             "converged": saved.converged,
             "stopped_because": saved.stopped_because,
@@ -128,6 +134,34 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
         }
         write_json(folder / MODEL_FILE, about)
     return path
+
+
+def portable(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that JSON can hold, by name; others are omitted."""
+    return {
+        name: value
+        for name, value in jsonable(params).items()
+        if isinstance(value, PORTABLE) or name in ("solver", "privacy")
+    }
+
+
+def write_shared(path: Path, shared: Shared) -> None:
+    """Keep what all clients of a run have in common."""
+    arrays, rest = flatten(shared)
+    write_tensors(path, arrays, {"kind": "fmtc common state", "schema": COMMON_FORMAT, "shared": rest})
+
+
+def read_shared(path: Path) -> Shared:
+    """Undo `write_shared`."""
+    from ..shared import Shared
+
+    arrays, about = read_tensors(path)
+    check_schema(path, about, "fmtc common state", COMMON_FORMAT)
+    try:
+        found: Shared = unflatten(Shared, arrays, about["shared"])
+    except (KeyError, TypeError, AttributeError, ValueError, StopIteration) as error:
+        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
+    return found
 
 
 def read_model(path: str | Path) -> SavedModel:
@@ -145,7 +179,7 @@ def read_model(path: str | Path) -> SavedModel:
         raise FileError(f"{file} is damaged: it names no client")
     if names is not None and len(names) != d:
         raise FileError(f"{file} is damaged: it has {len(names)} names for {d} features")
-    schema = _read_schema(file, about.get("columns"), d)
+    schema = read_schema(file, about.get("columns"), d)
     return SavedModel(
         params=current_settings(about["params"], about["schema"], about.get("beta")),
         clients={cid: _read_client(folder, cid, entry, d, k) for cid, entry in about["clients"].items()},
@@ -159,6 +193,7 @@ def read_model(path: str | Path) -> SavedModel:
         schema=schema,
         presence=_read_presence(file, about["clients"], k),
         told=_read_told(file, about["clients"], k),
+        shared=_read_common(folder, about.get("common")),
     )
 
 
@@ -183,7 +218,18 @@ def _read_told(file: Path, clients: Mapping[str, Any], k: int) -> dict[str, list
     return found
 
 
-def _read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:
+def _read_common(folder: Path, entry: Mapping[str, str] | None) -> Shared | None:
+    if entry is None:
+        return None
+    path = folder / Path(entry["file"]).name  # never outside the folder
+    shared = read_shared(path)
+    if _digest(path) != entry["sha256"]:
+        raise FileError(f"{path} is not the file that {MODEL_FILE} describes: its checksum differs")
+    return shared
+
+
+def read_schema(file: Path, document: Mapping[str, Any] | None, d: int) -> Schema | None:
+    """The schema in a file about d columns, or a `FileError` that says what is wrong with it."""
     if document is None:
         return None
     try:

@@ -201,13 +201,18 @@ COMMANDS = {
     "fit": "models",
     "inspect": "models",
     "join": "federation",
+    "join-later": "later",
     "labels": "models",
+    "leave": "later",
+    "merge": "later",
     "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",
     "privacy": "privacy",
+    "publish": "later",
     "report": "report",
     "schema": "preflight",
+    "update": "later",
     "version": "demo",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -78,6 +78,21 @@ class Sums:
     spread: Array  # 2 x k, numerator and denominator of the estimate of b_j
     drift: Array  # 2, the same of b_0
     score: Array  # 3: log-likelihood less penalties; its part that integrates over the silo's own means; rows
+
+
+def packed(sums: Sums) -> Array:
+    """All numbers of a silo's sums, one field after the other."""
+    return np.concatenate([getattr(sums, f.name).ravel() for f in fields(Sums)])
+
+
+def unpacked(numbers: Array, k: int, r: int, levels: tuple[int, ...]) -> Sums:
+    """Undo `packed`, for k concepts in r coordinates, and categories with these levels."""
+    c, L = len(levels), sum(levels)
+    shapes = ((k,), (k,), (k, r), (r, r), (k, c), (k, L), (2, k), (2,), (3,))
+    ends = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes)])
+    if len(numbers) != ends[-1]:
+        raise ValueError(f"{len(numbers)} numbers are not the sums of {k} concepts in {r} coordinates")
+    return Sums(*(numbers[a:b].reshape(shape) for a, b, shape in zip(ends, ends[1:], shapes, strict=False)))
 
 
 def log_shares(shares: Array) -> Array:

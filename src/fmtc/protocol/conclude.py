@@ -14,7 +14,7 @@ from ..client import ClientState
 from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
 from ..mixture.steps import SMALLEST_SHARE
-from ..server import Mixture, ServerState
+from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
@@ -52,8 +52,7 @@ class Conclude(Phase):
     def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
         """The same for everyone."""
         mixture = required(server, "mixture")[0].best(1)
-        order = concept_order(mixture)
-        last = asked(mixture)
+        order, last = mixture.order, asked(mixture)
         return dict.fromkeys(
             server.client_ids, self.Ask(**{**vars(last), "order": order, "compare": compares(server, settings)})
         )
@@ -80,11 +79,6 @@ class Conclude(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
-
-
-def concept_order(mixture: Mixture) -> Array:
-    """The concept that takes each number, the largest first."""
-    return np.lexsort((np.linalg.norm(mixture.means[0], axis=1), -mixture.shares[0]))
 
 
 class HomeConclude(Conclude):

@@ -16,7 +16,7 @@ from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.bounds import impossible_sums, limited
 from ..mixture.pooling import Pool, added, pooled, pulls, weighted
-from ..mixture.steps import Common, Personal, Statistics, Sums
+from ..mixture.steps import Common, Personal, Statistics, Sums, packed
 from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
 from .base import REPEATS, RESTARTS, TOTAL, Array, Phase, above, array, how_many, number, required
@@ -209,7 +209,9 @@ def next_round(
         spread=np.array([part.spread for part in found]), drift=np.array([part.drift for part in found]),
         scores=np.array(scores), rounds=mixture.rounds + 1,
     )  # fmt: skip
-    return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said))
+    known = set(said) <= set(server.client_ids)  # else only the sum over clients is known
+    last = {cid: packed(part) for cid, part in zip(said, parts, strict=True)} if n_starts == 1 and known else {}
+    return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said), last)
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ class NextRound:
     capped: tuple[str, ...]  # clients whose sums were too large
     influence: Array | None  # who pulls whom, where one start is left
     client_ids: tuple[str, ...]  # of the rows and columns of `influence`
+    parts: Mapping[str, Array]  # sums of each client, where one start is left
 
 
 def impossible_rounds(
@@ -362,7 +365,7 @@ class _EM(Phase):
         found = next_round(server, answers, pool_of(settings), levels, contains=contains)
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
         server = replace(
-            server, mixture=mixture, held=noted(server.held, found.capped),
+            server, mixture=mixture, held=noted(server.held, found.capped), parts={**server.parts, **found.parts},
             sums={**server.sums, **concept_sums(answers, levels, found.mixture.leader)},
         )  # fmt: skip
         if found.influence is not None:
@@ -463,8 +466,9 @@ class Settle(Phase):
         found = next_round(server, answers, settle_pool(settings), (), contains=contains)
         mixture = found.mixture
         done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
+        parts = {**(server.parts if mixture.rounds > 1 else {}), **found.parts}  # none of a mixture over columns
         return replace(
-            server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, found.capped),
+            server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, found.capped), parts=parts,
             sums={**server.sums, **concept_sums(answers, ())},
         )  # fmt: skip
 

@@ -56,24 +56,10 @@ class Finish(Phase):
 
     def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
-        client = rotated(client, ask.rotation)
-        F, W = required(client, "F", "W")
-        (rows,), k = required(client, "rows"), client.k
+        client, k = rotated(client, ask.rotation), client.k
         from_embedding = settings.solver.labels_from == "embedding"
-        W = signature = to_numpy(W)  # of clusters, in the units that all clients share
-        mean = None if rows.mean is None else to_numpy(rows.mean)
-        stretch = keep = None
-        if client.scaling is not None:
-            stretch, keep = client.scaling.stretch, client.scaling.keep
-            if client.lift is None:
-                W, mean = client.scaling.fold(W, mean)
-        levels = np.array(settings.levels, np.int64) if settings.has_categories else None
-        fill = hole_filling(client, settings)
-        model = GraphModel(W, np.eye(k), 0.0, mean, stretch, keep, fill=fill, levels=levels, lift=client.lift)
-        if from_embedding:
-            E = F / row_norms(F)
-        else:
-            E = project(rows.X if client.lift is not None else model.design(input_rows(client)), W, mean, keep)
+        E, model = projected(client, settings)
+        signature = to_numpy(required(client, "W")[0])  # of clusters, in the units that all clients share
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         found = unit_centers(E, k, settings.solver.n_init, seed)
         centers = to_numpy(found)
@@ -103,17 +89,13 @@ class Finish(Phase):
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Which cluster of each client takes each number; a mixture to begin with, where there is to be one."""
         orders = common_numbers(server, {cid: answers[cid].centers for cid in answers}, settings)
-        mixture = None
+        partial, mixture = server.has is not None, None
+        centers = {cid: by_concept(answers[cid].centers, order, partial) for cid, order in orders.items()}
         if settings.solver.mixes and settings.n_clusters > 1:
-            partial = server.has is not None
-            matched = [by_concept(answers[cid].centers, orders[cid], partial) for cid in heard(server, orders)]
-            mixture = first_mixture(matched, settings)
-        if server.has is not None:
+            mixture = first_mixture([centers[cid] for cid in heard(server, orders)], settings)
+        if partial:
             server = _in_axes_of_concepts(server, answers, orders)
-        centers = {
-            cid: np.nan_to_num(by_concept(answers[cid].centers, order, server.has is not None))
-            for cid, order in orders.items()
-        }
+            centers = {cid: np.nan_to_num(part) for cid, part in centers.items()}
         return with_influence(replace(server, orders=orders, mixture=mixture, centers=centers, sums={}), settings)
 
 
@@ -148,6 +130,27 @@ def _in_axes_of_concepts(server: ServerState, answers: Mapping[str, Any], orders
                 stack[:, :, t] = stack[:, columns, t] @ P
             has[:, t] = orders[cid] >= 0
     return replace(server, has=has, **stacks)
+
+
+def projected(client: ClientState, settings: Settings) -> tuple[Array, GraphModel]:
+    """The rows where clusters are looked for, (n, k), and the client's model but for its clusters.
+
+    These are the normalised rows of X W; of F for a run as published.
+    """
+    F, W, rows = required(client, "F", "W", "rows")
+    W = to_numpy(W)
+    mean = None if rows.mean is None else to_numpy(rows.mean)
+    stretch = keep = None
+    if client.scaling is not None:
+        stretch, keep = client.scaling.stretch, client.scaling.keep
+        if client.lift is None:
+            W, mean = client.scaling.fold(W, mean)
+    levels = np.array(settings.levels, np.int64) if settings.has_categories else None
+    fill = hole_filling(client, settings)
+    model = GraphModel(W, np.eye(client.k), 0.0, mean, stretch, keep, fill=fill, levels=levels, lift=client.lift)
+    if settings.solver.labels_from == "embedding":
+        return F / row_norms(F), model
+    return project(rows.X if client.lift is not None else model.design(input_rows(client)), W, mean, keep), model
 
 
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length

@@ -23,7 +23,6 @@ from ..atlas import (
 from ..privacy.rules import PRESENT
 from ..server import ServerState
 from ..settings import Settings
-from .conclude import concept_order
 from .em import category_levels, known_parameters, pool_of, settle_pool
 
 Array = np.ndarray
@@ -55,7 +54,7 @@ def _mixture(server: ServerState, settings: Settings) -> dict[str, Member]:
     if server.mixture is None:
         return {}
     mixture = server.mixture.best(1)
-    order, axes = concept_order(mixture), mixture.axes
+    order, axes = mixture.order, mixture.axes
     scaling, k = server.scaling, mixture.means.shape[1]
 
     def member(means: Array, profiles: Array, weights: Array, presence: Presence | None) -> Member:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
+from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
 from ..protocol.base import Message
 from ..protocol.end import END, told
@@ -15,12 +16,14 @@ from ..protocol.graph import METHOD
 from ..protocol.method import Method
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
+from ..shared import Shared, kept
 from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
 
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
 SURVEYED = "surveyed.json"  # in the coordinator's folder of a run: what a comparison of columns has received
 RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
 RESULT_FORMAT = 2
+SHARED = "shared/"  # names of arrays in a result that go on where the run ended
 PREFLIGHT = ("no", "first", "only")
 
 Listen = Callable[..., None]  # an event's name, and facts about it
@@ -174,7 +177,11 @@ def write_result(spec: Spec, result: Result) -> dict[str, Any] | None:
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
     }
-    write_tensors(spec.folder / RESULT, spec.method.common(result.server), about)
+    arrays, shared = spec.method.common(result.server), kept(result.server, spec.settings)
+    if shared is not None:  # Z is there already, as the consensus
+        inner, about["shared"] = flatten(shared)
+        arrays |= {f"{SHARED}{name}": array for name, array in inner.items() if name != "Z"}
+    write_tensors(spec.folder / RESULT, arrays, about)
     return document
 
 
@@ -187,6 +194,7 @@ class Kept:
     why: str = ""  # the view was chosen so
     roster: str = ""  # code of the roster, where only sums were seen
     held: tuple[str, ...] = ()  # clients that were capped, set aside or refused
+    shared: Shared | None = None  # what all clients have in common; None in files of older versions
 
     @property
     def Z(self) -> Any:
@@ -204,6 +212,16 @@ class Kept:
         return self.common.get("influence")
 
 
+def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | None:
+    if rest is None:
+        return None
+    inner = {name.removeprefix(SHARED): array for name, array in arrays.items() if name.startswith(SHARED)}
+    if "W" in inner:
+        inner["Z"] = arrays["consensus"]
+    found: Shared = unflatten(Shared, inner, rest)
+    return found
+
+
 def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     """The result in a file of `write_result`, and the rest of what it says (run, method, settings)."""
     arrays, about = read_tensors(path)
@@ -211,7 +229,12 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     try:
         result = Result(
             Kept(
-                tuple(about["client_ids"]), arrays, about["why"], about.get("roster", ""), tuple(about.get("held", ()))
+                tuple(about["client_ids"]),
+                arrays,
+                about["why"],
+                about.get("roster", ""),
+                tuple(about.get("held", ())),
+                _shared(arrays, about.get("shared")),
             ),
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             about["converged"],
@@ -220,7 +243,7 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
             tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
             about["before"],
         )
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError, StopIteration) as error:
         raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     return result, about
 

@@ -1,0 +1,392 @@
+"""Fitted models that go on: publish, join later, update, leave and merge."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
+
+from ..artifacts.files import check_form, read_json
+from ..artifacts.models import portable
+from ..artifacts.published import JoinKit, read_kit, write_kit
+from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
+from ..clients import NAMELESS, client_name
+from ..errors import DataError, InputError, listed
+from ..estimator import FMTC, load, read_settings
+from ..inference import AnchorModel, assign
+from ..protocol.alone import ALONE, FEDERATED
+from ..protocol.method import ClientResult
+from ..runtime.conductor import read_result
+from ..runtime.driver import Result, RoundRecord
+from ..schema import Schema
+from ..settings import Settings, check_number
+from ..shared import Shared, published
+from ..tables import TextRecipe
+from .join import GUIDES, newcomer
+from .merging import renumbered
+from .update import EM_STEPS, ROUNDS, left, updated
+
+Array = np.ndarray
+
+
+# --------------------------------------------------------------------------------------------------------- publish
+
+
+def shared_of(model: FMTC) -> Shared:
+    """What the silos of a model have in common, or an `InputError` that says why it is not known."""
+    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+        raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
+    shared: Shared | None = getattr(model, "_shared", None)
+    if shared is None:
+        raise InputError(
+            "this model does not know what its silos have in common: it is of one silo of a federation, of a newcomer, "
+            "merged, or was saved by an older version of fmtc; take the folder of the run, or of its coordinator"
+        )
+    return shared
+
+
+def run_settings(model: FMTC, shared: Shared) -> Settings:
+    """Settings of the run that a model is from, its view as it was chosen."""
+    return replace(model.settings(), view=shared.view)
+
+
+def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
+    """What a newcomer gets of a fitted model."""
+    shared = shared_of(model)
+    settings = run_settings(model, shared)
+    columns = getattr(model, "feature_names_in_", None)
+    given = {} if names is None else {int(j): str(name) for j, name in names.items()}
+    unknown = [j for j in given if not 0 <= j < shared.n_clusters]
+    if unknown:
+        raise InputError(f"there is no cluster {unknown[0]} to name; there are {shared.n_clusters}, the first is 0")
+    return JoinKit(
+        published(shared, settings),
+        model._params() | {"view": shared.view, "coupling": settings.coupling, "n_clusters": shared.n_clusters},
+        model.n_features_in_,
+        None if columns is None else tuple(map(str, columns)),
+        getattr(model, "schema_", None),
+        getattr(model, "text_recipe_", None),
+        given,
+    )
+
+
+def publish(model: FMTC, path: str | Path, names: Mapping[int, str] | None, overwrite: bool) -> Path:
+    """Write `kit_of` a model to a folder."""
+    return write_kit(Path(path), kit_of(model, names), overwrite=overwrite)
+
+
+def open_run(path: Path, schema: Path | None = None, text_column: str | None = None) -> FMTC:
+    """The model of a run or of a model folder; of a coordinator's, one that knows what its silos have in common only.
+
+    Parameters
+    ----------
+    path : Path
+    schema : Path, optional
+        What the columns are, where the run does not know it.
+    text_column : str, optional
+        Of a coordinator's run of texts: the column of the texts at the silos.
+    """
+    consensus = path / "consensus.safetensors"
+    if consensus.is_file():
+        result, about = read_result(consensus)
+        report = read_json(path / "report.json")
+        check_form(path / "report.json", report, CONSENSUS_REPORT)
+        params = {name: value for name, value in report["settings"].items() if name != "as_published"}
+        model = read_settings(path / "report.json", params)
+        model._models, model._shared = {}, result.server.shared
+        model.n_features_in_ = int(about.get("n_features") or 0) or _n_columns(model._shared)
+        words = (
+            model._shared is not None and model._shared.scaling is not None and model._shared.scaling.keep is not None
+        )
+        if text_column is not None:
+            model.text_recipe_ = TextRecipe(text_column)
+            model.n_features_in_ = model.text_recipe_.n_buckets
+        elif words:
+            raise InputError(f"{path} is of a run of texts, whose column the coordinator does not know: name it "
+                             "(`text_column`)")  # fmt: skip
+    else:
+        model = load(model_folder(path))
+        if (known := schema_of(model, path)) is not None:
+            model.schema_ = known
+    if schema is not None:
+        model.schema_ = Schema.read(schema)
+        if len(model.schema_.columns) != model.n_features_in_:
+            raise InputError(f"{schema} is of {len(model.schema_.columns)} columns, {path} of {model.n_features_in_}")
+    return model
+
+
+def _n_columns(shared: Shared | None) -> int:
+    """Columns of a run in which nobody counted them: those of the graph view's projections; 0: not known."""
+    if shared is None or shared.lift is not None:
+        return 0
+    stack = shared.reference if shared.W is None else shared.W
+    return 0 if stack is None else stack.shape[0]
+
+
+# ------------------------------------------------------------------------------------------------------ join later
+
+
+def join_later(
+    kit: str | Path | JoinKit,
+    X: Any,
+    *,
+    name: str = "newcomer",
+    guide: bool | str = "auto",
+    random_state: Any = None,
+) -> FMTC:
+    """Join a federation after its run: fit at home with what it published. Nothing leaves this process.
+
+    The rows are clustered alone, in the federation's units, and by the published model as it is. Where both say much
+    the same, the federation can help: the model is fitted again, drawn to what the silos have in common. Elsewhere the
+    newcomer keeps its own clusters. In both cases clusters have the federation's numbers, as far as they are the same.
+
+    Parameters
+    ----------
+    kit : path
+        Folder that `FMTC.publish` or ``fmtc publish`` wrote.
+    X : array, sparse array or data frame of shape (n_samples, n_features)
+        The newcomer's rows, with the columns of the federation.
+    name : str, default="newcomer"
+        Name of the newcomer in the model.
+    guide : {"auto", True, False}, default="auto"
+        "auto" follows the federation where both agree: adjusted Rand index of at least 0.5, in the mixture view 0.2.
+        True always does, False never.
+    random_state : int, RandomState instance or None, default=None
+
+    Returns
+    -------
+    FMTC
+        Fitted, with one client. `joined_` says how it came about: `agreement`, `guided`, `reason`, `moved` (share of
+        rows in another cluster than alone) and `likeness` of each cluster to the concept of its number.
+
+    Raises
+    ------
+    FileError
+        If the kit is damaged, or of another version.
+    DataError
+        If X does not have the columns of the kit.
+
+    Examples
+    --------
+    Three clinics train, a fourth joins later:
+
+    >>> import tempfile, numpy as np, fmtc
+    >>> rng = np.random.default_rng(0)
+    >>> def clinic(n, shift):
+    ...     return np.repeat(np.eye(3) * 6, n, axis=0) + shift + rng.normal(size=(3 * n, 3))
+    >>> clinics = {name: clinic(30, shift) for name, shift in (("a", 0.0), ("b", 0.3), ("c", -0.3))}
+    >>> model = fmtc.FMTC(3, random_state=0).fit(clinics)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     kit = model.publish(folder + "/kit")
+    ...     late = fmtc.join_later(kit, clinic(10, 0.2), name="d", random_state=0)
+    >>> late.joined_.guided, late.joined_.agreement
+    (True, 1.0)
+    >>> bool((late.predict(np.eye(3) * 6) == model.predict(np.eye(3) * 6, clients="a")).all())
+    True
+    """
+    if not (isinstance(guide, bool | np.bool_) or (isinstance(guide, str) and guide == "auto")):
+        raise ValueError(f"guide must be one of {', '.join(map(repr, GUIDES))}, got {guide!r}")
+    name = client_name(name)
+    if name in NAMELESS:
+        raise DataError(f"the newcomer has no name: {name!r}")
+    where = "the kit" if isinstance(kit, JoinKit) else str(kit)
+    kit = kit if isinstance(kit, JoinKit) else read_kit(kit)
+    model = read_settings(Path(where), kit.params).set_params(random_state=random_state)
+    model.n_features_in_ = kit.n_features
+    if kit.feature_names is not None:
+        model.feature_names_in_ = np.array(kit.feature_names, dtype=object)
+    if kit.schema is not None:
+        model.schema_ = kit.schema
+    check_columns(X, kit)
+    model.client_ids_, model._models = [name], {name: None}
+    ((rows, _),) = model._parts(X, None, reset=False).values()
+    if sp.issparse(rows) and kit.published.view == "mixture" and kit.published.axes is None:
+        raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
+    if sp.issparse(rows) and kit.published.scaling is not None and kit.published.scaling.shift is not None:
+        raise DataError("X is sparse, and the federation's rows are not: give a dense array, such as X.toarray()")
+    joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
+    embedding = None if found.client.F is None else np.asarray(found.client.F)
+    result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
+    model._adopt(Result(None, (), None, joined.reason), {name: result}, n_iter=0)
+    if kit.text is not None:
+        model.text_recipe_ = kit.text
+    model.joined_ = joined
+    return model
+
+
+def check_columns(X: Any, kit: JoinKit) -> None:
+    """Raise `DataError`, in one sentence, for rows with other columns than the federation's."""
+    columns = getattr(X, "columns", None)
+    known = kit.schema.names if kit.schema is not None else kit.feature_names
+    if columns is not None and known is not None:
+        own = [str(column) for column in columns]
+        if lacking := [column for column in known if column not in own]:
+            raise DataError(f"X lacks {listed(lacking)}, which the kit needs; it has {listed(own)}")
+        return
+    shape = getattr(X, "shape", None)
+    width = shape[1] if shape is not None and len(shape) == 2 else None
+    if width is not None and width != kit.n_features:
+        raise DataError(f"X has {width} columns, and the kit is of {kit.n_features}: give the federation's columns")
+
+
+# ---------------------------------------------------------------------------------------------------------- update
+
+
+def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
+    """Go on with the rows that count now; see `FMTC.partial_fit`."""
+    if keep_last is not None:
+        check_number("keep_last", keep_last, Integral, "None or a whole number of at least 1", lambda v: v >= 1)
+    parts = model._parts(X, clients, reset=False)
+    _refuse_anchors(model)
+    rows = {cid: Xt if keep_last is None else Xt[-int(keep_last) :] for cid, (Xt, _) in parts.items()}
+    shared: Shared | None = model._shared
+    settings = replace(model.settings(), view=model.view_)
+    found = updated(rows, {cid: model._models[cid] for cid in rows}, shared, settings)
+    model._models = dict(model._models) | {cid: one.model for cid, one in found.clients.items()}
+    model._shared = found.shared
+    for name in ("embedding_", "influence_", "influence_ids_", "agreement_", "joined_", "_fitted_on"):
+        model.__dict__.pop(name, None)
+    if found.shared is not None and found.shared.Z is not None:
+        model.consensus_ = found.shared.Z
+    if found.shared is not None and found.shared.mixture is not None:
+        model.kappa_ = 1 / np.maximum(found.shared.mixture.spread, 1e-300)
+    model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
+    for cid, (Xt, places) in parts.items():
+        model.labels_[places] = assign(Xt, model._models[cid])
+    sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.clients.items()}
+    model._sizes = getattr(model, "_sizes", {}) | sizes
+    model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
+    rounds = ROUNDS if model.view_ == "graph" else EM_STEPS
+    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], rounds, None
+    model.stopped_because_ = f"{rounds} rounds from the model of before, for new rows of {listed(rows)}"
+    return model
+
+
+def _refuse_anchors(model: FMTC) -> None:
+    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+        raise InputError("the model of a private run cannot go on: each step would spend privacy; start a new run")
+
+
+# ----------------------------------------------------------------------------------------------------------- leave
+
+
+def leave(model: FMTC, client: Any) -> FMTC:
+    """A copy of a model without a client; see `FMTC.leave`."""
+    _refuse_anchors(model)
+    name = client_name(client)
+    model._model_of(name)
+    if len(model.client_ids_) == 1:
+        raise InputError(f"{name!r} is the last silo: without it there is no model")
+    shared = shared_of(model)
+    if name not in shared.client_ids:
+        raise InputError(f"the run of this model knows nothing of {name!r}")
+    if (shared.view == "graph" and shared.Z is None) or (shared.mixture is not None and name not in shared.parts):
+        raise InputError(
+            f"the server of this run saw sums only, from which {name!r} cannot be taken out: start a new run without it"
+        )
+    found = copy(model)
+    found.__dict__ = dict(model.__dict__)
+    settings = run_settings(model, shared)
+    found._models, found._shared = left(model._models, shared, name, settings)
+    found.client_ids_ = list(found._models)
+    for attribute in ("labels_", "embedding_", "influence_", "influence_ids_", "agreement_", "_fitted_on"):
+        found.__dict__.pop(attribute, None)
+    for attribute in ("choice_", "_sizes", "_ledgers"):
+        if hasattr(model, attribute):
+            kept = {cid: value for cid, value in getattr(model, attribute).items() if cid != name}
+            setattr(found, attribute, kept)
+    weights = model.client_weights
+    if weights is not None:
+        found.client_weights = {cid: weight for cid, weight in weights.items() if client_name(cid) != name}
+    if found._shared.Z is not None:
+        found.consensus_ = found._shared.Z
+    if found._shared.mixture is not None:
+        found.kappa_ = 1 / np.maximum(found._shared.mixture.spread, 1e-300)
+    found.held_ = [cid for cid in model.held_ if cid != name]
+    found.history_ = [_without(record, name) for record in model.history_]
+    found.stopped_because_ = f"{name!r} left after the run: one step of the server without it"
+    return found
+
+
+def _without(record: RoundRecord, name: str) -> RoundRecord:
+    """A line of the history that does not name a client."""
+    affinity = record.affinity and {cid: value for cid, value in record.affinity.items() if cid != name}
+    missing, capped, odd = (tuple(c for c in part if c != name) for part in (record.missing, record.capped, record.odd))
+    return replace(record, missing=missing, capped=capped, odd=odd, affinity=affinity)
+
+
+# ----------------------------------------------------------------------------------------------------------- merge
+
+
+def merge(first: FMTC, second: FMTC) -> FMTC:
+    """Two federations that trained apart, as one model: the same number means the same concept in both.
+
+    Concepts are matched by what they look like along the columns. Those of the second federation that have no partner
+    in the first get new numbers. Nothing is fitted: each silo keeps its clusters, under the new numbers.
+
+    Parameters
+    ----------
+    first, second : FMTC
+        Fitted on the same columns, in the same view, with different names of silos.
+
+    Returns
+    -------
+    FMTC
+        With the clients of both. `merged_` lists the concepts: `number`, their numbers in `first` and `second` (None
+        where one lacks it), and `likeness`.
+
+    Examples
+    --------
+    >>> import numpy as np, fmtc
+    >>> rng = np.random.default_rng(0)
+    >>> def silo(concepts):
+    ...     return np.repeat(9 * np.eye(3)[concepts], 40, axis=0) + rng.normal(size=(40 * len(concepts), 3))
+    >>> a = fmtc.FMTC(2, random_state=0).fit({"north": silo([0, 1]), "south": silo([0, 1])})
+    >>> b = fmtc.FMTC(2, random_state=0).fit({"east": silo([1, 2]), "west": silo([1, 2])})
+    >>> both = fmtc.merge(a, b)
+    >>> both.n_clusters, both.client_ids_
+    (3, ['east', 'north', 'south', 'west'])
+    >>> sorted(both.predict(9 * np.eye(3)[[0, 1, 1, 2]], clients=["north", "south", "east", "west"]).tolist())[1:3]
+    [1, 1]
+    """
+    for model in (first, second):
+        check_is_fitted(model)
+        if any(isinstance(own, AnchorModel) for own in model._models.values()):
+            raise InputError("models of private runs cannot be merged: their anchors are not comparable")
+    if twice := sorted(set(first.client_ids_) & set(second.client_ids_)):
+        raise InputError(f"both models have a silo called {listed(twice)}; names must differ")
+    if first.n_features_in_ != second.n_features_in_:
+        raise DataError(
+            f"the first model is of {first.n_features_in_} columns and the second of {second.n_features_in_}; "
+            "both must have the same columns"
+        )
+    names = [list(map(str, getattr(model, "feature_names_in_", ()))) for model in (first, second)]
+    if names[0] and names[1] and names[0] != names[1]:
+        odd = next(pair for pair in zip(*names, strict=True) if pair[0] != pair[1])
+        raise DataError(f"the models have different columns, such as {odd[0]!r} in one and {odd[1]!r} in the other")
+    levels = [() if (s := getattr(model, "schema_", None)) is None else s.levels for model in (first, second)]
+    if any(levels[0]) != any(levels[1]) or (any(levels[0]) and levels[0] != levels[1]):
+        raise DataError("the models have different categories, or different levels of them; fit both with one schema")
+    recipes = [getattr(model, "text_recipe_", None) for model in (first, second)]
+    if recipes[0] != recipes[1]:
+        raise DataError("the models read texts in different ways; fit both with the same column of texts")
+    d = first.n_features_in_
+    models, found = renumbered(first._models, second._models, d, levels[0] if any(levels[0]) else ())
+    merged = read_settings(Path("model"), portable(first._params()) | {"n_clusters": len(found)})
+    said = f"merged from {len(first.client_ids_)} and {len(second.client_ids_)} silos"
+    merged._restore({cid: models[cid] for cid in sorted(models)}, Result(None, (), None, said), d, 0)
+    for attribute in ("feature_names_in_", "schema_", "text_recipe_"):
+        if hasattr(first, attribute):
+            setattr(merged, attribute, getattr(first, attribute))
+    merged.merged_ = found
+    return merged
+
+
+__all__ = ["join_later", "kit_of", "leave", "merge", "publish", "update"]

@@ -1,0 +1,110 @@
+"""publish, join-later, update, leave and merge on the command line."""
+
+import json
+import socket
+
+import numpy as np
+import polars as pl
+import pytest
+from click.testing import CliRunner
+
+from fmtc.cli import main_group
+
+CENTERS = 7 * np.eye(4)[:3]
+COLUMNS = ["age", "dose", "mass", "size"]
+
+
+def table(seed, n=20, shift=0.0):
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.repeat([0, 1, 2], n))
+    X = CENTERS[y] + shift + rng.normal(size=(len(y), 4))
+    return pl.DataFrame({"id": [f"p{seed}-{i}" for i in range(len(y))], **dict(zip(COLUMNS, X.T, strict=True))})
+
+
+def fmtc(*arguments, code=0):
+    done = CliRunner().invoke(main_group, [str(argument) for argument in arguments])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A run of three silos, and the kit of it."""
+    folder = tmp_path_factory.mktemp("home")
+    for seed, name in enumerate(("north", "south", "west", "late", "more")):
+        table(seed).write_csv(folder / f"{name}.csv")
+    files = [folder / f"{name}.csv" for name in ("north", "south", "west")]
+    fmtc("fit", *files, "-k", 3, "--out", folder / "run", "-q")
+    fmtc("explain", folder / "run", "--rename", "1=severe")
+    fmtc("publish", folder / "run", "--out", folder / "kit")
+    return folder
+
+
+def test_join_later_without_a_network(home, tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    out = tmp_path / "ours"
+    done = fmtc("join-later", "--kit", home / "kit", "--data", home / "late.csv", "--out", out, "--json")
+    report = json.loads(done.stdout)
+    assert report["joined"]["guided"] and report["sent"] == []
+    assert ": joined" in done.stderr
+    labels = pl.read_csv(out / "labels" / "late.csv")
+    assert labels.columns == ["id", "cluster", "cluster_name", "probability"]
+    assert set(labels.filter(pl.col("cluster") == 1)["cluster_name"]) == {"severe"}
+    here = fmtc("predict", out, home / "north.csv").stdout
+    there = fmtc("predict", home / "run", home / "north.csv", "--client", "north").stdout
+    numbers = [[line.split(",")[1] for line in text.splitlines()] for text in (here, there)]
+    assert numbers[0] == numbers[1]  # the same concept has the same number
+    assert "severe" in fmtc("explain", out).stdout
+    assert fmtc("inspect", out).stdout
+    assert json.loads(fmtc("report", out, "--json").stdout)
+
+
+def test_a_kit_with_other_columns_writes_nothing(home, tmp_path):
+    pl.read_csv(home / "late.csv").drop("dose").write_csv(tmp_path / "ours.csv")
+    done = fmtc("join-later", "--kit", home / "kit", "--data", tmp_path / "ours.csv", "--out", tmp_path / "o", code=3)
+    assert "lacks 'dose'" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["ours.csv"]
+    done = fmtc("join-later", "--kit", home / "run", "--data", home / "late.csv", "--out", tmp_path / "o", code=3)
+    assert "join.json is missing" in done.stderr
+
+
+def test_two_silos_publish_nothing(home, tmp_path):
+    fmtc("fit", home / "north.csv", home / "south.csv", "-k", 3, "--out", tmp_path / "two", "-q")
+    done = fmtc("publish", tmp_path / "two", "--out", tmp_path / "kit", code=4)
+    assert "a run of 2 silos cannot be published" in done.stderr and not (tmp_path / "kit").exists()
+
+
+def test_update_appends_and_forgets(home, tmp_path):
+    out = tmp_path / "run-2"
+    files = (home / "north.csv", home / "more.csv")
+    done = fmtc("update", home / "run", *files, "--client", "north", "--keep-last", 70, "--out", out)
+    assert "no rows of 'south', 'west'" in done.stderr
+    labels = pl.read_csv(out / "labels" / "north.csv")
+    assert labels.height == 70 and labels["id"][-1] == "p4-59"
+    before = pl.read_csv(home / "run" / "labels" / "north.csv")
+    both = before.join(labels, on="id")
+    assert both.height == 10 and (both["cluster"] == both["cluster_right"]).all()
+    assert fmtc("predict", out, home / "south.csv", "--client", "south").stdout
+    done = fmtc("update", home / "run", home / "more.csv", "--out", tmp_path / "no", code=3)
+    assert "rows of 'more'" in done.stderr and not (tmp_path / "no").exists()
+
+
+def test_leave_and_merge(home, tmp_path):
+    fmtc("leave", home / "run", "west", "--out", tmp_path / "left")
+    about = json.loads(fmtc("inspect", tmp_path / "left", "--json").stdout)
+    assert sorted(about["clients"]) == ["north", "south"]
+    done = fmtc("leave", home / "run", "moon", "--out", tmp_path / "no", code=3)
+    assert "unknown client 'moon'" in done.stderr
+    fmtc("fit", home / "late.csv", home / "more.csv", "-k", 3, "--out", tmp_path / "other", "-q")
+    done = fmtc("merge", home / "run", tmp_path / "other", "--out", tmp_path / "both", "--json")
+    found = json.loads(done.stdout)
+    assert found["clients"] == ["late", "more", "north", "south", "west"] and len(found["concepts"]) == 3
+    here = fmtc("predict", tmp_path / "both", home / "late.csv", "--client", "late").stdout
+    there = fmtc("predict", tmp_path / "both", home / "late.csv", "--client", "north").stdout
+    same = [a.split(",")[1] == b.split(",")[1] for a, b in zip(here.splitlines(), there.splitlines(), strict=True)]
+    assert np.mean(same) > 0.9
+    done = fmtc("merge", home / "run", home / "run", "--out", tmp_path / "no", code=3)
+    assert "both models have a silo called" in done.stderr and not (tmp_path / "no").exists()
