@@ -470,6 +470,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if not isinstance(self.privacy, Privacy):  # a private run promises that nothing but its sums is kept of rows
             self._presence = {cid: presence_of(clients[cid].labels, self._k) for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
+        if self.n_concepts is not None or isinstance(self.n_clusters, Mapping):
+            _warn_of_strangers(self._sizes)
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
@@ -1549,6 +1551,20 @@ def _holds_words(model: ClientModel) -> bool:
     if isinstance(model, MixtureModel):
         return model.frame.keep is not None or (model.frame.axes is not None and model.frame.shift is None)
     return model.keep is not None or (model.fill is None and model.mean is None and model.lift is None)
+
+
+def _warn_of_strangers(sizes: Mapping[str, Array]) -> None:
+    """One warning for silos that have no concept in common with any other."""
+    has = {cid: counts > 0 for cid, counts in sizes.items()}
+    total = np.sum(list(has.values()), axis=0)
+    alone = [cid for cid, mine in has.items() if not (mine & (total > 1)).any()] if len(has) > 1 else []
+    if alone:
+        warnings.warn(
+            f"{', '.join(map(repr, alone[:5]))} shares no concept with any other silo: it learnt nothing from them, "
+            "and its cluster numbers are its own. Leave it out, or ask for fewer concepts.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _warn_of_missed_parts(silos: list[str]) -> None:

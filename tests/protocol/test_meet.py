@@ -231,3 +231,10 @@ def test_the_atlas_shows_who_lacks_what(model):
         held = {cid for cid, share in concept.presence.items() if share}
         assert held == {cid for cid in DATA if concept.id in set(model.predict(DATA[cid], clients=cid))}
         assert all(concept.cosine[cid] > 0.5 for cid in held)
+
+
+def test_a_silo_without_overlap_is_named():
+    apart = {"a": silo(0, (0, 1))[0], "b": silo(1, (0, 1))[0], "stranger": silo(2, (2, 3))[0]}
+    with pytest.warns(UserWarning, match="'stranger' shares no concept with any other silo"):
+        found = fitted(2, 4, apart)
+    assert not set(found.predict(apart["stranger"], clients="stranger")) & set(found.predict(apart["a"], clients="a"))
