@@ -147,9 +147,6 @@ class ServerState:
     aside: tuple[str, ...] = ()  # those of the last round, which have no part in what is found after it
     told: Mapping[str, Array] = field(default_factory=dict)  # by client: rows, then means and variances of coordinates
     centers: Mapping[str, Array] = field(default_factory=dict)  # k x k by client, in the common order: from `finish`
-    sums: Mapping[str, Array] = field(
-        default_factory=dict
-    )  # by client: rows, means, levels of concepts; `concept_sums`
     presence: Mapping[str, Array] = field(default_factory=dict)  # k by client, shares of rows; 0: few, or none
     influence: Array | None = None  # m x m, how far client s (row) moves when client t (column) is left out
     parts: Mapping[str, Array] = field(

@@ -127,7 +127,7 @@ def test_of_sums_the_server_knows_all_silos_together(view):
         result, _, atlas = conducted(model, data)
     finally:
         model.set_params(privacy=None)
-    assert not result.server.presence and not result.server.sums
+    assert not result.server.presence and not result.server.parts
     assert atlas.client_ids == () and not any(one.presence or one.cosine or one.flags for one in atlas.concepts)
     assert len(atlas.concepts) == 3 and all(one.top_features for one in atlas.concepts)
     assert {one.top_features[0].column for one in atlas.concepts} <= {"column 0", "column 1"}

@@ -16,10 +16,10 @@ from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.bounds import impossible_sums, limited
 from ..mixture.pooling import Pool, added, pooled, pulls, weighted
-from ..mixture.steps import Common, Personal, Statistics, Sums, packed
+from ..mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
-from .base import REPEATS, RESTARTS, TOTAL, Array, Phase, above, array, how_many, number, required
+from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number, required
 from .coordinates import SAMPLE, sampled
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
@@ -190,7 +190,7 @@ def next_round(
     said = {cid: answers[cid] for cid in heard(server, answers)}
     count = how_many(answers) - (len(answers) - len(said))
     n_starts, k, r = next(iter(said.values())).means.shape
-    found, scores, capped, influence = [], [], set[str](), None
+    found, scores, capped, influence, each = [], [], set[str](), None, []
     for s in range(n_starts):
         parts = [_unpacked(answer, s, k, r, levels) for answer in said.values()]
         if contains:
@@ -202,6 +202,7 @@ def next_round(
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
         found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count))
         scores.append(float(sums.score[1] / sums.score[2]))
+        each.append(parts)
     mixture = replace(
         mixture,
         means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
@@ -210,7 +211,7 @@ def next_round(
         scores=np.array(scores), rounds=mixture.rounds + 1,
     )  # fmt: skip
     known = set(said) <= set(server.client_ids)  # else only the sum over clients is known
-    last = {cid: packed(part) for cid, part in zip(said, parts, strict=True)} if n_starts == 1 and known else {}
+    last = {cid: packed(part) for cid, part in zip(said, each[mixture.leader], strict=True)} if known else {}
     return NextRound(mixture, max(scores), tuple(sorted(capped)), influence, tuple(said), last)
 
 
@@ -223,7 +224,7 @@ class NextRound:
     capped: tuple[str, ...]  # clients whose sums were too large
     influence: Array | None  # who pulls whom, where one start is left
     client_ids: tuple[str, ...]  # of the rows and columns of `influence`
-    parts: Mapping[str, Array]  # sums of each client, where one start is left
+    parts: Mapping[str, Array]  # sums of each client, of the best start
 
 
 def impossible_rounds(
@@ -255,35 +256,17 @@ def _unpacked(answer: Answer, s: int, k: int, r: int, levels: tuple[int, ...]) -
     )  # fmt: skip
 
 
-def concept_sums(answers: Mapping[str, Answer], levels: tuple[int, ...], start: int = 0) -> dict[str, Array]:
-    """Of each client the rows of its concepts, their mean, and counts of levels, of one start; k x (1 + r + l).
-
-    Nothing where only sums over clients are known.
-    """
-    if TOTAL in answers:
-        return {}
-    owner = np.repeat(np.arange(len(levels)), levels)
-    found = {}
-    for cid, answer in answers.items():
-        n, w = answer.counts[start], answer.weights[start]
-        means = answer.means[start] / np.where(w > 0, w, np.inf)[:, None]
-        parts = [n[:, None], means]
-        if answer.levels is not None and answer.level_weights is not None:
-            b = np.where(w > 0, 1 / np.where(w > 0, w, 1.0) - 1 / np.maximum(n, 1e-300), 0.0)[:, None]
-            scale = 1 / np.maximum(1 - answer.level_weights[start] * b, 1e-12)  # of rows to their weights
-            parts.append(answer.levels[start] * scale[:, owner])
-        found[cid] = np.hstack(parts)
-    return found
-
-
 def known_parameters(server: ServerState, levels: tuple[int, ...], pool: Pool) -> dict[str, Personal]:
     """The clients' own parameters, as the server can know them: all but a shift of the silo as a whole."""
     (mixture,) = required(server, "mixture")
     common, found = mixture.best(1).common(0), {}
-    r = common.means.shape[1]
-    for cid, sums in server.sums.items():
-        n, means, counts = sums[:, 0], sums[:, 1 : 1 + r], sums[:, 1 + r :]
-        own = Statistics(n, n[:, None] * means, counts, np.zeros(r))
+    (k, r), owner = common.means.shape, np.repeat(np.arange(len(levels)), levels)
+    for cid, numbers in server.parts.items():
+        sums = unpacked(numbers, k, r, levels)
+        n, w = sums.counts, np.where(sums.weights > 0, sums.weights, np.inf)
+        b = np.where(sums.weights > 0, 1 / w - 1 / np.maximum(n, 1e-300), 0.0)[:, None]
+        rows = 1 / np.maximum(1 - sums.level_weights * b, 1e-12)  # for each unit of weight
+        own = Statistics(n, (n / w)[:, None] * sums.means, sums.levels * rows[:, owner], np.zeros(r))
         found[cid] = personal(common, own, levels, pool.concentration)
     return found
 
@@ -364,10 +347,8 @@ class _EM(Phase):
         contains = settings.solver.contains
         found = next_round(server, answers, pool_of(settings), levels, contains=contains)
         mixture = found.mixture.best(COMPARED.get(found.mixture.rounds, len(found.mixture.keep)))
-        server = replace(
-            server, mixture=mixture, held=noted(server.held, found.capped), parts={**server.parts, **found.parts},
-            sums={**server.sums, **concept_sums(answers, levels, found.mixture.leader)},
-        )  # fmt: skip
+        parts = {**server.parts, **found.parts}
+        server = replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)
         if found.influence is not None:
             server = replace(server, influence=_for_all(server.client_ids, found))
         return server, RoundReport(objective=-found.score, capped=found.capped)
@@ -466,11 +447,8 @@ class Settle(Phase):
         found = next_round(server, answers, settle_pool(settings), (), contains=contains)
         mixture = found.mixture
         done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
-        parts = {**(server.parts if mixture.rounds > 1 else {}), **found.parts}  # none of a mixture over columns
-        return replace(
-            server, mixture=replace(mixture, settled=bool(done)), held=noted(server.held, found.capped), parts=parts,
-            sums={**server.sums, **concept_sums(answers, ())},
-        )  # fmt: skip
+        mixture, parts = replace(mixture, settled=bool(done)), {**server.parts, **found.parts}
+        return replace(server, mixture=mixture, held=noted(server.held, found.capped), parts=parts)
 
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:

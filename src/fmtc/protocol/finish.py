@@ -96,7 +96,7 @@ class Finish(Phase):
         if partial:
             server = _in_axes_of_concepts(server, answers, orders)
             centers = {cid: np.nan_to_num(part) for cid, part in centers.items()}
-        return with_influence(replace(server, orders=orders, mixture=mixture, centers=centers, sums={}), settings)
+        return with_influence(replace(server, orders=orders, mixture=mixture, centers=centers, parts={}), settings)
 
 
 def not_of_unit_length(answers: Mapping[str, Any]) -> dict[str, str]:

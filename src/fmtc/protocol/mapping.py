@@ -66,14 +66,14 @@ def _mixture(server: ServerState, settings: Settings) -> dict[str, Member]:
         keep = None if scaling is None else scaling.keep
         return Member(signatures, np.arange(signatures.shape[1]) if keep is None else keep, presence, amounts)
 
-    if not server.sums:
+    if not server.parts:
         shares = mixture.shares[0][order]
         return {ALL: member(mixture.means[0][order], mixture.profiles[0][order], shares / shares.sum(), None)}
     levels = category_levels(mixture, settings)
     found = {}
     for cid, own in known_parameters(server, levels, pool_of(settings)).items():
         if cid in server.presence:
-            presence = _presence(server.presence[cid], server.sums[cid][order, 0])
+            presence = _presence(server.presence[cid], server.parts[cid][:k][order])
             found[cid] = member(own.means[order], own.profiles[order], weights_of(presence, None, k), presence)
     return found
 
@@ -88,14 +88,14 @@ def _graph(server: ServerState, settings: Settings) -> dict[str, Member]:
         found = graph_signatures(server.reference, centers, np.full(len(centers), 1 / len(centers)))
         return {ALL: Member(found, np.arange(found.shape[1]) if keep is None else keep)}
     centers_of: Mapping[str, Array] = server.centers
-    if server.sums and server.mixture is not None:
+    if server.parts and server.mixture is not None:
         centers_of = {cid: own.means for cid, own in known_parameters(server, (), settle_pool(settings)).items()}
     place = {cid: t for t, cid in enumerate(server.client_ids)}
     members = {}
     for cid, shares in server.presence.items():
         if cid not in centers_of or cid not in place:
             continue
-        counts = server.sums[cid][:, 0] if cid in server.sums else (server.orders[cid] >= 0).astype(float)
+        counts = server.parts[cid][: len(shares)] if cid in server.parts else (server.orders[cid] >= 0).astype(float)
         presence = _presence(shares, counts)
         centers = centers_of[cid]
         signatures = graph_signatures(server.W[:, :, place[cid]], centers, weights_of(presence, None, len(centers)))
