@@ -138,19 +138,19 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         The view of the model.
     view_reason_ : str
         Why `view="auto"` chose it, in words; empty where it did not choose, or the model was loaded.
-    kappa_ : ndarray of shape (n_concepts_,)
+    kappa_ : ndarray of shape (n_concepts,)
         Pooling strength of each concept: as many rows of its own outweigh, in a client, what the others know. From 0.1,
         clients that have little in common, to 1000, clients that share the concept. Not in a model that was loaded, nor
         with ``solver.final="kmeans"``.
-    cluster_centers_ : dict of str to ndarray of shape (n_concepts_, n_features) or (n_concepts_, n_concepts_)
+    cluster_centers_ : dict of str to ndarray of shape (n_concepts, n_features) or (n_concepts, n_concepts)
         Mixture view: means of each client, in the units of X; numbers first, then the shares of each level of each
         category. Graph view: centres among the normalised projections.
-    projections_ : dict of str to ndarray of shape (n_features, n_concepts_)
+    projections_ : dict of str to ndarray of shape (n_features, n_concepts)
         Graph view only. W of each client, for columns in the units of X. With "tfidf", for the kept columns only; where
         columns are lifted, for the lifted ones.
-    embedding_ : ndarray of shape (n_samples, n_concepts_)
+    embedding_ : ndarray of shape (n_samples, n_concepts)
         Graph view only. F of the training rows; orthonormal columns within each client, 0 for concepts that it lacks.
-    consensus_ : ndarray of shape (n_features, n_concepts_, n_clients)
+    consensus_ : ndarray of shape (n_features, n_concepts, n_clients)
         Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
     roster_code_ : str
         Only with `privacy`, and not in a model that was loaded. 16 digits that stand for who took part and with which
@@ -772,7 +772,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Returns
         -------
-        ndarray of shape (n_samples, n_concepts_), or mapping of client to such
+        ndarray of shape (n_samples, n_concepts), or mapping of client to such
         """
         return self._each(X, clients, memberships)
 
@@ -798,7 +798,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Returns
         -------
-        ndarray of shape (n_samples, n_concepts_), or mapping of client to such
+        ndarray of shape (n_samples, n_concepts), or mapping of client to such
         """
         if is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
