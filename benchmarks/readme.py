@@ -20,6 +20,8 @@ import numpy as np
 from click.testing import CliRunner
 
 from fmtc.bench import tables
+from fmtc.bench.concepts import PARTS as CONCEPT_PARTS
+from fmtc.bench.concepts import part_of
 from fmtc.bench.evidence import Row, read_compact
 from fmtc.bench.methods import METHODS
 from fmtc.bench.summary import summarise
@@ -40,6 +42,7 @@ PICTURES = {"breast_cancer": DOCS / "_static" / "demo.png", "heart_disease": DOC
 VIEWS = DOCS / "explanation" / "views.md"
 FEDERATION = DOCS / "explanation" / "federation.md"
 PERFORMANCE = DOCS / "explanation" / "performance.md"
+CONCEPTS = DOCS / "explanation" / "concepts.md"
 EVIDENCE = DOCS / "explanation" / "evidence.md"
 BASELINES = DOCS / "reference" / "baselines.md"
 MESSAGES = DOCS / "reference" / "messages.md"
@@ -63,7 +66,7 @@ MAKERS = {
     "statistics": "fmtc bench paper",
     "ablations": "fmtc bench paper",
     "figures": "fmtc bench paper",
-}
+} | {f"concepts {name}": "fmtc bench concepts" for name in CONCEPT_PARTS}
 SHORT = {  # rows of the README's table
     "fmtc": "FMTC",
     "fmtc-average": 'plain averaging (`coupling="average"`)',
@@ -263,6 +266,18 @@ def with_evidence(text: str) -> str:
     return text
 
 
+def with_concepts(text: str) -> str:
+    """The page on concepts with the tables of all parts that were measured; others stay as they are."""
+    for name in CONCEPT_PARTS:
+        file = PAPER / "concepts" / f"{name}.json"
+        if file.exists():
+            found = json.loads(file.read_text())
+            command = f"`fmtc bench concepts --part {name} --seeds {found['seeds']}`:"
+            table = "\n".join(part_of(name).table(found["rows"]))
+            text = replace_part(text, f"concepts {name}", f"{command}\n\n{table}")
+    return text
+
+
 # ---------------------------------------------------------------------------------------------------------- views
 
 PARTS = {"train": "Training rows", "held out": "Held-out rows"}
@@ -397,6 +412,7 @@ def main() -> None:
         README: replace_part(with_evidence(README.read_text()), "views in short", views["views in short"]),
         VIEWS: views_page(VIEWS.read_text(), views["views"]),
         EVIDENCE: with_evidence(EVIDENCE.read_text()),
+        CONCEPTS: with_concepts(CONCEPTS.read_text()),
         PERFORMANCE: replace_part(PERFORMANCE.read_text(), "speed", speed_part()),
         FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
         BASELINES: replace_part(BASELINES.read_text(), "baselines", baselines_part(stored("baselines"))),

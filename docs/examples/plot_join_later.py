@@ -11,7 +11,7 @@ its hospitals have in common, and the island fits at home.
 # The run
 # -------
 # The patients are real, scikit-learn's breast cancer data; the hospitals are ours, as in
-# :doc:`/gallery/plot_hospitals`. The island is not there yet.
+# :doc:`/tutorials/gallery/plot_hospitals`. The island is not there yet.
 
 import socket
 import tempfile

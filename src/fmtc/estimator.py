@@ -138,19 +138,19 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         The view of the model.
     view_reason_ : str
         Why `view="auto"` chose it, in words; empty where it did not choose, or the model was loaded.
-    kappa_ : ndarray of shape (n_clusters,)
+    kappa_ : ndarray of shape (n_concepts,)
         Pooling strength of each concept: as many rows of its own outweigh, in a client, what the others know. From 0.1,
         clients that have little in common, to 1000, clients that share the concept. Not in a model that was loaded, nor
         with ``solver.final="kmeans"``.
-    cluster_centers_ : dict of str to ndarray of shape (n_clusters, n_features) or (n_clusters, n_clusters)
+    cluster_centers_ : dict of str to ndarray of shape (n_concepts, n_features) or (n_concepts, n_concepts)
         Mixture view: means of each client, in the units of X; numbers first, then the shares of each level of each
         category. Graph view: centres among the normalised projections.
-    projections_ : dict of str to ndarray of shape (n_features, n_clusters)
+    projections_ : dict of str to ndarray of shape (n_features, n_concepts)
         Graph view only. W of each client, for columns in the units of X. With "tfidf", for the kept columns only; where
         columns are lifted, for the lifted ones.
-    embedding_ : ndarray of shape (n_samples, n_clusters)
-        Graph view only. F of the training rows; orthonormal columns within each client.
-    consensus_ : ndarray of shape (n_features, n_clusters, n_clients)
+    embedding_ : ndarray of shape (n_samples, n_concepts)
+        Graph view only. F of the training rows; orthonormal columns within each client, 0 for concepts that it lacks.
+    consensus_ : ndarray of shape (n_features, n_concepts, n_clients)
         Graph view only. Z, the low-rank copy of the projections, for columns in the units that `scale` gives them.
     roster_code_ : str
         Only with `privacy`, and not in a model that was loaded. 16 digits that stand for who took part and with which
@@ -164,8 +164,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     influence_ : ndarray of shape (n_clients, n_clients)
         Who pulls whom, in the order of `influence_ids_`: how far what the common model says of the client of the row
         moves when the client of the column is left out. Graph view: its slice of the consensus, relative to its norm.
-        Mixture: its means, in units of the common covariance. Not for more than 64 clients of the graph view, nor in a
-        model that was loaded.
+        Mixture: its means, in units of the common covariance. Not for more than 64 clients of the graph view, nor where
+        they lack concepts there, nor in a model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
     merged_ : list of Match
@@ -768,12 +768,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         These are posterior probabilities of the mixture, over columns or over projections. With ``solver.final=
         "kmeans"``, as if clusters were equally likely round Gaussians in the projection. Rows sum to one and are
-        largest where `predict` says. They compare clusters with each other only: a row far from all of them is nearly
-        1 in the nearest one, and `predict_outliers` finds it. Takes the parameters of `predict`.
+        largest where `predict` says; those of concepts that a client lacks are 0. They compare clusters with each other
+        only: a row far from all of them is nearly 1 in the nearest one, and `predict_outliers` finds it. Takes the
+        parameters of `predict`.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_clusters), or mapping of client to such
+        ndarray of shape (n_samples, n_concepts), or mapping of client to such
         """
         return self._each(X, clients, memberships)
 
@@ -799,7 +800,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Returns
         -------
-        ndarray of shape (n_samples, n_clusters), or mapping of client to such
+        ndarray of shape (n_samples, n_concepts), or mapping of client to such
         """
         if is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")

@@ -29,7 +29,7 @@ FLARE_WARNS = "ignore:ssl_context is deprecated:DeprecationWarning"  # how nvfla
 
 
 def test_there_are_examples():
-    names = {"hospitals", "join_later", "cells", "predict", "two_silos", "as_published", "lost_silo"}
+    names = {"hospitals", "join_later", "missing_classes", "cells", "predict", "two_silos", "as_published", "lost_silo"}
     assert {script.name for script in SCRIPTS} >= {f"plot_{name}.py" for name in names}
     assert {page.name for page in PAGES} >= {"index.md", "first-steps.md", "command-line.md", "cli.md", "README.md"}
 
