@@ -224,6 +224,7 @@ def _atlas(atlas: Atlas) -> dict[str, Any]:
         {
             "concept": one.id,
             "name": one.name,
+            "absent": bool(one.presence) and not any(share is None or share for share in one.presence.values()),
             "features": [{"what": f.what, "value": f.value, "weight": f.weight} for f in one.top_features],
             "cells": [
                 {
