@@ -229,3 +229,21 @@ def test_an_atlas_is_shown_without_markup_of_its_own():
 
 def test_given_names_take_the_place_of_words(model):
     assert model.atlas_.renamed({1: "severe", 2: ""}).names == model.atlas_.names | {1: "severe"}
+
+
+def test_a_silo_of_one_cluster_is_unsure_and_one_without_overlap_is_named():
+    """One cluster has no contrast, which is no sign that nobody else has it; what nobody else has is said once."""
+    both = np.array([[1.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    other = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, -1.0, 0.0]])
+    members = {
+        "north": Member(both, np.arange(3), (0.5, 0.5, 0.0, 0.0)),
+        "south": Member(both, np.arange(3), (0.4, 0.6, 0.0, 0.0)),
+        "single": Member(np.zeros((4, 3)), np.arange(3), (1.0, 0.0, 0.0, 0.0)),
+        "lone": Member(other, np.arange(3), (0.0, 0.0, 0.5, 0.5)),
+    }
+    atlas = draw(members, Features())
+    assert atlas.concepts[0].flags == {"north": "matched", "south": "matched", "single": "unsure"}
+    assert atlas.lone == ("lone",)
+    assert atlas.notes[-1].startswith("'lone' has no concept in common with any other silo")
+    members.pop("lone")
+    assert draw(members, Features()).notes == ()

@@ -222,3 +222,22 @@ def test_p_values_that_are_none():
     assert together([silo]) == Drift((silo,), 0.03, "drift")
     assert "fewer than 50 rows" in str(silo)
     assert "below 0.0001" in str(replace(silo, p_value=1e-9))
+
+
+@pytest.mark.parametrize("view", ["mixture", "graph"])
+def test_silos_that_lack_concepts_are_calibrated_by_those_they_have(view):
+    """Numbers of folds are those of the model, so that what a silo lacks is left out, and not what it has."""
+    rng = np.random.default_rng(3)
+    have = {"north": (60, 30, 0, 0), "south": (0, 30, 0, 90), "west": (20, 20, 40, 20), "east": (0, 0, 0, 60)}
+
+    def draw(counts, times=1):
+        y = np.repeat(np.arange(4), np.array(counts) * times)
+        return 3.5 * np.eye(5)[y] + rng.normal(size=(len(y), 5))
+
+    own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
+    made = FMTC(own, n_concepts=4, view=view, random_state=0, solver=Solver(calibration="folds"))
+    model = made.fit({name: draw(counts) for name, counts in have.items()})
+    for name, counts in have.items():
+        new = draw(counts, 5)
+        assert 0.02 < (model.predict(new, clients=name, abstain=0.1) == -1).mean() < 0.25
+        assert model.drift(new, clients=name).p_value > 0.001

@@ -96,9 +96,9 @@ class Advice:
         said = [
             f"Advice: {self._number(self.chosen)}, in a range of {self.low} to {self.high}. Verdict: {self.verdict}."
         ]
-        words = {"gap": "the eigengap says {}", "agreement": "from 3 clusters on, models of silos agree best at {}",
-                 "many": "or at {} with more weight on many"}  # fmt: skip
-        listed = ", ".join(words[name].format(k) for name, k in self.signals.items())
+        words = {"gap": "the eigengap says {}", "agreement": "models of silos agree best at {} (2 is left out)",
+                 "many": "and at {} if many clusters count for more"}  # fmt: skip
+        listed = "; ".join(words[name].format(k) for name, k in self.signals.items())
         said.append(f"{listed[0].upper()}{listed[1:]}.")
         if self.verdict == FEW:
             said.append(

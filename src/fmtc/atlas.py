@@ -174,6 +174,12 @@ class Atlas:
         """Name of each concept that has one."""
         return {concept.id: concept.name for concept in self.concepts if concept.name}
 
+    @property
+    def lone(self) -> tuple[str, ...]:
+        """Silos all of whose concepts are unique: they have none in common with any other."""
+        flags = {cid: {one.flags[cid] for one in self.concepts if cid in one.flags} for cid in self.client_ids}
+        return tuple(cid for cid, found in flags.items() if found == {ALONE})
+
     def renamed(self, names: Mapping[int, str]) -> Atlas:
         """The same with given names."""
         return replace(self, concepts=tuple(replace(one, name=names.get(one.id) or one.name) for one in self.concepts))
@@ -323,12 +329,13 @@ class Compared:
     there: Array  # m x k of bool: the silo has the concept
     cosine: Array  # m x k, to the mean of the other members; 0 without any
     lead: Array  # m x k, over the second concept
+    blank: Array  # m x k of bool: other silos have it, and this one has no other cluster to set it apart from
 
     @property
     def flags(self) -> Array:
         """Of each silo and concept, a place in `FLAGS`; m x k."""
         unsure = (self.cosine < SURE) | (self.lead < LEAD)
-        return np.where(self.cosine < UNIQUE, 2, np.where(unsure, 1, 0))
+        return np.where((self.cosine < UNIQUE) & ~self.blank, 2, np.where(unsure, 1, 0))
 
 
 def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) -> Compared:
@@ -352,6 +359,11 @@ def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) ->
     >>> a, b = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.1], [-1.0, 0.0]])
     >>> compare([a, b], [None, None]).flags.tolist()
     [[0, 2], [0, 2]]
+
+    A silo of one cluster has nothing to set it apart from:
+
+    >>> compare([a, np.zeros((2, 2))], [(0.5, 0.5), (1.0, 0.0)]).flags[1].tolist()[0]
+    1
     """
     S = np.array(signatures, dtype=np.float64)
     norm = np.linalg.norm(S, axis=2)
@@ -371,7 +383,8 @@ def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) ->
         cosine[t] = np.diag(found)
         other = np.where(some & ~np.eye(k, dtype=bool), found, -1.0)
         lead[t] = cosine[t] - (other.max(axis=1) if k > 1 else -1.0)
-    return Compared(there, np.clip(cosine, -1, 1), lead)
+    elsewhere = counted.sum(axis=0) - counted > 0
+    return Compared(there, np.clip(cosine, -1, 1), lead, there & elsewhere & ~known)
 
 
 # ----------------------------------------------------------------------------------------------------------- in words
@@ -492,7 +505,18 @@ def draw(
                 cosine[cid], flags[cid] = told[cid][j]
         concepts.append(Concept(j, name, picked[j], presence, cosine, flags))
     assert len(concepts) == k
-    return Atlas(tuple(concepts), tuple(ids) if silos else (), tuple(said))
+    atlas = Atlas(tuple(concepts), tuple(ids) if silos else (), tuple(said))
+    return replace(atlas, notes=(*said, f"{lone_words(atlas.lone)}.")) if matched and several and atlas.lone else atlas
+
+
+def lone_words(lone: Sequence[str]) -> str:
+    """That silos have no concept in common with any other, in a sentence."""
+    names = ", ".join(map(repr, lone[:5])) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
+    one = len(lone) == 1
+    return (
+        f"{names} {'has' if one else 'have'} no concept in common with any other silo: {'its' if one else 'their'} "
+        f"clusters are {'its' if one else 'their'} own, and the others can teach {'it' if one else 'them'} little"
+    )
 
 
 def _spread_out(values: Array, features: Array, columns: Array) -> Array:

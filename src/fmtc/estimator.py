@@ -1480,7 +1480,7 @@ def load(path: str | Path) -> FMTC:
 
 
 def load_atlas(path: str | Path) -> Atlas:
-    """Read the concepts of a run, with the names that were given to its clusters. No row is needed.
+    """Read the concepts of a run, by the names that its clusters have everywhere else. No row is needed.
 
     Parameters
     ----------
@@ -1517,7 +1517,8 @@ def load_atlas(path: str | Path) -> Atlas:
             model.schema_ = schema
         atlas = model.atlas_
     kept = read_explanation(folder)
-    return atlas.renamed({one["cluster"]: one["given"] for one in kept["clusters"]} if kept else {})
+    explained = Explanation.from_dict(kept).clusters if kept else ()
+    return atlas.renamed({one.cluster: one.name for one in explained if one.given or one.differences})
 
 
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:

@@ -536,7 +536,7 @@ def raw_scores(X: Any, model: GraphModel | MixtureModel) -> tuple[Array, Array, 
     largest stands for a density. The mixture view has no length.
     """
     if isinstance(model, MixtureModel):
-        scores, constant = _scores(model.frame, X, model.personal, model.covariance)
+        scores, constant = model._scored(X)
         return scores, posteriors(scores)[1] + constant, None
     X = model.design(X)
     W, mean = to_device_of(model.W, X), None if model.mean is None else to_device_of(model.mean, X)

@@ -175,7 +175,7 @@ def test_it_opens_with_what_was_found(opened, home):
     """Clusters in words and units, then each silo's share, before anything else; bookkeeping comes last."""
     summary = summarise(home / "run")
     order = [e.get_attribute("id") for e in opened.find_elements(By.CSS_SELECTOR, "main > section")]
-    assert order == ["summary", "rows", "clusters", "silos", "run", "trust", "sent", "settings"]
+    assert order == ["summary", "rows", "atlas", "clusters", "silos", "run", "trust", "sent", "settings"]
     cards = texts(opened, "#summary .card")
     assert len(cards) == 3
     for card, found in zip(cards, summary["found"], strict=True):
@@ -191,6 +191,63 @@ def test_it_opens_with_what_was_found(opened, home):
         wide = [rect.size["width"] for rect in bar.find_elements(By.TAG_NAME, "rect")]
         assert np.allclose(np.array(wide) / bar.size["width"], [share for share in line["shares"] if share], atol=0.01)
     assert not opened.find_elements(By.TAG_NAME, "aside")  # a landmark has no place inside main
+
+
+def test_the_atlas_has_the_names_of_the_cards_and_opens_its_features(opened, home):
+    summary = summarise(home / "run")
+    named = {one["cluster"]: one["name"] for one in summary["found"]}
+    rows = opened.find_elements(By.CSS_SELECTOR, "#atlas tbody tr")
+    assert len(rows) == 3
+    for row, told in zip(rows, summary["atlas"]["rows"], strict=True):
+        assert row.find_element(By.TAG_NAME, "th").text.endswith(named[told["concept"]])
+        cells = [" ".join(cell.text.split()) for cell in row.find_elements(By.CSS_SELECTOR, "td.num")]
+        flags = [cell["flag"] if cell["flag"] != "matched" else "" for cell in told["cells"]]
+        assert cells == [f"{cell['share']} {flag}".strip() for cell, flag in zip(told["cells"], flags, strict=True)]
+        in_view(opened, row.find_element(By.TAG_NAME, "summary")).click()
+        features = [" ".join(item.text.split()) for item in row.find_elements(By.TAG_NAME, "li")]
+        assert features == [f"{one['what']} {one['value']}" for one in told["features"]]
+    assert errors(opened) == []
+
+
+@pytest.fixture(scope="module")
+def lacking(tmp_path_factory, view):
+    """The page of a run in which two of three silos lack a cluster."""
+    folder = tmp_path_factory.mktemp("lacking")
+    rng = np.random.default_rng(1)
+    have = {"north": [40, 40, 0], "south": [0, 40, 40], "west": [40, 40, 40]}
+    silos = [
+        Silo(name, 4 * np.eye(5)[np.repeat(range(3), counts)] + rng.normal(size=(sum(counts), 5)),
+             tuple("abcde"), np.arange(sum(counts)))
+        for name, counts in have.items()
+    ]  # fmt: skip
+    own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
+    model = VIEWS[view](own, n_concepts=3, max_iter=25, random_state=0).fit({silo.name: silo.X for silo in silos})
+    results = runs.results(model, silos)
+    report = runs.report(model, results, files=[], as_published=False, seconds=1.0, notes=[])
+    runs.write_run(folder / "run", False, model, results, report)
+    summary = summarise(folder / "run")
+    path = folder / "report.html"
+    path.write_text(render(summary), encoding="utf-8")
+    return path, summary
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_clusters_that_silos_lack_are_shown_as_such(driver, lacking, width):
+    """A dash for what a silo lacks, and nothing wider than its place."""
+    path, summary = lacking
+    see(driver, width, "light")
+    show(driver, path)
+    head = texts(driver, "#atlas thead th.num")
+    cells = {}
+    for row in driver.find_elements(By.CSS_SELECTOR, "#atlas tbody tr"):
+        for name, cell in zip(head, row.find_elements(By.CSS_SELECTOR, "td.num"), strict=True):
+            cells.setdefault(name, []).append(cell.text)
+    dashes = {name: sum(text == "–" for text in column) for name, column in cells.items()}
+    assert dashes == {"north": 1, "south": 1, "west": 0}
+    lone = [line["shares"] for line in summary["silos"] if line["silo"] in ("north", "south")]
+    assert all(sum(share == 0 for share in shares) == 1 for shares in lone)
+    assert driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    assert errors(driver) == []
 
 
 def test_pictures_and_labels_can_be_saved(opened, home, view):

@@ -165,9 +165,10 @@ def _agreement(atlas: Atlas) -> str:
     flags = [flag for one in atlas.concepts for flag in one.flags.values()]
     cosines = [value for one in atlas.concepts for value in one.cosine.values()]
     same = sum(flag == "matched" for flag in flags)
+    low, high = f"{min(cosines):.2f}", f"{max(cosines):.2f}"
     return (
         f"{same} of {len(flags)} clusters of single hospitals are like those of the same number elsewhere: cosines "
-        f"from {min(cosines):.2f} to {max(cosines):.2f}."
+        f"{f'of {low}' if low == high else f'from {low} to {high}'}."
     )
 
 

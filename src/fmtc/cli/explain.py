@@ -126,7 +126,8 @@ def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None
         table.add_column("silos", justify="left")
     for one in atlas.concepts:
         cells = [Text(_cell(one, cid)) for cid in silos] or ([Text(_many(one))] if atlas.client_ids else [])
-        table.add_row(str(one.id), Text(printable(one.name)), *cells)
+        absent = one.presence and not any(share is None or share for share in one.presence.values())
+        table.add_row(str(one.id), Text("in no silo", "dim") if absent else Text(printable(one.name)), *cells)
     console.print(table)
     flags = {flag for one in atlas.concepts for flag in one.flags.values()}
     said = [f"{SIGNS[flag].strip()} {words}" for flag, words in _FLAGS.items() if flag in flags]
@@ -142,7 +143,7 @@ def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None
 
 _FLAGS = {
     "unsure": "unsure: hardly more like this concept than like another, or little like it",
-    "unique": "unique: no other silo has it",
+    "unique": "unique: like nothing in the other silos",
 }
 
 

@@ -295,10 +295,14 @@ def update(
                 found[own] = _after(found.get(own), replace(silo, name=own))
         silos = [_last(silo, keep_last) for silo in found.values()]
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
+        sure = [cid for cid in found if getattr(model._models[cid], "calibration", None) is not None]
         model.partial_fit({silo.name: silo.X if recipe is not None else silo.encoded for silo in silos})
         results = runs.results(model, silos)
         if names is not None:
             model.feature_names_in_ = names
+    if gone := [cid for cid in sure if getattr(model._models[cid], "calibration", None) is None]:
+        words.note(f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} no longer calibrated, because the model has "
+                   "changed: `fmtc fit --calibrate` for --abstain and `fmtc drift`")  # fmt: skip
     if rest := [cid for cid in model.client_ids_ if cid not in found]:
         words.note(f"no rows of {listed(rest)}: models as they were, and no labels in {out}")
     reading: dict[str, Any] = {} if recipe is None else asdict(recipe)

@@ -134,6 +134,7 @@ def fit(
     report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc inspect --atlas`); with --report also
     report.html.
     """
+    from ..atlas import lone_words
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
     from ..report.rows import POINTS
@@ -170,6 +171,8 @@ def fit(
                 if recipe is not None:
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
+        if len(silos) > 1 and not as_published and (lone := model.atlas_.lone):
+            words.note(lone_words(lone))
         seconds = time.perf_counter() - started
         report = runs.report(
             model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,13 @@ class Common:
     spread: Array
     drift: float
 
+    def ordered(self, order: Array) -> Common:
+        """The same with concepts in another order."""
+        return replace(
+            self, means=self.means[order], shares=self.shares[order], profiles=self.profiles[order],
+            spread=self.spread[order],
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -51,6 +58,10 @@ class Statistics:
     sums: Array  # k x r
     levels: Array  # k x L, counts of the levels of categories
     shift: Array  # r, δ_t
+
+    def ordered(self, order: Array) -> Statistics:
+        """The same with concepts in another order."""
+        return replace(self, counts=self.counts[order], sums=self.sums[order], levels=self.levels[order])
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,8 @@ class Conclude(Phase):
         client = replace(client, model=model, labels=labels)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "mixture")
-        client = with_calibration(replace(client, home=home_of(client, common, own)), settings)
+        home = home_of(client, common.ordered(order), own.ordered(order))  # numbers of folds are those of the model
+        client = with_calibration(replace(client, home=home), settings)
         return client, present(client)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:

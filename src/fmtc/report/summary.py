@@ -224,6 +224,7 @@ def _atlas(atlas: Atlas) -> dict[str, Any]:
         {
             "concept": one.id,
             "name": one.name,
+            "absent": bool(one.presence) and not any(share is None or share for share in one.presence.values()),
             "features": [{"what": f.what, "value": f.value, "weight": f.weight} for f in one.top_features],
             "cells": [
                 {
@@ -542,22 +543,31 @@ def _share_words(summary: Mapping[str, Any]) -> list[str]:
     said = []
     if len(lines) > 1 and len(summary["found"]) > 1:
         shares = np.array([line["shares"] for line in lines])
-        j = int(np.ptp(shares, axis=0).argmax())
-        high, low = int(shares[:, j].argmax()), int(shares[:, j].argmin())
-        if np.ptp(shares[:, j]) >= 0.1:
+        common = np.flatnonzero((shares > 0).all(axis=0))  # that a silo lacks a cluster is said below
+        spread = np.ptp(shares, axis=0)
+        j = int(common[spread[common].argmax()]) if len(common) else None
+        if j is not None and spread[j] >= 0.1:
+            high, low = int(shares[:, j].argmax()), int(shares[:, j].argmin())
             name = f" ({summary['found'][j]['name']})" if summary["found"][j]["name"] else ""
             most, least = (f"{100 * shares[t, j]:.0f} %" for t in (high, low))
             said.append(
                 f"Shares differ most for cluster {j}{name}: it has {most} of the rows of {lines[high]['silo']} and "
                 f"{least} of those of {lines[low]['silo']}."
             )
-        else:
-            said.append("The silos have nearly the same shares of each cluster.")
+        elif j is not None:
+            which = "each cluster" if len(common) == shares.shape[1] else "the clusters that all of them have"
+            said.append(f"The silos have nearly the same shares of {which}.")
     absent = [(one["cluster"], len(lines) - one["silos"]) for one in summary["found"] if one["silos"] < len(lines)]
-    if absent:
-        parts = [f"cluster {j} has no rows in {_count(n, 'silo')}" for j, n in absent[:4]]
-        more = [f"{len(absent) - 4} more are missing somewhere"] if len(absent) > 4 else []
-        said.append(f"C{_and([*parts, *more])[1:]}.")
+    if len(absent) > 4:
+        counts = sorted(sum(share > 0 for share in line["shares"]) for line in lines)
+        few, many = counts[0], counts[-1]
+        held = f"{few} of the" if few == many else f"{few} to {many} of the"
+        everywhere = len(summary["found"]) - len(absent)
+        which = f"{everywhere} of them {'is' if everywhere == 1 else 'are'}" if everywhere else "none of them is"
+        said.append(f"Each silo has {held} {len(summary['found'])} clusters; {which} in all silos.")
+    elif absent:
+        parts = [f"cluster {j} has no rows in {_count(n, 'silo')}" for j, n in absent]
+        said.append(f"C{_and(parts)[1:]}.")
     compared = [one for one in summary["clusters"] if one["likeness"] is not None]
     unlike = [one for one in compared if one["unlike"]]
     if compared and not unlike:

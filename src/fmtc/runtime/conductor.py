@@ -177,7 +177,8 @@ def write_result(spec: Spec, result: Result) -> dict[str, Any] | None:
         "history": [asdict(record) for record in result.history],
         "received": [*surveyed, *(asdict(line) for line in result.received)],
     }
-    arrays, shared = spec.method.common(result.server), kept(result.server, spec.settings)
+    arrays = spec.method.common(result.server)
+    shared = kept(result.server, spec.settings) if spec.method.keeps else None  # advice has nothing to go on from
     if shared is not None:  # Z is there already, as the consensus
         inner, about["shared"] = flatten(shared)
         arrays |= {f"{SHARED}{name}": array for name, array in inner.items() if name != "Z"}
