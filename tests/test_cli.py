@@ -325,7 +325,8 @@ def as_flags(given, solver):
 
 def test_every_parameter_has_its_flag(home, tmp_path):
     # device: see below; privacy: tests/test_cli_privacy.py
-    others = {"n_clusters", "client_weights", "solver", "random_state", "device", "verbose", "privacy"}
+    # n_concepts: tests/test_cli.py, silos that lack concepts
+    others = {"n_clusters", "n_concepts", "client_weights", "solver", "random_state", "device", "verbose", "privacy"}
     assert set(GIVEN) | others == set(FMTC().get_params())
     assert set(GIVEN) | {SHORT, "device", "privacy"} == set(MODEL_OPTIONS)
     assert all(value != FMTC().get_params()[name] for name, value in GIVEN.items())
@@ -336,7 +337,7 @@ def test_every_parameter_has_its_flag(home, tmp_path):
     model = fmtc.load(tmp_path / "r" / "model")
     weights = {"north": 2.0, "south": 1.0, "west": 0.5}
     expected = {"n_clusters": 3, "random_state": 5, "client_weights": weights, "device": "cpu", "verbose": 0}
-    expected |= {"privacy": None}
+    expected |= {"privacy": None, "n_concepts": None}
     assert model.get_params(deep=False) == GIVEN | expected | {"solver": Solver(**SOLVER)}
 
 
@@ -1042,7 +1043,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
 
     known = config_keys(commands_of(main_group)["fit"])
     untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose", "append"}
-    untouched |= {"calibrate"}  # tests/test_cli_confidence.py
+    untouched |= {"calibrate", "concepts"}  # tests/test_cli_confidence.py, and below
     untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm"}
     untouched |= {"privacy", "epsilon", "delta", "bounds", "rows", "yes"}  # tests/test_cli_privacy.py
     assert set(settings) | untouched == set(known)
@@ -1487,3 +1488,34 @@ def test_ctrl_c_in_a_real_process_then_resume_is_the_undisturbed_run_byte_for_by
         model = Path("model") / f"{name}.safetensors"
         assert (tmp_path / "run" / model).read_bytes() == (tmp_path / "undisturbed" / model).read_bytes()
     assert names_in(tmp_path) == ["run", "undisturbed"]
+
+
+# ------------------------------------------------------------------------------------------- silos that lack concepts
+
+
+def test_silos_that_lack_concepts(home, tmp_path):
+    common = (*csvs(home), "--drop", "id", "--drop", "class", "--view", "graph", "--max-iter", 3, "--out")
+    numbers = ("-k", "north=2", "-k", "south=3", "-k", "west=3", "--concepts", 3)
+    fmtc_ok("fit", *common, tmp_path / "run", *numbers)
+    model = fmtc.load(tmp_path / "run")
+    assert (model.n_clusters, model.n_concepts) == ({"north": 2, "south": 3, "west": 3}, 3)
+    assert (model._models["north"].shares == 0).sum() == 1
+    told = json.loads(fmtc_ok("inspect", tmp_path / "run", "--json").stdout)
+    assert told["n_clusters"] == 3
+
+
+@pytest.mark.parametrize(
+    ("numbers", "word"),
+    [
+        (("-k", "north=2", "-k", 3), "SILO=NUMBER once for each"),
+        (("-k", "north=2", "-k", "north=3"), "names a silo twice"),
+        (("-k", "north=x"), "neither a whole number"),
+        (("-k", 4, "--concepts", 3), "n_concepts must be at least"),
+        ((), "says how many clusters"),
+    ],
+)
+def test_numbers_of_clusters_that_cannot_be(home, tmp_path, numbers, word):
+    done = fmtc_run("fit", *csvs(home), *numbers, "--out", tmp_path / "run")
+    assert done.exit_code == 2
+    assert word in " ".join(done.stderr.split())
+    assert not (tmp_path / "run").exists()

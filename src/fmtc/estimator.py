@@ -540,6 +540,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         levels = () if schema is None or schema.is_plain else schema.levels
         values = {name: getattr(self, name) for name in names}
         if isinstance(self.n_clusters, str):
+            if self.n_clusters != "auto" and ".." not in self.n_clusters:
+                raise TypeError(
+                    'n_clusters must be a whole number, a mapping of client to number, "auto" or a range such as '
+                    f'"3..12", got {self.n_clusters!r}'
+                )
             range_of(self.n_clusters)
             if self.privacy is not None:
                 raise ValueError(

@@ -136,7 +136,7 @@ def test_only_a_node_lets_a_phase_reply():
     A phase that extends another may call the reply it inherits, or that it wraps (`sums`, whose answer is masked on its
     way out; `subspace`, whose k-means answer stays). `probe` clusters some rows in both views, and what these phases
     would say stays with it. `tap` plays the clients of an audit, which have no transport;
-    `alone` fits a client at home.
+    `alone` fits a client at home, and `later` a newcomer, which sends nothing.
     """
     callers = defaultdict(set)
     for path in SOURCE.rglob("*.py"):
@@ -151,7 +151,7 @@ def test_only_a_node_lets_a_phase_reply():
         f"{f}.py"
         for f in (
             "runtime/node", "runtime/tap", "protocol/alone", "protocol/probe", "protocol/sums",
-            "protocol/subspace",
+            "protocol/subspace", "later/home", "later/join",
         )
     }  # fmt: skip
     assert callers["release"] == {"runtime/node.py"}

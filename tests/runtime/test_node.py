@@ -482,7 +482,7 @@ class Process:
     def sizes(self, settings):
         return {}
 
-    def end(self, converged):
+    def end(self, converged, told):
         self.converged = converged
 
 

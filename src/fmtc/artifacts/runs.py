@@ -385,20 +385,32 @@ def write_run(
         write_json(folder / "report.json", {**report, "history": history, "projection": projection(results)})
 
 
+def _write_words(file: Path, document: Mapping[str, Any]) -> None:
+    """Write a JSON document on one line, letters of all languages as they are."""
+    write_file(file, (json.dumps(jsonable(document), ensure_ascii=False) + "\n").encode())
+
+
+def _read_words(file: Path, kind: str, newest: int, form: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A document of `_write_words`, checked; None where there is none."""
+    if not file.is_file():
+        return None
+    document: dict[str, Any] = read_json(file)
+    check_schema(file, document, kind, newest)
+    check_form(file, document, form)
+    return document
+
+
 def write_explanation(folder: Path, explanation: Mapping[str, Any]) -> None:
     """Keep in a run what its clusters are: `Explanation.to_dict`."""
-    document = {"kind": "fmtc explanation", "schema": EXPLANATION_FORMAT, **explanation}
-    write_file(folder / EXPLANATION, (json.dumps(jsonable(document), ensure_ascii=False) + "\n").encode())
+    _write_words(folder / EXPLANATION, {"kind": "fmtc explanation", "schema": EXPLANATION_FORMAT, **explanation})
 
 
 def read_explanation(folder: Path) -> dict[str, Any] | None:
     """What `write_explanation` has kept; None in a run of an older version."""
     file = folder / EXPLANATION
-    if not file.is_file():
+    document = _read_words(file, "fmtc explanation", EXPLANATION_FORMAT, EXPLAINED)
+    if document is None:
         return None
-    document = read_json(file)
-    check_schema(file, document, "fmtc explanation", EXPLANATION_FORMAT)
-    check_form(file, document, EXPLAINED)
     sizes = {len(clusters) for clusters in (document["clusters"], *document["silos"].values())}
     sizes |= {len(values) for values in document["likeness"].values()}
     if len(sizes) != 1 or set(document["likeness"]) != set(document["silos"]):
@@ -408,8 +420,7 @@ def read_explanation(folder: Path) -> dict[str, Any] | None:
 
 def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
     """Keep in a run its concepts: `Atlas.to_dict`."""
-    document = {"kind": "fmtc atlas", "schema": ATLAS_FORMAT, **atlas}
-    write_file(folder / ATLAS, (json.dumps(jsonable(document), ensure_ascii=False) + "\n").encode())
+    _write_words(folder / ATLAS, {"kind": "fmtc atlas", "schema": ATLAS_FORMAT, **atlas})
 
 
 def read_atlas(folder: Path) -> Atlas | None:
@@ -417,11 +428,9 @@ def read_atlas(folder: Path) -> Atlas | None:
     from ..atlas import FLAGS, Atlas
 
     file = folder / ATLAS
-    if not file.is_file():
+    document = _read_words(file, "fmtc atlas", ATLAS_FORMAT, DRAWN)
+    if document is None:
         return None
-    document = read_json(file)
-    check_schema(file, document, "fmtc atlas", ATLAS_FORMAT)
-    check_form(file, document, DRAWN)
     unknown = [flag for one in document["concepts"] for flag in one["flags"].values() if flag not in FLAGS]
     if unknown:
         raise FileError(f"{file} is damaged: there is no flag {unknown[0]!r}")

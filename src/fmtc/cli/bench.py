@@ -184,7 +184,7 @@ def paper_(
 
 @bench.command(
     "concepts",
-    short_help="Silos that lack classes, atlas, confidence, joining later, how many clusters.",
+    short_help="What is said of concepts: lacking ones, atlas, confidence.",
     epilog="""\b
 Examples:
   fmtc bench concepts

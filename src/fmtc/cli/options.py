@@ -137,8 +137,8 @@ class Clusters(click.ParamType):
 
 def _wanted(ctx: click.Context, param: click.Parameter, given: tuple[Any, ...]) -> Any:
     """One number for all silos, or a mapping of silo to number; None: not given."""
-    if len(given) == 1 and not isinstance(given[0], tuple):
-        return given[0]
+    if given and not any(isinstance(one, tuple) for one in given):
+        return given[-1]  # as for any other flag, the last one counts
     if not all(isinstance(one, tuple) for one in given):
         raise click.UsageError("-k takes one number for all silos, or SILO=NUMBER once for each, such as -k north=6")
     if len(dict(given)) < len(given):

@@ -231,7 +231,7 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
         result = Result(
             Kept(
                 tuple(about["client_ids"]),
-                arrays,
+                {name: array for name, array in arrays.items() if not name.startswith(SHARED)},
                 about["why"],
                 about.get("roster", ""),
                 tuple(about.get("held", ())),
