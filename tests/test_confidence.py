@@ -107,6 +107,7 @@ def test_a_model_that_was_saved_keeps_its_calibration(model, tmp_path):
 def test_a_folder_from_before_there_was_a_calibration_loads(model, tmp_path, monkeypatch):
     folder = model.save(tmp_path / "model")
     about = json.loads((folder / "model.json").read_text())
+    del about["common"]  # it came later still
     monkeypatch.setattr("fmtc.artifacts.models._digest", lambda path: "same")
     about["common"] = None
     for entry in about["clients"].values():
@@ -240,5 +241,7 @@ def test_silos_that_lack_concepts_are_calibrated_by_those_they_have(view):
     model = made.fit({name: draw(counts) for name, counts in have.items()})
     for name, counts in have.items():
         new = draw(counts, 5)
-        assert 0.02 < (model.predict(new, clients=name, abstain=0.1) == -1).mean() < 0.25
+        left_out = (model.predict(new, clients=name, abstain=0.1) == -1).mean()
+        single = view == "graph" and own[name] == 1  # one direction, which all rows have: nothing to doubt
+        assert left_out == 0 if single else 0.02 < left_out < 0.25
         assert model.drift(new, clients=name).p_value > 0.001

@@ -14,8 +14,9 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 from tests.views import graph_view
 
-from fmtc import FMTC, federate
+from fmtc import FMTC, Solver, federate
 from fmtc.artifacts.states import flatten
+from fmtc.confidence import combined
 from fmtc.errors import InputError
 from fmtc.runtime.flare import local
 from fmtc.runtime.flare.local import write_rows
@@ -61,6 +62,30 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
         assert_array_equal(there.predict(rows[cid], clients=cid), here.predict(rows[cid], clients=cid))
     numbers = [[replace(record, seconds=0.0) for record in model.history_] for model in (there, here)]
     assert numbers[0] == numbers[1]
+
+
+@pytest.mark.parametrize("view", ["graph", "mixture"])
+@pytest.mark.usefixtures("simulated")
+def test_silos_that_lack_concepts_calibrate_and_notice_drift_as_in_one_process(view):
+    """Models, atlas, calibration and one p-value of all silos are those of `fit`; calibration stays at the silos."""
+    rng = np.random.default_rng(3)
+    have = {"north": (30, 30, 0), "south": (0, 30, 30), "west": (20, 30, 20)}
+    kinds = {name: np.repeat(range(3), counts) for name, counts in have.items()}
+    rows, new = ({name: 3.5 * np.eye(4)[y] + rng.normal(size=(len(y), 4)) for name, y in kinds.items()} for _ in "ab")
+    own = {name: sum(n > 0 for n in counts) for name, counts in have.items()}
+    model = FMTC(own, n_concepts=3, view=view, random_state=0, max_iter=5, solver=Solver(calibration="folds"))
+    there, here = federate(rows, model), model.fit(rows)
+    assert there.atlas_.to_dict() == here.atlas_.to_dict()
+    assert [sum(share == 0 for share in one.presence.values()) for one in here.atlas_.concepts].count(1) == 2
+    for cid in rows:
+        (found, _), (known, _) = flatten(there._models[cid]), flatten(here._models[cid])
+        assert list(found) == list(known) and any("calibration" in name for name in known)
+        for name, array in known.items():
+            assert_array_equal(found[name], array)
+        assert_array_equal(there.confidence(new[cid], clients=cid), here.confidence(new[cid], clients=cid))
+    apart = [there.drift({cid: new[cid]}).p_value for cid in rows]
+    assert combined(apart)[0] == here.drift(new).p_value > 0.001
+    assert combined([there.drift({cid: new[cid] + 3}).p_value for cid in rows])[1] == "drift"
 
 
 @pytest.mark.parametrize("client_weights", [None, {"a": 1.0, "b": 2.0, "c": 1.0}], ids=["alike", "weighted"])
