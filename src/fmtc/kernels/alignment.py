@@ -154,7 +154,7 @@ def match_concepts(signatures: Sequence[Array], n_concepts: int, seed: int = 0) 
     >>> from fmtc.kernels.alignment import match_concepts
     >>> a, b, c = np.eye(3)
     >>> [order.tolist() for order in match_concepts([np.array([a, b]), np.array([c, a])], 3)]
-    [[0, 1, -1], [1, -1, 0]]
+    [[0, -1, 1], [1, 0, -1]]
     """
     unit = [S / np.maximum(np.linalg.norm(S, axis=1, keepdims=True), np.finfo(float).tiny) for S in signatures]
     unit = _in_few_columns(unit)
