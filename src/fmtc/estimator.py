@@ -575,14 +575,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         settings = self.settings()
         if not isinstance(self.n_clusters, Mapping):
             return settings
-        unknown, missing = (
-            sorted(set(settings.own_clusters) - set(silos)),
-            sorted(set(silos) - set(settings.own_clusters)),
-        )
-        if unknown or missing:
-            raise InputError(
-                f"n_clusters must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
-            )
+        self._check_names(silos)
         if self.n_concepts is not None:
             return settings
         asked = replace(settings, view="graph", n_clusters=max(settings.own_clusters.values()))
@@ -595,6 +588,16 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             stacklevel=3,
         )
         return replace(settings, n_clusters=self._proposed)
+
+    def _check_names(self, client_ids: Iterable[str]) -> None:
+        """Raise `InputError` where numbers of clusters are given by client, and not for these clients."""
+        if isinstance(self.n_clusters, Mapping):
+            given, there = set(map(str, self.n_clusters)), set(client_ids)
+            unknown, missing = sorted(given - there), sorted(there - given)
+            if unknown or missing:
+                raise InputError(
+                    f"n_clusters must name each client once; missing: {missing or 'none'}, unknown: {unknown or 'none'}"
+                )
 
     def _weights(self, client_ids: Iterable[str]) -> dict[str, float] | None:
         """The weights by client id, checked before anything is read or started."""

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -254,6 +254,7 @@ def federate_local(
         if types is not None:
             model.schema_ = types
             bind_bounds(model, settings["bounds"], types)
+        _check_numbers(model, [silo.name for silo in silos])
         weights = model._weights(silo.name for silo in silos)
         places = {stem_of(path): path.resolve() for path in files}
         salt = None if recipe is None else recipe.salt
@@ -388,6 +389,7 @@ def coordinate(
     kit.check()
     plan = kit.plan
     _check_count("--min-clients", min_clients, len(plan.silos))
+    _check_numbers(model, plan.silos)
     weights = model._weights(plan.silos)
     roster = Roster.read(kit.startup)
     out = free_path(out, force, _is_consensus)
@@ -434,6 +436,14 @@ def coordinate(
     )
     if as_json:
         print_json({"out": str(out), **report, "history": read_json(out / "history.json")})
+
+
+def _check_numbers(model: FMTC, silos: Iterable[str]) -> None:
+    """Refuse numbers of clusters that leave out a silo, or the number of concepts, which nobody can propose here."""
+    if isinstance(model.n_clusters, Mapping):
+        if model.n_concepts is None:
+            raise click.UsageError("-k SILO=NUMBER needs --concepts: how many clusters all silos have together")
+        model._check_names(silos)
 
 
 ORDER = "order.json"  # in the coordinator's folder of a run: its name
