@@ -31,7 +31,8 @@ def federation(m, seed=0):
 
 def model(view, **solver):
     solver = {"n_init": 2, "lift": False, **solver}
-    return FMTC(K, view=view, max_iter=10, random_state=0, solver=Solver(**solver))
+    rounds = 10 if view == "graph" else 5  # a round of a mixture is several of its steps
+    return FMTC(K, view=view, max_iter=rounds, random_state=0, solver=Solver(**solver))
 
 
 def agreement(found, X, y, hostile):

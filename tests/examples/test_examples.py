@@ -25,6 +25,7 @@ PAGES = sorted(
     for page in [*DOCS.glob("**/*.md"), DOCS.parent / "README.md"]
     if not {"_build", "gallery"} & set(page.parts) and (page.stem in COMMANDS or "```py" in page.read_text("utf-8"))
 )
+LOOPS = {"plot_hospitals": "for held_out in range(5):"}  # 25 fits, where ten run the same lines
 FLARE_WARNS = "ignore:ssl_context is deprecated:DeprecationWarning"  # how nvflare 2.9 calls aiohttp
 
 
@@ -40,8 +41,13 @@ def test_there_are_examples():
 def test_script_runs(script, tmp_path):
     """In a process of its own, a warning is an error, nothing is left beside the script."""
     before = sorted(script.parent.iterdir())
+    if script.stem in LOOPS:
+        text, line = script.read_text(encoding="utf-8"), LOOPS[script.stem]
+        assert text.count(line) == 1
+        script = tmp_path / script.name
+        script.write_text(text.replace(line, line.replace("range(5)", "range(2)")), encoding="utf-8")
     assert run_script(script, tmp_path).strip()
-    assert sorted(script.parent.iterdir()) == before
+    assert sorted((DOCS / "examples").iterdir()) == before
 
 
 def run_script(script, folder, **variables):

@@ -52,14 +52,25 @@ for method in map(method_of, METHODS):  # views of FMTC have phases in common
         if phase not in PHASES.values():
             PHASES[f"{method.name} {phase.name}"] = phase
 SIDES = {f"{name} {side}": (phase, side) for name, phase in PHASES.items() for side in ("Ask", "Answer")}
-FIELDS = {
-    f"{name} {field}": (phase, side, field)
-    for name, (phase, side) in SIDES.items()
-    for field in entries(getattr(phase, side))
-}
+WITH_FIELDS = {name: (phase, side) for name, (phase, side) in SIDES.items() if entries(getattr(phase, side))}
 each_phase = pytest.mark.parametrize("phase", PHASES.values(), ids=PHASES)
 each_side = pytest.mark.parametrize(("phase", "side"), SIDES.values(), ids=SIDES)
-each_field = pytest.mark.parametrize(("phase", "side", "name"), FIELDS.values(), ids=FIELDS)
+
+
+def each_field(test):
+    """Run a test on every field of a message, in one go: there are hundreds. An error names the field."""
+
+    @pytest.mark.parametrize(("phase", "side"), WITH_FIELDS.values(), ids=WITH_FIELDS)
+    def on_all(phase, side):
+        for name in entries(getattr(phase, side)):
+            try:
+                test(phase, side, name)
+            except BaseException as error:
+                error.add_note(f"of the field {name!r}")
+                raise
+
+    on_all.__name__, on_all.__doc__ = test.__name__, test.__doc__
+    return on_all
 
 
 def test_every_method_has_the_name_it_is_known_by():

@@ -9,6 +9,7 @@ import numpy as np
 
 from fmtc.artifacts.files import jsonable
 from fmtc.errors import AbortedError, OwnError
+from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines, verify
 from fmtc.protocol.base import Failure, message_bytes, nbytes
 from fmtc.runtime import kitclient
 from fmtc.runtime.clock import SYSTEM
@@ -89,16 +90,28 @@ class KitTransport:
 
 
 class Interrupted(KitTransport):
-    """Ends the run at one message, before or after the client has answered it."""
+    """Ends the run at one message, which a client and a key name, before or after the client has answered it."""
 
     def __init__(self, *args, at, after, **kwargs):
         super().__init__(*args, **kwargs)
-        self.at, self.after = at, after
+        self.at, self.after, self.cut = at, after, False
 
     def tell(self, cid, message):
-        if len(self.seen) == self.at and not self.after:
+        self.cut = self.cut or (cid, message.key) == self.at
+        if self.cut and not self.after:
             raise AbortedError
         answer = super().tell(cid, message)
-        if len(self.seen) == self.at:
+        if self.cut:
             raise AbortedError
         return answer
+
+
+def assert_sent_the_same_again(kit):
+    """What was asked twice was sent twice, and is the same."""
+    assert verify(kit / LEDGER) == []
+    digests = {}
+    for line in read_lines(kit / LEDGER):
+        question = line["phase"], line["round"], line["turn"]
+        fields = [entry["sha256"] for entry in line["fields"]]
+        assert digests.setdefault(question, fields) == fields
+        assert line["kind"] in (RELEASE, REPLAY)
