@@ -31,7 +31,7 @@ from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
-from fmtc.report.summary import _atlas_words, _share_words, _balance, verdict
+from fmtc.report.summary import _atlas_words, _balance, _share_words, verdict
 from fmtc.runtime.conductor import RESULT, Spec, write_result
 from fmtc.runtime.driver import Received, run
 from fmtc.tables import Silo, read_silos
