@@ -31,7 +31,7 @@ from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
-from fmtc.report.summary import _atlas_words, _balance, verdict
+from fmtc.report.summary import _atlas_words, _balance, _share_words, verdict
 from fmtc.runtime.conductor import RESULT, Spec, write_result
 from fmtc.runtime.driver import Received, run
 from fmtc.tables import Silo, read_silos
@@ -268,6 +268,27 @@ def test_the_atlas_is_a_table_of_concepts_by_silos(either):
     cells = [attrs for tag, attrs in page.elements if tag == "td" and "cosine" in (attrs.get("title") or "")]
     assert len(cells) == sum(len(one.cosine) for one in atlas.concepts)
     assert "Atlas of concepts" in page.words
+
+
+@pytest.mark.parametrize(
+    ("has", "said"),
+    [
+        ([[1, 1, 1, 1, 0, 0], [0, 0, 1, 1, 1, 1], [1, 1, 0, 0, 1, 1]],
+         ["Each silo has 4 of the 6 clusters; none of them is in all silos."]),
+        ([[2, 1, 1, 1, 0, 0], [8, 0, 0, 0, 1, 1]],
+         ["Shares differ most for cluster 0: it has 80 % of the rows of silo 1 and 40 % of those of silo 0.",
+          "Each silo has 3 to 4 of the 6 clusters; 1 of them is in all silos."]),
+        ([[1, 1, 1], [1, 1, 0]],
+         ["Shares differ most for cluster 0: it has 50 % of the rows of silo 1 and 33 % of those of silo 0.",
+          "Cluster 2 has no rows in 1 silo."]),
+    ],
+)  # fmt: skip
+def test_what_silos_lack_is_one_sentence(has, said):
+    """A cluster that a silo lacks is not where shares differ; many of them are counted, not listed."""
+    shares = np.array(has) / np.sum(has, axis=1, keepdims=True)
+    silos = [{"silo": f"silo {t}", "shares": row} for t, row in enumerate(shares.tolist())]
+    found = [{"cluster": j, "name": "", "silos": int(n)} for j, n in enumerate((shares > 0).sum(axis=0))]
+    assert _share_words({"silos": silos, "found": found, "clusters": []}) == said
 
 
 def test_flags_of_the_atlas_are_told_in_a_sentence():

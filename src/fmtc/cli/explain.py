@@ -127,7 +127,8 @@ def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None
     for one in atlas.concepts:
         cells = [Text(_cell(one, cid)) for cid in silos] or ([Text(_many(one))] if atlas.client_ids else [])
         absent = one.presence and not any(share is None or share for share in one.presence.values())
-        table.add_row(str(one.id), Text("in no silo", "dim") if absent else Text(printable(one.name)), *cells)
+        nowhere = "in no silo" if len(atlas.client_ids) > 1 else "not in this silo"
+        table.add_row(str(one.id), Text(nowhere, "dim") if absent else Text(printable(one.name)), *cells)
     console.print(table)
     flags = {flag for one in atlas.concepts for flag in one.flags.values()}
     said = [f"{SIGNS[flag].strip()} {words}" for flag, words in _FLAGS.items() if flag in flags]
