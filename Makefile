@@ -17,10 +17,13 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt
 	$(PIP) --editable '.[plot,report]'
 	@touch $@
 
+# What hardly anybody imports is compiled when somebody does.
+UNUSED = '/(tests|pip|setuptools|pkg_resources|mypyc?|lexers|devtools|sqlalchemy|trio|onnx/backend)/'
+
 $(VENV)/dev.stamp: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --no-compile --editable '.[dev]'
-	@$(BIN)/python -m compileall -qq -j 0 -x /tests/ $(VENV)/lib || true  # as pip would, and on all cores
+	@$(BIN)/python -m compileall -qq -j 0 -x $(UNUSED) $(VENV)/lib || true  # as pip would, and on all cores
 	@touch $@ $(VENV)/demo.stamp
 
 # PyTorch has an environment of its own, which sees all that is in the other one: FLARE's processes are slower where
