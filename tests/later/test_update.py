@@ -244,3 +244,26 @@ def test_models_that_cannot_be_merged():
     lifted = {"view": "graph", "scale": "global", "solver": Solver(lift=True)}
     with pytest.raises(DataError, match="different random features"):
         merge(FMTC(3, random_state=0, **lifted).fit(DATA), FMTC(3, random_state=1, **lifted).fit(other))
+
+
+def test_the_atlas_follows_updates_leaving_and_merging():
+    """Shares are those of the rows that count now; who left is gone; two federations keep theirs."""
+    rng = np.random.default_rng(0)
+
+    def draw(*counts):
+        y = np.repeat(range(2), counts)
+        return 5 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
+
+    def fitted(names):
+        return FMTC(2, view="mixture", random_state=0).fit({name: draw(30, 20) for name in names})
+
+    def shares(model, name):
+        return sorted(one.presence[name] for one in model.atlas_.concepts)
+
+    model = fitted("abc")
+    both = merge(model, fitted("xyz"))
+    assert shares(both, "a")[-2:] == shares(both, "x")[-2:] == [0.4, 0.6]
+    gone = model.leave("b")
+    assert gone.atlas_.client_ids == ("a", "c") and set(gone._presence) == {"a", "c"}
+    model.partial_fit({"a": draw(10, 40)})
+    assert shares(model, "a") == [0.2, 0.8] and shares(model, "b") == [0.4, 0.6]

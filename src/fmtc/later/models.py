@@ -17,6 +17,7 @@ from ..artifacts.files import check_form, read_json
 from ..artifacts.models import portable
 from ..artifacts.published import JoinKit, read_kit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
+from ..atlas import presence_of
 from ..clients import NAMELESS, client_name
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
@@ -260,6 +261,8 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
     for cid, (Xt, places) in parts.items():
         model.labels_[places] = assign(Xt, model._models[cid])
+        if cid in model._presence:
+            model._presence = model._presence | {cid: presence_of(model.labels_[places], model._k)}
     sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.clients.items()}
     model._sizes = getattr(model, "_sizes", {}) | sizes
     model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
@@ -296,6 +299,8 @@ def leave(model: FMTC, client: Any) -> FMTC:
     settings = run_settings(model, shared)
     found._models, found._shared = left(model._models, shared, name, settings)
     found.client_ids_ = list(found._models)
+    found._presence = {cid: shares for cid, shares in model._presence.items() if cid != name}
+    found._told = {cid: told for cid, told in model._told.items() if cid != name}
     for attribute in ("labels_", "embedding_", "influence_", "influence_ids_", "agreement_", "_fitted_on"):
         found.__dict__.pop(attribute, None)
     for attribute in ("choice_", "_sizes", "_ledgers"):
@@ -385,6 +390,10 @@ def merge(first: FMTC, second: FMTC) -> FMTC:
     for attribute in ("feature_names_in_", "schema_", "text_recipe_"):
         if hasattr(first, attribute):
             setattr(merged, attribute, getattr(first, attribute))
+    for model, place in ((first, "first"), (second, "second")):
+        numbers = [getattr(match, place) for match in found]
+        for cid, shares in model._presence.items():
+            merged._presence[cid] = tuple(0.0 if j is None else shares[j] for j in numbers)
     merged.merged_ = found
     return merged
 
