@@ -171,8 +171,10 @@ def fit(
                 if recipe is not None:
                     model.text_recipe_ = recipe
                 results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
-        if len(silos) > 1 and not as_published and (lone := model.atlas_.lone):
-            words.note(lone_words(lone))
+        if len(silos) > 1 and not as_published:  # a warning of fit may have named some
+            lone = [silo for silo in model.atlas_.lone if not any(repr(silo) in note for note in words.notes)]
+            if lone:
+                words.note(lone_words(lone))
         seconds = time.perf_counter() - started
         report = runs.report(
             model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
