@@ -18,7 +18,7 @@ from fmtc.kernels.graph import (
     resolve_neighbors,
 )
 from fmtc.linalg import sparse as sparse_products
-from fmtc.linalg.sparse import RowBlockMatrix, affine
+from fmtc.linalg.sparse import RowBlockMatrix, affine, csr
 
 
 def brute_affinity(X, k, bandwidth=None):
@@ -396,8 +396,6 @@ def test_tensors_with_copies_of_rows(tensor, rng, kind):
 @pytest.mark.parametrize("n", [2, 3, 400])
 def test_components_of_a_long_chain_of_tensors(tensor, rng, n):
     """Numbers have to travel all along it, whatever the order of the rows."""
-    import torch
-
     order = rng.permutation(n)
     B = np.zeros((n, n))
     B[order[:-1], order[1:]] = B[order[1:], order[:-1]] = 1
@@ -406,7 +404,7 @@ def test_components_of_a_long_chain_of_tensors(tensor, rng, n):
         B[order[cut], order[cut + 1]] = B[order[cut + 1], order[cut]] = 0
     stored = sp.csr_array(B + np.eye(n))
     stored.data[stored.indices == np.repeat(np.arange(n), np.diff(stored.indptr))] = 0  # diagonal of zeros, as stored
-    A = torch.sparse_csr_tensor(*map(tensor, (stored.indptr, stored.indices, stored.data)), size=(n, n))
+    A = csr(*map(tensor, (stored.data, stored.indices, stored.indptr)), (n, n))  # without PyTorch's first warnings
     graph, same = graph_of(A), graph_of(sp.csr_array(B))
     assert_array_equal(graph.component.numpy(), same.component)
     assert_allclose(graph.laplacian.to_dense().numpy(), same.laplacian.toarray(), rtol=1e-14)
