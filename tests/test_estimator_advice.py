@@ -130,7 +130,7 @@ def test_missing_cells_and_categories_are_taken(table):
     [
         ("1..4", {}, ValueError, "begins at 2"),
         ("7..3", {}, ValueError, "smaller number first"),
-        ("some", {}, ValueError, "3..12"),
+        ("some", {}, TypeError, "3..12"),
         ("2..40", {}, DataError, "80 rows.*ends at 20"),
         ("auto", {"privacy": "sums"}, ValueError, "give a number"),
         ("auto", {"privacy": Privacy(4, bounds=(-9, 9))}, ValueError, "give a number"),
