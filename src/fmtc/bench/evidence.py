@@ -1,10 +1,10 @@
-"""What is run for the paper's tables, figures and ablations, and its rows in a compact form."""
+"""What is run: test federations, the paper's tables and figures, ablations; and its rows in a compact form."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +13,26 @@ from ..datasets.base import find
 from ..errors import FileError
 from ..estimator import FMTC
 from ..settings import Solver
-from . import paper
+from . import federations, paper
 from .grid import Cell, cells
-from .methods import METHODS
+from .methods import METHODS, TRIALS
 from .summary import PARTS as HALVES
 from .summary import SCORES
 
 Row = Mapping[str, Any]
 
-PARTS = ("tables", "figures", "ablations")
+PARTS = ("test", "draws", "tables", "figures", "ablations")  # in the order in which they are run
+SPLITS = 3
+ROWS_OF_A_SILO = 300  # at most, of a test federation
+TIME_LIMIT = 120  # seconds of one fit
+FEDERATIONS = tuple(f"{name}{',' if '?' in name else '?'}rows={ROWS_OF_A_SILO}" for name in federations.TEST)
+REFERENCES = ("random", "one-cluster")  # what a score is worth; not compared
+VARIANTS = tuple(name for name in METHODS if name.startswith("fmtc-"))  # of ours
+RIVALS = tuple(name for name in METHODS if name not in (*REFERENCES, *VARIANTS, "fmtc"))
+DRAWN = ("fmtc", *(name for name in RIVALS if name not in ("sec", "fed-mtsc", "anchors-noise")))  # with twelve draws
 DATASETS = (*paper.DATASETS, "bbcsport", "orl", "yaleb", "utd_mhad", "digits")
-TEN = tuple(name for name, method in METHODS.items() if method.group != "control")
-COMPARED = (*TEN, "kmeans")  # FMTC and every method that might be better
-TRIED = ("webkb4", "bbcnews", "reuters", "yale", "digits", "utd_mhad")  # where ablations are run
+COMPARED = (*paper.METHODS, "kmeans")  # FMTC, the paper's methods, and the one that a user would try first
+TRIED = ("webkb4", "bbcnews", "reuters", "20newsgroups", "yale", "digits", "utd_mhad")  # where ablations are run
 CONVERGENCE = ("webkb4", "20newsgroups", "reuters")
 SENSITIVITY = ("webkb4", "20newsgroups")
 CLOUDS = ("webkb4", "20newsgroups", "reuters", "utd_mhad")  # the paper's last one is Keck
@@ -35,17 +42,16 @@ ALPHAS, BETAS = (0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.05, 0.15, 0.4, 0.8)
 SETTINGS: dict[str, tuple[Any, ...]] = {  # one by one, all else as in the default
     "align": (False, True),
     "coupling": ("tensor", "subspace", "average"),
-    "schatten_p": (1.0, 0.8, 0.5, 0.3),
+    "schatten_p": (1.0, 0.5),
     "beta": (0, 0.05, 0.15, 0.4),
     "labels_from": ("projection", "embedding"),
     "final": ("mixture", "kmeans"),
-    "nonmutual_weight": (1.0, 0.5, 0.25, 0.1),
-    "n_neighbors": (5, 10, 20, 40),
-    "max_iter": (5, 10, 15, 25, 50),
-    "accelerate": (True, False),
+    "nonmutual_weight": (1.0, 0.5, 0.25),
+    "n_neighbors": (5, 10, 20),
+    "max_iter": (5, 12, 25, 50),
 }
 FORMS: dict[str, tuple[int, ...]] = {  # of the data
-    "order": (1, 2, 3, 4, 5),
+    "order": (1, 2),
     "n_clients": (2, 4, 8, 12),
     "rows": (50, 100, 200),
 }
@@ -56,7 +62,7 @@ FORMS: dict[str, tuple[int, ...]] = {  # of the data
 
 def here(names: Iterable[str]) -> list[str]:
     """Those of the data sets that are on this machine."""
-    return [name for name in names if find(SOURCES[name]) is not None]
+    return [name for name in names if find(SOURCES[name.partition("?")[0]]) is not None]
 
 
 def fmtc_with(**setting: Any) -> str:
@@ -95,39 +101,61 @@ def ablations(dataset: str) -> Iterator[tuple[str, str, str, str]]:
                 yield what, str(value), f"{dataset}?{what}={value}", "fmtc"
 
 
-def plan(part: str, *, splits: int, trials: int = 0) -> list[Cell]:
-    """All cells of a part on the data sets that are here; those with the same rows stand together.
+def first_federations() -> list[str]:
+    """One test federation of each data set, the even or natural one: where settings are drawn."""
+    return list({name.partition("?")[0]: name for name in reversed(FEDERATIONS)}.values())[::-1]
+
+
+def plan(part: str, *, splits: int = SPLITS, everywhere: bool = False) -> list[Cell]:
+    """All cells of a part on the data sets that are here, in the order in which they are run.
 
     Parameters
     ----------
-    part : {"tables", "figures", "ablations", "all"}
+    part : {"test", "draws", "tables", "figures", "ablations", "all"}
+        Test federations with defaults; the same with twelve draws of the settings; the paper's two tables, its figures
+        and our ablations on development data.
     splits : int
-    trials : int
-        Settings for the oracle of the tables, for FMTC and the methods of the paper.
+        Draws have one.
+    everywhere : bool
+        Data sets that are not on this machine, too.
 
     Returns
     -------
     list of Cell
+        Those with the same rows stand together in each part.
     """
-    ways = range(splits)
-    found: dict[Cell, None] = {}
-    if part in ("tables", "all"):
-        sets = here(DATASETS)
-        found |= dict.fromkeys(cells(sets, METHODS, splits=ways))
-        found |= dict.fromkeys(cells(sets, TEN, splits=ways, trials=trials))
-    if part in ("figures", "all"):
-        found |= dict.fromkeys(cells(here(CONVERGENCE), map(at_round, ROUNDS), splits=ways))
-        grid = [fmtc_with(alpha=alpha, beta=beta) for alpha in ALPHAS for beta in BETAS]
-        found |= dict.fromkeys(cells(here(SENSITIVITY), grid, splits=ways))
-    if part in ("ablations", "all"):
-        for name in here(TRIED):
-            for _, _, data, method in ablations(name):
-                found |= dict.fromkeys(cells([data], ["fmtc", method], splits=ways))
     if part not in (*PARTS, "all"):
         raise ValueError(f"part must be one of {', '.join(PARTS)} or all, got {part!r}")
-    places = {(cell.dataset, cell.split): None for cell in found}
-    order = {place: i for i, place in enumerate(places)}
-    return sorted(found, key=lambda cell: order[cell.dataset, cell.split])
+    there = list if everywhere else here
+    found: dict[Cell, None] = {}
+    for each in PARTS if part == "all" else (part,):
+        found |= dict.fromkeys(_together(_cells_of(each, range(splits), there)))
+    return list(found)
+
+
+def _cells_of(part: str, ways: range, there: Callable[[Iterable[str]], list[str]]) -> Iterator[Cell]:
+    """Cells of one part."""
+    if part == "test":
+        yield from cells(there(FEDERATIONS), METHODS, splits=ways)
+    elif part == "draws":
+        yield from cells(there(first_federations()), DRAWN, trials=TRIALS)
+    elif part == "tables":
+        yield from cells(there(DATASETS), METHODS, splits=ways)
+    elif part == "figures":
+        yield from cells(there(CONVERGENCE), map(at_round, ROUNDS), splits=ways)
+        grid = [fmtc_with(alpha=alpha, beta=beta) for alpha in ALPHAS for beta in BETAS]
+        yield from cells(there(SENSITIVITY), grid, splits=ways)
+    else:
+        for name in there(TRIED):
+            for _, _, data, method in ablations(name):
+                yield from cells([data], ["fmtc", method], splits=ways)
+
+
+def _together(found: Iterable[Cell]) -> list[Cell]:
+    """Cells of the same rows beside each other."""
+    listed = list(dict.fromkeys(found))
+    order = {place: i for i, place in enumerate(dict.fromkeys((cell.dataset, cell.split) for cell in listed))}
+    return sorted(listed, key=lambda cell: order[cell.dataset, cell.split])
 
 
 # ------------------------------------------------------------------------------------------------- rows, compactly
@@ -136,7 +164,8 @@ def plan(part: str, *, splits: int, trials: int = 0) -> list[Cell]:
 ABOUT = ("dataset", "method", "trial", "split", "seed", "status")
 COSTS = ("seconds", "peak_mb", "bytes_up", "bytes_down", "rounds")
 SCORED = tuple(f"{score}_{name}" for name in HALVES.values() for score in SCORES)
-COLUMNS = (*ABOUT, *SCORED, "acc_frozen", "ri_one_cluster", *COSTS)
+MADE_BY = ("code", "versions")
+COLUMNS = (*ABOUT, *SCORED, "acc_frozen", "ri_one_cluster", *COSTS, *MADE_BY)
 
 
 def compact(rows: Iterable[Row]) -> str:
@@ -145,7 +174,7 @@ def compact(rows: Iterable[Row]) -> str:
     writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for row in sorted(rows, key=_place):
-        line = {name: row[name] for name in ABOUT}
+        line = {name: row[name] for name in ABOUT} | {"code": row["code"], "versions": _told(row["versions"])}
         if row["status"] == "ok":
             for part, name in HALVES.items():
                 line |= {f"{score}_{name}": f"{row[part]['mean'][score]:.5f}" for score in SCORES}
@@ -158,6 +187,13 @@ def compact(rows: Iterable[Row]) -> str:
             }
         writer.writerow(line)
     return file.getvalue()
+
+
+def _told(versions: Mapping[str, Any] | str) -> str:
+    """Versions in a few words: fmtc 0.1.0, python 3.11.7, ..."""
+    if isinstance(versions, str):
+        return versions
+    return ", ".join(f"{name} {version}" for name, version in versions.items() if isinstance(version, str))
 
 
 def _place(row: Row) -> tuple[Any, ...]:
@@ -177,11 +213,16 @@ def read_compact(path: Path) -> list[dict[str, Any]]:
     list of dict
         As of `run_cells`, with the mean over clients only.
     """
+    return [_opened(line) for line in read_lines(path)]
+
+
+def read_lines(path: Path) -> list[dict[str, str]]:
+    """Lines of a ``rows.csv`` as they are written."""
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:
             raise FileError(f"{path} has other columns than rows of results; write it again from the stored cells")
-        return [_opened(line) for line in reader]
+        return list(reader)
 
 
 def _opened(line: Mapping[str, str]) -> dict[str, Any]:

@@ -34,7 +34,10 @@ DONE = {
     "train": SCORED, "test": SCORED | {"acc_frozen": float}, "vote": SCORED, "seconds_fit": float,
     "peak_memory": float, "bytes_up": float, "bytes_down": float, "rounds": float, "history?": [[(float, None)]],
 }  # fmt: skip
-PROTOCOL = 1  # raise it when a stored cell no longer means what a new one would
+DECIDING = tuple(
+    ("bench", f"{name}.py") for name in ("federations", "methods", "protocol")
+)  # of `bench`, in the digest
+PROTOCOL = 2  # raise it when a stored cell no longer means what a new one would
 
 
 @dataclass(frozen=True)
@@ -300,6 +303,7 @@ def code_digest() -> str:
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
-        if path.relative_to(root).parts[0] not in ("cli", "bench", "report"):
+        parts = path.relative_to(root).parts
+        if parts[0] not in ("cli", "bench", "report") or parts in DECIDING:
             digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()[:16]

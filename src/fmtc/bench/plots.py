@@ -16,6 +16,7 @@ from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, 
 from .methods import METHODS
 from .summary import PARTS, summarise
 from .tables import ablation_entries, of_tables
+from . import comparison, federations
 
 Array = np.ndarray
 
@@ -35,6 +36,8 @@ WHAT = {
     "order": "order of clients, drawn", "n_clients": "number of clients", "rows": "rows per client",
 }  # fmt: skip
 SHOWN_ROWS = 250  # of each client in a cloud
+SHOWN_SILOS = 3
+NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}  # the same rows give the same bytes
 
 
 def style() -> AbstractContextManager[Any]:
@@ -61,7 +64,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def save(figure: Any, path: Path) -> Path:
-    """Write a figure as the suffix says: .png or .svg.
+    """Write a figure as the suffix says: .png, .svg or .pdf.
 
     Parameters
     ----------
@@ -73,11 +76,11 @@ def save(figure: Any, path: Path) -> Path:
     Path
     """
     kind = path.suffix.removeprefix(".")
-    if kind not in ("png", "svg"):
-        raise ValueError(f"a figure is written as .png or .svg, got {path.name}")
+    if kind not in ("png", "svg", "pdf"):
+        raise ValueError(f"a figure is written as .png, .svg or .pdf, got {path.name}")
     content = io.BytesIO()
     with style():
-        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        figure.savefig(content, format=kind, dpi=150, metadata=NO_DATE.get(kind))
     write_file(path, content.getvalue())
     return path
 
@@ -104,7 +107,7 @@ def _spread(values: Array) -> float:
 
 
 def clouds(datasets: Mapping[str, FederatedDataset]) -> Any:
-    """Rows of data sets in the plane of t-SNE, coloured by client and by class: which of them lie apart.
+    """Rows of data sets in the plane of t-SNE: all together coloured by silo, then some silos alone by class.
 
     Parameters
     ----------
@@ -113,48 +116,45 @@ def clouds(datasets: Mapping[str, FederatedDataset]) -> Any:
     Returns
     -------
     matplotlib Figure
+        A line for each data set. What a silo shows alone is what its own model has to find.
     """
     with style():
-        figure = _figure(9.6, 3.9 * len(datasets))
-        axes = figure.subplots(len(datasets), 2, squeeze=False)
+        figure = _figure(3.1 * (1 + SHOWN_SILOS), 3.3 * len(datasets))
+        axes = figure.subplots(len(datasets), 1 + SHOWN_SILOS, squeeze=False)
         for (name, data), line in zip(datasets.items(), axes, strict=True):
-            flat, clients, classes, shown = _flat(data)
-            for ax, groups, names, what in (
-                (line[0], clients, data.client_ids, "client"),
-                (line[1], classes, data.class_names, "class"),
-            ):
-                for j, label in enumerate(names):
-                    mine = flat[groups == j]
-                    ax.scatter(
-                        *mine.T, s=13, alpha=0.75, linewidths=0, color=COLORS[j % len(COLORS)],
-                        marker=MARKERS[(j // len(COLORS)) % len(MARKERS)], label=str(label),
-                    )  # fmt: skip
-                ax.set(xticks=[], yticks=[], title=f"{_title(name)}: colour is the {what}")
+            everyone = data.prepared().take(_some_rows(data, SHOWN_ROWS))
+            parts = [everyone, *(everyone.take(everyone.clients == cid) for cid in data.client_ids[:SHOWN_SILOS])]
+            for i, (ax, part) in enumerate(zip(line, parts, strict=False)):
+                groups = np.searchsorted(data.client_ids, part.clients) if i == 0 else part.y
+                flat = _flat(part.X)
+                for j in np.unique(groups):
+                    ax.scatter(*flat[groups == j].T, s=11, alpha=0.75, linewidths=0, color=COLORS[j % len(COLORS)],
+                               marker=MARKERS[(j // len(COLORS)) % len(MARKERS)])  # fmt: skip
+                ax.set(xticks=[], yticks=[])
                 ax.spines[["left", "bottom"]].set_visible(False)
-                if len(names) <= 15:
-                    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=9, handletextpad=0.1, markerscale=1.6)
-                else:
-                    ax.text(1.02, 0.98, f"{len(names)} {'classes' if what == 'class' else 'clients'}",
-                            transform=ax.transAxes, va="top", size=9)  # fmt: skip
-            line[0].set_xlabel(shown, size=9)
+                ax.set_title(f"{_title(name)}: {len(data.client_ids)} silos" if i == 0 else f"{data.client_ids[i - 1]}: "
+                             f"{len(np.unique(groups))} classes", weight="bold" if i == 0 else "normal")  # fmt: skip
+            for ax in line[len(parts) :]:
+                ax.set_visible(False)
         return figure
 
 
-def _flat(data: FederatedDataset) -> tuple[Array, Array, Array, str]:
-    """Places in the plane, client and class numbers of some rows of each client, and what they are in words."""
+def _some_rows(data: FederatedDataset, rows: int) -> Array:
+    """At most so many rows of each client."""
+    rng = np.random.default_rng(0)
+    parts = (rng.permutation(np.flatnonzero(data.clients == cid))[:rows] for cid in data.client_ids)
+    return np.concatenate(list(parts))
+
+
+def _flat(X: Any) -> Array:
+    """Places of rows in the plane."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.manifold import TSNE
 
-    rng = np.random.default_rng(0)
-    parts = (rng.permutation(np.flatnonzero(data.clients == cid))[:SHOWN_ROWS] for cid in data.client_ids)
-    some = data.prepared().take(np.concatenate(list(parts)))
-    X = some.X
     if X.shape[1] > 50:
         X = TruncatedSVD(min(50, X.shape[0] - 1), random_state=0).fit_transform(X)
-    perplexity = min(30.0, (X.shape[0] - 1) / 3)
-    flat = TSNE(init="pca", perplexity=perplexity, random_state=0).fit_transform(X)
-    clients = np.searchsorted(data.client_ids, some.clients)
-    return flat, clients, some.y, f"t-SNE of {X.shape[0]} of {data.X.shape[0]} rows"
+    found: Array = TSNE(init="pca", perplexity=min(30.0, (X.shape[0] - 1) / 3), random_state=0).fit_transform(X)
+    return found
 
 
 # ------------------------------------------------------------------------------------------------- convergence
@@ -222,7 +222,7 @@ def _band(ax: Any, curves: Array, label: str, dash: str, color: str, marker: str
 
 
 def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
-    """ACC on held-out rows over (alpha, beta): bars, and a heat map with the numbers; a line for each data set.
+    """ACC over (alpha, beta): bars for training rows, as in the paper, and a heat map for held-out rows.
 
     Parameters
     ----------
@@ -242,16 +242,22 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
         axes = figure.subplots(len(datasets), 2, squeeze=False, width_ratios=[1.5, 1])
         shades = mpl.colormaps["viridis"](np.linspace(0.05, 0.92, len(ALPHAS)))
         for name, (bars, heat) in zip(datasets, axes, strict=True):
-            found = [[_scores(rows, name, fmtc_with(alpha=a, beta=b), "acc", "out") for b in BETAS] for a in ALPHAS]
-            mean = np.array([[v.mean() if len(v) else np.nan for v in line] for line in found])
-            spread = np.array([[_spread(v) for v in line] for line in found])
+            inside, outside = (
+                [[_scores(rows, name, fmtc_with(alpha=a, beta=b), "acc", part) for b in BETAS] for a in ALPHAS]
+                for part in ("in", "out")
+            )
+            shown, mean = (
+                np.array([[v.mean() if len(v) else np.nan for v in line] for line in found])
+                for found in (inside, outside)
+            )
+            spread = np.array([[_spread(v) for v in line] for line in inside])
             width = 0.84 / len(ALPHAS)
             for i, alpha in enumerate(ALPHAS):
                 place = np.arange(len(BETAS)) + (i - (len(ALPHAS) - 1) / 2) * width
-                bars.bar(place, mean[i], 0.92 * width, yerr=spread[i], color=shades[i], label=f"{alpha:g}",
+                bars.bar(place, shown[i], 0.92 * width, yerr=spread[i], color=shades[i], label=f"{alpha:g}",
                          error_kw={"elinewidth": 0.8, "ecolor": INK})  # fmt: skip
             bars.set_xticks(range(len(BETAS)), [f"{b:g}" for b in BETAS])
-            bars.set(xlabel="beta", ylabel="ACC on held-out rows, %", ylim=(0, 100), title=_title(name))
+            bars.set(xlabel="beta", ylabel="ACC on training rows, %", ylim=(0, 100), title=_title(name))
             bars.legend(title="alpha", ncols=len(ALPHAS), loc="upper center", columnspacing=1, handlelength=1)
             bars.grid(axis="y")
             top = np.nanmax(mean)
@@ -269,7 +275,7 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
                 heat.set_title("framed: the default", weight="normal", size=10)
             heat.spines[:].set_visible(False)
             heat.tick_params(length=0)
-            figure.colorbar(picture, ax=heat, label="ACC, %").outline.set_visible(False)
+            figure.colorbar(picture, ax=heat, label="ACC on held-out rows, %").outline.set_visible(False)
         return figure
 
 
@@ -375,6 +381,83 @@ def critical_difference(test: Mapping[str, Any], title: str = "") -> Any:
                     ha="right" if left else "left", va="center", **weight)  # fmt: skip
         if title:
             ax.set_title(f"{title}: mean rank over {test['n']} data sets, 1 is best", pad=8)
+        return figure
+
+
+# ----------------------------------------------------------------------------------------------- test federations
+
+
+def gains(rows: Sequence[Row], score: str) -> Any:
+    """FMTC and k-means of each silo alone on each data set, with a line between them; the largest gain on top.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Of the test federations.
+    score : str
+        One of `fmtc.bench.comparison.SCORES`.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    sets = comparison.by_dataset(comparison.by_federation(rows, score))
+    ours, alone = sets[comparison.OURS], sets[comparison.ALONE]
+    order = sorted(ours, key=lambda name: ours[name] - alone[name])
+    kinds = list(dict.fromkeys(federations.KIND[name] for name in ours))
+    with style():
+        figure = _figure(7.6, 0.27 * len(order) + 1.5)
+        ax = figure.subplots()
+        for i, name in enumerate(order):
+            color = COLORS[kinds.index(federations.KIND[name]) % len(COLORS)]
+            ax.plot([100 * alone[name], 100 * ours[name]], [i, i], color=color, lw=2, alpha=0.55)
+            ax.plot(100 * alone[name], i, marker="o", color="white", markeredgecolor=color, markersize=6)
+            ax.plot(100 * ours[name], i, marker="o", color=color, markersize=7)
+        ax.set_yticks(range(len(order)), [federations.title(name) for name in order])
+        ax.tick_params(axis="y", length=0)
+        ax.set(xlabel=f"{comparison.SCORES[score][0]}, %", ylim=(-0.7, len(order) - 0.3))
+        ax.grid(axis="x")
+        from matplotlib.lines import Line2D
+
+        keys = [Line2D([], [], marker="o", color=COLORS[j % len(COLORS)], ls="", label=k) for j, k in enumerate(kinds)]
+        keys += [Line2D([], [], marker="o", color=INK, ls="", label="FMTC"),
+                 Line2D([], [], marker="o", color="white", markeredgecolor=INK, ls="", label="k-means alone")]  # fmt: skip
+        figure.legend(handles=keys, loc="outside upper center", ncols=4, columnspacing=1.2, handletextpad=0.2)
+        return figure
+
+
+def intervals(entry: Mapping[str, Any]) -> Any:
+    """By how much FMTC is ahead of each method, with intervals of 95 % over data sets.
+
+    Parameters
+    ----------
+    entry : dict
+        Of `fmtc.bench.comparison.compare`.
+
+    Returns
+    -------
+    matplotlib Figure
+    """
+    blocks = ("rivals", "variants", "pooled")
+    lines = [line for line in entry["lines"] if line["block"] in blocks]
+    lines.sort(key=lambda line: (blocks.index(line["block"]), -line["mean"]), reverse=True)
+    with style():
+        figure = _figure(7.6, 0.27 * len(lines) + 1.4)
+        ax = figure.subplots()
+        for i, line in enumerate(lines):
+            color = COLORS[blocks.index(line["block"])]
+            ax.plot([100 * line["low"], 100 * line["high"]], [i, i], color=color, lw=2)
+            ax.plot(100 * line["ahead"], i, marker="osD"[blocks.index(line["block"])], color=color, markersize=6)
+        ax.axvline(0, color=INK, lw=1)
+        ax.set_yticks(range(len(lines)), [METHODS[line["name"]].title for line in lines])
+        ax.tick_params(axis="y", length=0)
+        ax.set(xlabel=f"FMTC ahead by, points of {entry['title']}; 95 % intervals over {entry['datasets']} data sets")
+        ax.grid(axis="x")
+        from matplotlib.lines import Line2D
+
+        words = ("do not pool rows", "variants of FMTC", "pool all rows")
+        keys = [Line2D([], [], marker="osD"[j], color=COLORS[j], label=word) for j, word in enumerate(words)]
+        figure.legend(handles=keys, loc="outside upper center", ncols=3)
         return figure
 
 

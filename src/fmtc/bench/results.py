@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ..artifacts.files import jsonable, write_file
-from . import evidence, paper, protocol, tables
+from . import comparison, evidence, paper, protocol, tables
 from .evidence import Row
 
 
 def write_results(rows: Sequence[Row], out: Path, command: str) -> list[Path]:
-    """Write ``rows.csv``, both tables, statistics and ablations as Markdown, and ``about.json``: how they were made.
+    """Write ``rows.csv``, the comparison, both tables and ablations as Markdown, and ``about.json``: how they were made.
 
     Parameters
     ----------
@@ -28,15 +28,15 @@ def write_results(rows: Sequence[Row], out: Path, command: str) -> list[Path]:
     list of Path
         The files, those without content left out.
     """
-    found = tables.statistics(rows)
+    found = tested(rows)
     plain = bool(tables.of_tables(rows))
     gains = [tables.ablation_table(rows, "acc", part) for part in ("out", "in")]
     files = {
         "rows.csv": evidence.compact(rows),
         "table1.md": tables.page(rows, 1) if plain else "",
         "table2.md": tables.page(rows, 2) if plain else "",
-        "statistics.json": _json(found) if found else "",
-        "statistics.md": tables.statistics_page(found) if found else "",
+        "test.json": _json(found) if found else "",
+        "test.md": comparison.page(rows),
         "ablations.md": ABLATIONS.format(*gains) if all(gains) else "",
         "about.json": _json(about(rows, command)),
     }
@@ -45,6 +45,19 @@ def write_results(rows: Sequence[Row], out: Path, command: str) -> list[Path]:
         if content:
             write_file(out / name, content.encode())
     return [out / name for name, content in files.items() if content]
+
+
+def tested(rows: Sequence[Row]) -> dict[str, Any]:
+    """What the test federations say, as data: each score, averaging, where we lose, settings; empty without them."""
+    scores = [found for score in comparison.SCORES if (found := comparison.compare(rows, score))]
+    if not scores:
+        return {}
+    return {
+        "scores": scores,
+        "averaging": {score: comparison.personal_or_average(rows, score) for score in comparison.PRIMARY},
+        "far_below_kmeans": {score: comparison.far_below(rows, score) for score in comparison.PRIMARY},
+        "settings": comparison.chosen_settings(rows),
+    }
 
 
 ABLATIONS = """# Ablations
@@ -89,7 +102,7 @@ def draw_results(
     ----------
     rows : sequence of dict
     out : Path
-    kinds : sequence of {"png", "svg"}
+    kinds : sequence of {"png", "svg", "pdf"}
     with_clouds : bool
         The data sets by t-SNE as well, which takes a minute and the data.
     progress : callable
@@ -127,12 +140,13 @@ def _figures(rows: Sequence[Row], with_clouds: bool) -> Iterator[tuple[str, Call
     if tables.of_tables(rows):
         for score in paper.SCORES:
             yield f"inside_outside_{score}", lambda score=score: plots.inside_outside(rows, score)  # type: ignore[misc]
-    for entry in tables.statistics(rows):
-        where = "training" if entry["part"] == "in" else "held-out"
-        title = f"{entry['score'].upper()} on {where} rows"
-        test = entry["friedman_with_kmeans"]
-        name = f"critical_difference_{entry['score']}_{entry['part']}"
-        yield name, lambda test=test, title=title: plots.critical_difference(test, title)  # type: ignore[misc]
+    for score in comparison.PRIMARY:
+        entry = comparison.compare(rows, score)
+        if entry:
+            test, title = entry["friedman"], entry["title"]
+            yield f"critical_difference_{score}", lambda test=test, title=title: plots.critical_difference(test, title)  # type: ignore[misc]
+            yield f"gains_{score}", lambda score=score: plots.gains(rows, score)  # type: ignore[misc]
+            yield f"intervals_{score}", lambda entry=entry: plots.intervals(entry)  # type: ignore[misc]
     if any(not entry["default"] for entry in tables.ablation_entries(rows)):
         yield "ablations", lambda: plots.ablation_dots(rows)
     here = evidence.here(evidence.CLOUDS)

@@ -1,4 +1,4 @@
-"""Whether a method is better than another or merely luckier: tests over data sets and splits."""
+"""Whether a method is better than another or merely luckier: tests and intervals over data sets."""
 
 from __future__ import annotations
 
@@ -66,8 +66,7 @@ def _groups(ranks: Mapping[str, float], difference: float) -> list[list[str]]:
 def wilcoxon_holm(scores: Mapping[str, Sequence[float]], *, against: str | None = None) -> list[dict[str, Any]]:
     """Wilcoxon's signed-rank test of pairs of methods, with Holm's correction for their number.
 
-    Splits of one data set share most of their rows, so pairs over (data set, split) are not independent and small
-    p-values are smaller than they should be; pairs over data sets are few. Look at both.
+    Pairs must be independent: data sets are, splits and dealings of one data set are not.
 
     Parameters
     ----------
@@ -107,6 +106,38 @@ def wilcoxon_holm(scores: Mapping[str, Sequence[float]], *, against: str | None 
     for line, corrected in zip(lines, holm([line["p_value"] for line in lines]), strict=True):
         line["p_holm"] = corrected
     return lines
+
+
+def bootstrap_interval(
+    differences: Sequence[float], *, level: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> tuple[float, float]:
+    """Interval of a mean difference, by drawing data sets with replacement (percentiles).
+
+    Parameters
+    ----------
+    differences : sequence of float
+        One number for each data set.
+    level : float
+    draws : int
+    seed : int
+
+    Returns
+    -------
+    low, high : float
+
+    Examples
+    --------
+    >>> from fmtc.bench.statistics import bootstrap_interval
+    >>> low, high = bootstrap_interval([1.0, 2.0, 3.0, 2.0])
+    >>> 1 < low < 2 < high < 3
+    True
+    """
+    values = np.asarray(differences, dtype=float)
+    if values.ndim != 1 or not len(values):
+        raise ValueError(f"an interval needs one difference for each data set, got an array of shape {values.shape}")
+    chosen = np.random.default_rng(seed).integers(len(values), size=(draws, len(values)))
+    low, high = np.quantile(values[chosen].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

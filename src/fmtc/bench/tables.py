@@ -1,4 +1,4 @@
-"""Rows brought down to what is read: the paper's two tables, tests over data sets, ablations; as Markdown."""
+"""Rows on development data brought down to what is read: the paper's two tables and ablations, as Markdown."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from . import paper
-from .evidence import COMPARED, DATASETS, TEN, TRIED, Row, ablations
+from .evidence import DATASETS, TRIED, Row, ablations
 from .methods import METHODS
-from .statistics import friedman_nemenyi, wilcoxon_holm
 from .summary import PARTS, best_of, mean_ranks, score_of, summarise
 
 # -------------------------------------------------------------------------------------------------------- tables
@@ -87,109 +86,14 @@ def page(rows: Sequence[Row], number: int) -> str:
         f"# Table {number}: {what}",
         "In percent: mean over clients, then mean ± standard deviation over splits. The number in italics is the one "
         "printed in the paper, whose data were cut into clients in ways of their own. Best of a column in bold; ° all "
-        "rows in one cluster, or nearly; rank is the mean over data sets. Made by `fmtc bench paper`.",
+        "rows in one cluster, or nearly; rank is the mean over data sets. **FMTC was developed on these data sets**: the "
+        "test is in `test.md`. Made by `fmtc bench paper`.",
     ]
     for mode, title in (("default", "One setting for all data sets"), ("oracle", "ORACLE: setting picked by labels")):
         for score in paper.SCORES:
             found = table(rows, score, mode, parts)
             if found:
                 text += [f"## {score.upper()}. {title}", found]
-    return "\n\n".join(text) + "\n"
-
-
-# ---------------------------------------------------------------------------------------------------- statistics
-
-
-def score_table(
-    rows: Iterable[Row], methods: Sequence[str], score: str, part: str, *, by_split: bool
-) -> dict[str, list[float]]:
-    """Scores of each method with its default, one for each data set or (data set, split); NaN where it failed.
-
-    Places where a method was not run at all are left out.
-    """
-    values: dict[tuple[Any, ...], dict[str, list[float]]] = {}
-    inside = next(key for key, name in PARTS.items() if name == part)
-    for row in of_tables(rows):
-        if row["method"] in methods and row["trial"] == "default":
-            place = (row["dataset"], row["split"]) if by_split else (row["dataset"],)
-            found = row[inside]["mean"][score] if row["status"] == "ok" else np.nan
-            values.setdefault(place, {}).setdefault(row["method"], []).append(found)
-    seen = [name for name in methods if any(name in line for line in values.values())]
-    full = [line for _, line in sorted(values.items()) if set(line) == set(seen)]
-    return {name: [float(np.mean(line[name])) for line in full] for name in seen}
-
-
-def statistics(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Friedman and Nemenyi over data sets, Wilcoxon and Holm over splits and over data sets, for each score and part.
-
-    Parameters
-    ----------
-    rows : sequence of dict
-        Of the tables.
-
-    Returns
-    -------
-    list of dict
-        ``score``, ``part``, ``friedman`` (the ten methods), ``friedman_with_kmeans``, ``wilcoxon`` (FMTC against each,
-        over pairs of data set and split) and ``wilcoxon_datasets``. Empty where there are fewer than three methods or
-        two data sets.
-    """
-    found = []
-    for score in ("acc", "nmi"):
-        for part in ("in", "out"):
-            means = score_table(rows, COMPARED, score, part, by_split=False)
-            ten = {name: line for name, line in means.items() if name in TEN}
-            if len(ten) < 3 or len(ten.get("fmtc", ())) < 2:
-                continue
-            pairs = score_table(rows, COMPARED, score, part, by_split=True)
-            found.append(
-                {
-                    "score": score,
-                    "part": part,
-                    "friedman": friedman_nemenyi(ten),
-                    "friedman_with_kmeans": friedman_nemenyi(means),
-                    "wilcoxon": wilcoxon_holm(pairs, against="fmtc"),
-                    "wilcoxon_datasets": wilcoxon_holm(means, against="fmtc"),
-                }
-            )
-    return found
-
-
-def statistics_page(found: Iterable[Mapping[str, Any]]) -> str:
-    """``statistics.md``."""
-    text = [
-        "# Statistics",
-        "One setting for all data sets. Ranks: 1 is best; two methods differ (Nemenyi, 5 %) where their mean ranks do "
-        "by more than the critical difference. p-values of FMTC against each: Wilcoxon's signed ranks with Holm's "
-        "correction, over pairs of data set and split, which are not independent, and over data sets, which are few. "
-        "Made by `fmtc bench paper`.",
-    ]
-    for entry in found:
-        test = entry["friedman_with_kmeans"]
-        ten = entry["friedman"]
-        where = "training rows" if entry["part"] == "in" else "held-out rows"
-        over_sets = {line["second"]: line for line in entry["wilcoxon_datasets"]}
-        over_pairs = {line["second"]: line for line in entry["wilcoxon"]}
-        lines = [
-            "| | mean rank of ten | with k-means | FMTC ahead by | wins – losses | p, splits | p, data sets |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for name, rank in test["ranks"].items():
-            among = f"{ten['ranks'][name]:.2f}" if name in ten["ranks"] else ""
-            compared = ""
-            if name in over_pairs:
-                one, many = over_pairs[name], over_sets[name]
-                compared = (
-                    f"{100 * one['difference']:+.1f} | {one['wins']} – {one['losses']} | {one['p_holm']:.2g} | "
-                    f"{many['p_holm']:.2g}"
-                )
-            lines.append(f"| {METHODS[name].title} | {among} | {rank:.2f} | {compared or ' | | | '} |")
-        text += [
-            f"## {entry['score'].upper()}, {where}",
-            f"{ten['n']} data sets; Friedman p = {ten['p_value']:.2g}, critical difference "
-            f"{ten['critical_difference']:.2f} (with k-means {test['critical_difference']:.2f}).",
-            "\n".join(lines),
-        ]
     return "\n\n".join(text) + "\n"
 
 

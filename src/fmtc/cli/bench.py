@@ -1,4 +1,4 @@
-"""Commands that compare methods on data sets with known classes: bench smoke, run, paper, printed, report."""
+"""Commands that compare methods on data sets with known classes: bench smoke, run, freeze, paper, ..."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bench() -> None:
     """
 
 
-def _options(out: str) -> Callable[[Any], Any]:
+def _options(out: str, time_limit: float = 600.0) -> Callable[[Any], Any]:
     """Options of all commands that run cells; `out` is where they are kept by default."""
     options = (
         click.option("--out", type=click.Path(path_type=Path), default=Path(out), show_default=True, cls=Option,
@@ -42,8 +42,8 @@ def _options(out: str) -> Callable[[Any], Any]:
                      help="Only fits with this in 'dataset / method'; may be given many times."),
         click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option,
                      help="Cells at a time, each in a process of its own with one thread."),
-        click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
-                     cls=Option, metavar="SECONDS", help="Stop a cell after this time; its row says so."),
+        click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=time_limit,
+                     show_default=True, cls=Option, metavar="SECONDS", help="Stop a cell after this time; its row says so."),
         click.option("--retry", is_flag=True, cls=Option, help="Run fits again that failed."),
         click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the table stays."),
     )  # fmt: skip
@@ -130,41 +130,69 @@ def run_(datasets: tuple[str, ...], methods: tuple[str, ...], **settings: Any) -
 
 
 @bench.command(
-    "paper",
-    short_help="The paper's tables and figures with our numbers, and ablations.",
+    "freeze",
+    short_help="Fix what `bench paper` will run, before it runs.",
     epilog="""\b
 Examples:
-  fmtc bench paper
-  fmtc bench paper --part tables --trials 12 --jobs 4
-  fmtc bench paper --part ablations --only webkb4 --splits 3""",
+  fmtc bench freeze
+  fmtc bench freeze --out again --json""",
 )
-@click.option("--part", type=click.Choice(["tables", "figures", "ablations", "all"]), default="all", show_default=True,
-              cls=Option, help="What to run; files are made of all that is stored.")  # fmt: skip
-@click.option("--splits", type=click.IntRange(1), default=5, show_default=True, cls=Option,
-              help="Ways to hold out a fifth of each client.")  # fmt: skip
-@click.option("--trials", type=click.IntRange(0, 12), default=0, show_default=True, cls=Option,
-              help="Settings FMTC and the paper's methods may try besides the default, for oracle tables.")  # fmt: skip
-@click.option("--image", "kinds", type=click.Choice(["png", "svg"]), multiple=True, default=("png",),
-              show_default=True, cls=Option, help="Kind of the figures; may be given twice.")  # fmt: skip
-@_options("results")
-def paper_(
-    part: str, splits: int, trials: int, kinds: tuple[str, ...], out: Path, as_json: bool, **settings: Any
-) -> None:
-    """Run what the paper's two tables and four figures and our ablations need, on the data sets that are here, and
-    write rows, tables, statistics and figures to --out.
+@click.option("--out", type=click.Path(path_type=Path), default=Path("results"), show_default=True, cls=Option,
+              help="Folder for protocol.md; `bench paper` takes the same.")  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress.")
+def freeze_(out: Path, quiet: bool, as_json: bool) -> None:
+    """Write protocol.md: test federations with digests of their rows, methods, splits, scores, tests, and the digest of
+    the code. Nothing is fitted. Commit it; then `fmtc bench paper` refuses to run other code, plans or rows.
+    """
+    from ..bench.freeze import fix_protocol, read_protocol
 
-    After an interrupt, the same command resumes. Data sets that are not on this machine are omitted, with a note.
+    words = Words(quiet)
+    with words.console.status("") as status:
+        path = fix_protocol(out, lambda name: status.update(name))
+    words.say(f"wrote {path}")
+    if as_json:
+        print_json({"out": str(path)} | read_protocol(out))
+
+
+@bench.command(
+    "paper",
+    short_help="The comparison on test federations, the paper's tables and figures, ablations.",
+    epilog="""\b
+Examples:
+  fmtc bench freeze
+  fmtc bench paper
+  fmtc bench paper --part test --jobs 4
+  fmtc bench paper --part ablations --only webkb4""",
+)
+@click.option("--part", type=click.Choice(["test", "draws", "tables", "figures", "ablations", "all"]), default="all",
+              show_default=True, cls=Option, help="What to run; files are made of all that is stored.")  # fmt: skip
+@click.option("--splits", type=click.IntRange(1, 3), default=3, show_default=True, cls=Option,
+              help="Ways to hold out a fifth of each client.")  # fmt: skip
+@click.option("--image", "kinds", type=click.Choice(["png", "svg", "pdf"]), multiple=True, default=("png",),
+              show_default=True, cls=Option, help="Kind of the figures; may be given many times.")  # fmt: skip
+@_options("results", time_limit=120.0)
+def paper_(part: str, splits: int, kinds: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -> None:
+    """Run the comparison on the test federations, what the paper's two tables and four figures need, and our ablations,
+    on the data sets that are here, and write rows, tables, tests and figures to --out.
+
+    Needs the protocol.md of `fmtc bench freeze` in --out, and refuses to run if code, plan or rows are not those it was
+    written for. After an interrupt, the same command resumes. Data sets that are not on this machine are omitted, with a
+    note.
     """
     from ..bench import evidence
+    from ..bench.freeze import check_protocol
     from ..bench.results import about, draw_results, write_results
-    from ..bench.tables import statistics
 
     words = Words(settings["quiet"])
-    for name in sorted(set(evidence.DATASETS) - set(evidence.here(evidence.DATASETS))):
+    wanted = evidence.plan(part, splits=splits)
+    with words.console.status("comparing code and rows with the protocol"):
+        check_protocol(out, wanted)
+    known = [*evidence.FEDERATIONS, *evidence.DATASETS]
+    for name in sorted({name.partition("?")[0] for name in set(known) - set(evidence.here(known))}):
         words.note(f"{name} is not on this machine and left out")
-    rows, store = _run(words, evidence.plan(part, splits=splits, trials=trials), out=out, **settings)
+    rows, store = _run(words, wanted, out=out, **settings)
     stored = store.current()
-    command = f"fmtc bench paper --splits {splits}" + (f" --trials {trials}" if trials else "")
+    command = "fmtc bench paper" if part == "all" else f"fmtc bench paper --part {part}"
     written = write_results(stored, out, command)
     try:
         written += draw_results(
@@ -176,10 +204,44 @@ def paper_(
     words.say(f"wrote {', '.join(str(path.relative_to(out)) for path in written)} in {out}")
     if as_json:
         print_json(
-            about(stored, command)
-            | {"run": len(rows), "files": [str(path) for path in written], "statistics": statistics(stored)}
-            | {"notes": words.notes}
+            about(stored, command) | {"run": len(rows), "files": [str(path) for path in written], "notes": words.notes}
         )
+
+
+@bench.command(
+    "reproduce",
+    short_help="Run a few stored fits again and compare their scores.",
+    epilog="""\b
+Examples:
+  fmtc bench reproduce
+  fmtc bench reproduce --cells 200 --jobs 4""",
+)
+@click.argument("results", type=click.Path(path_type=Path), default=Path("results"))
+@click.option("--cells", type=click.IntRange(1), cls=Option, metavar="N",
+              help="So many fits of the test federations, drawn with --seed.  [default: a fixed few of all]")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, cls=Option, help="Draws other fits.")
+@click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option, help="Fits at a time.")
+@click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress.")
+def reproduce_(results: Path, cells: int | None, seed: int, jobs: int, quiet: bool, as_json: bool) -> None:
+    """Run some fits of RESULTS/rows.csv again, by the code that is here, and fail if a score is another.
+
+    Scores must agree to the last digit that is stored. Fits on data sets that are not here are omitted, with a note.
+    """
+    from ..bench.reproduce import reproduce
+
+    words = Words(quiet)
+    with _Bar(words, 0 if cells is None else cells) as bar:
+        found = reproduce(results, cells=cells, seed=seed, jobs=jobs, progress=bar)
+    for line in found["left_out"]:
+        words.note(line)
+    for line in found["different"]:
+        words.note(f"{line['cell']}: {line['score']} was {line['stored']}, is {line['now']}")
+    if as_json:
+        print_json(found)
+    words.say(f"{plural(found['run'], 'fit')} run again, {plural(len(found['different']), 'score')} different")
+    if found["different"] or not found["run"]:
+        why = "a stored fit cannot be reproduced" if found["different"] else "no stored fit could be run"
+        raise click.ClickException(f"{why}; the notes above say which")
 
 
 @bench.command(
