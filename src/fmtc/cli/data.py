@@ -27,7 +27,7 @@ LINE_EVERY = 5.0  # seconds between two lines on a download, where there is no t
 
 data_home_option = click.option(
     "--data-home", type=click.Path(path_type=Path), metavar="FOLDER", cls=Option,
-    help="Folder of data sets; left out, the one FMTC_DATA names and your cache.",
+    help="Folder of data sets; left out, those FMTC_DATA names and your cache.",
 )  # fmt: skip
 new_home_option = click.option(
     "--data-home", type=click.Path(path_type=Path), metavar="FOLDER", cls=Option,
@@ -60,7 +60,7 @@ def _place(source: Source, data_home: Path | None) -> dict[str, Any]:
     folder = find(source, data_home)
     if folder is None:
         return {"here": False, "where": None, "folder": None, "bytes": None}
-    home = {str(path): label for label, path in _homes(data_home).items()}[str(folder.parent)]
+    home = next(label for label, path in _homes(data_home).items() if path == folder.parent)
     return {"here": True, "where": home, "folder": str(folder), "bytes": _size(folder)}
 
 
@@ -69,8 +69,10 @@ def _homes(data_home: Path | None) -> dict[str, Path]:
     from ..datasets.base import data_homes
 
     homes = list(data_homes(data_home))
-    labels = ["data home"] if data_home is not None else ["FMTC_DATA", "cache"][-len(homes) :]
-    return dict(zip(labels, homes, strict=True))
+    if data_home is not None:
+        return {"data home": homes[0]}
+    named = {f"FMTC_DATA {k}" if k > 1 else "FMTC_DATA": path for k, path in enumerate(homes[:-1], 1)}
+    return named | {"cache": homes[-1]}
 
 
 def _size(folder: Path) -> int:
