@@ -5,7 +5,7 @@ import pytest
 
 from fmtc.bench import evidence
 from fmtc.bench.concepts import advice
-from fmtc.bench.federations import DATASET_OF, DEVELOPMENT, HELD_OUT, KIND, KINDS, NATURAL, TEST, TEST_SETS
+from fmtc.bench.federations import DEVELOPMENT, HELD_OUT, KIND, KINDS, TEST, TEST_SETS, title
 from fmtc.bench.protocol import dataset, settings_of
 from fmtc.datasets import SOURCES
 from fmtc.datasets.base import find
@@ -17,17 +17,17 @@ HERE = [found for found in TEST_SETS if find(SOURCES[found.name]) is not None]
 def test_there_are_enough_of_every_kind():
     assert len(HELD_OUT) == len(TEST_SETS) >= 24
     assert set(KIND.values()) == set(KINDS)
-    assert len(set(TEST)) == len(TEST) == len(KIND) == len(DATASET_OF) == len(NATURAL)
+    assert len(set(TEST)) == len(TEST) == len({title(name) for name in TEST})
     assert all(found.origin for found in TEST_SETS)
 
 
 def test_names_are_what_the_protocol_reads():
     for name in TEST:
         base, _, text = name.partition("?")
-        assert DATASET_OF[name] == base
+        assert base in KIND
         options = settings_of(text, name) if text else {}
         assert set(options) <= set(SOURCES[base].options)
-        assert ("dealing" in SOURCES[base].options) != NATURAL[name]
+        assert ("dealing" in SOURCES[base].options) == bool(text)
 
 
 def test_natural_silos_are_one_federation_and_two_classes_are_dealt_twice():
@@ -57,7 +57,7 @@ def test_advice_is_not_measured_on_held_out_sets(monkeypatch):
 def test_each_federation_on_this_machine_has_the_classes_and_rows_it_should():
     smallest = {}
     for found in HERE:
-        if KIND[found.federations[0]] == "text":
+        if KIND[found.name] == "text":
             continue  # slow to read; the page of data sets is checked against them
         for name in found.federations:
             data = dataset(name)

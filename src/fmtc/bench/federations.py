@@ -75,10 +75,24 @@ TEST_SETS = (
 )
 
 TEST = tuple(name for found in TEST_SETS for name in found.federations)
-KIND = {name: found.kind for found in TEST_SETS for name in found.federations}
-DATASET_OF = {name: found.name for found in TEST_SETS for name in found.federations}
-NATURAL = {name: found.natural for found in TEST_SETS for name in found.federations}
-HELD_OUT = frozenset(found.name for found in TEST_SETS)  # nothing else may be measured on these
+KIND = {found.name: found.kind for found in TEST_SETS}
+HELD_OUT = frozenset(KIND)  # nobody but the comparison may fit them
+
+
+def title(name: str) -> str:
+    """A federation or a data set in words.
+
+    Examples
+    --------
+    >>> from fmtc.bench.federations import title
+    >>> title("gun_point?dealing=skewed,rows=300"), title("vowel")
+    ('gun point, skewed', 'vowel')
+    """
+    base, _, options = name.partition("?")
+    words = base.replace("_", " ")
+    dealing = next((part.removeprefix("dealing=") for part in options.split(",") if part.startswith("dealing=")), "")
+    return f"{words}, {dealing}" if dealing else words
+
 
 _PAPER = "in the comparison with the paper since the first release"
 _TABLES = "the mixture view and missing cells were developed on it"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -196,7 +196,7 @@ METHODS: dict[str, Method] = {
         Method("anchors-noise", "anchors, epsilon 2", NoisyAnchors, "control", "noisy sums", _ANCHORS),
         Method("fmtc-graph", "FMTC, graph", _with(view="graph"), "control", "d × k", _COUPLED | _COUPLINGS),
         Method("fmtc-mixture", "FMTC, mixture", _with(view="mixture"), "control", "sums", _KAPPA),
-        Method("fmtc-average", "FMTC, averaging", _with(coupling="average"), "control", "d × k", _COUPLED | _KAPPA),
+        Method("fmtc-average", "FMTC, averaging", _with(coupling="average", kappa=inf), "control", "d × k", _COUPLED),
         Method("fmtc-subspace", "FMTC, subspace", _with(coupling="subspace"), "control", "d × k", _COUPLED | _KAPPA),
         Method("fmtc-alone", "FMTC alone", _alone, "control", "nothing", _ALONE),
         Method("fmtc-published", "FMTC as published", FMTC.as_published, "control", "d × k",
