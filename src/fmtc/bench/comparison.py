@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from . import federations
+from . import evidence
 from .evidence import DRAWN, FEDERATIONS, REFERENCES, RIVALS, VARIANTS, Row, first_federations
 from .methods import METHODS
 from .statistics import bootstrap_interval, friedman_nemenyi, wilcoxon_holm
@@ -55,7 +55,8 @@ def by_federation(rows: Iterable[Row], score: str) -> Scores:
     -------
     dict of method to dict of federation to float
     """
-    read, found = SCORES[score][1], {}
+    read = SCORES[score][1]
+    found: dict[str, dict[str, list[float]]] = {}
     for row in of_test(rows):
         place = found.setdefault(row["method"], {}).setdefault(row["dataset"], [])
         place.append(read(row) if row["status"] == "ok" else 0.0)
@@ -186,8 +187,8 @@ def by_kind(rows: Sequence[Row], score: str, methods: Sequence[str]) -> list[dic
     """Means over the data sets of each kind, and of each dealing."""
     scores = by_federation(rows, score)
     groups: dict[str, Callable[[str], bool]] = {
-        kind: (lambda name, kind=kind: federations.KIND[name.partition("?")[0]] == kind)  # type: ignore[misc]
-        for kind in dict.fromkeys(federations.KIND[name.partition("?")[0]] for name in FEDERATIONS)
+        kind: (lambda name, kind=kind: evidence.KIND[name.partition("?")[0]] == kind)  # type: ignore[misc]
+        for kind in dict.fromkeys(evidence.KIND[name.partition("?")[0]] for name in FEDERATIONS)
     }
     for dealing in ("even", "skewed", "missing"):
         groups[f"dealt: {dealing}"] = lambda name, dealing=dealing: f"dealing={dealing}" in name  # type: ignore[misc]
@@ -208,7 +209,7 @@ def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, A
     ----------
     rows : iterable of dict
     score : str
-        What is reported, and what chooses; on training rows it chooses for the oracle.
+        What is reported, and what chooses; for the oracle ARI or ACC of the training rows does.
 
     Returns
     -------
@@ -218,7 +219,7 @@ def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, A
         ``datasets``.
     """
     first = first_federations()
-    outside, inside = SCORES[score][1], SCORES["ari_in"][1]
+    outside, inside = SCORES[score][1], SCORES["ari_in" if score.startswith("ari") else "acc_in"][1]
     table: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     for row in rows:
         if row["dataset"] in first and row["split"] == 0 and row["method"] in DRAWN:
@@ -232,7 +233,7 @@ def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, A
         sets = [name for name in first if all(name in line for line in trials.values())]
         if len(sets) < 2:
             continue
-        names = list(trials)
+        names = sorted(trials, key=lambda trial: -1 if trial == "default" else int(trial))  # of equals the first
         values = np.array([[trials[trial][name] for name in sets] for trial in names])  # trials, data sets, 2
         reported, training = values[:, :, 0], values[:, :, 1]
         others = (reported.sum(axis=1, keepdims=True) - reported).argmax(axis=0)
@@ -281,13 +282,14 @@ def main_table(rows: Sequence[Row]) -> str:
             for score in PRIMARY:
                 line = by_name[score][name]
                 cells += [f"{100 * line['mean']:.1f}", "" if line["rank"] is None else f"{line['rank']:.1f}"]
-                cells += ["", ""] if block == "ours" else [_interval(line), _p(line["p_holm"])]
+                cells += ["", ""] if block == "ours" else [interval(line), _p(line["p_holm"])]
             cells.append(f"{100 * by_name['acc'][name]['mean']:.1f}")
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _interval(line: Mapping[str, Any]) -> str:
+def interval(line: Mapping[str, Any]) -> str:
+    """By how much FMTC is ahead, in points, and from where to where that may be."""
     return f"{100 * line['ahead']:+.1f} ({100 * line['low']:+.1f} to {100 * line['high']:+.1f})"
 
 
@@ -305,9 +307,9 @@ def page(rows: Sequence[Row]) -> str:
         entry = compare(rows, score)
         test = entry["friedman"]
         text.append(
-            f"{entry['title']}: {entry['federations']} federations of {entry['datasets']} data sets. Friedman over data "
-            f"sets, {len(test['ranks'])} methods that do not pool rows: p = {test['p_value']:.2g}, critical difference "
-            f"{test['critical_difference']:.2f}; mean ranks over data sets: "
+            f"{entry['title']}: {entry['federations']} federations of {entry['datasets']} data sets. Friedman over "
+            f"data sets, {len(test['ranks'])} methods that do not pool rows: p = {test['p_value']:.2g}, critical "
+            f"difference {test['critical_difference']:.2f}; mean ranks over data sets: "
             + ", ".join(f"{METHODS[name].title} {rank:.2f}" for name, rank in test["ranks"].items())
             + "."
         )
@@ -325,8 +327,10 @@ def averaging_table(rows: Sequence[Row]) -> str:
     """FMTC less averaging, with intervals; Markdown."""
     lines = ["| | score | data sets | FMTC ahead of averaging by |", "|---|---|---|---|"]
     for score in PRIMARY:
-        for line in personal_or_average(rows, score):
-            lines.append(f"| {line['where']} | {SCORES[score][0]} | {line['datasets']} | {_interval(line)} |")
+        lines += [
+            f"| {line['where']} | {SCORES[score][0]} | {line['datasets']} | {interval(line)} |"
+            for line in personal_or_average(rows, score)
+        ]
     return "\n".join(lines)
 
 
@@ -336,7 +340,7 @@ def below_table(rows: Sequence[Row]) -> str:
     for score in PRIMARY:
         for line in far_below(rows, score):
             shown = " | ".join(f"{100 * line[key]:.1f}" for key in ("ours", "other"))
-            name = federations.title(line["federation"])
+            name = evidence.title(line["federation"])
             lines.append(f"| {name} | {SCORES[score][0]} | {shown} | {100 * line['gap']:+.1f} |")
     return "\n".join(lines) if len(lines) > 2 else "None."
 
@@ -385,5 +389,5 @@ def federation_table(rows: Sequence[Row]) -> str:
         for name in names:
             bold = "**" if first[name][place] == best else ""
             cells.append(f"{bold}{100 * first[name][place]:.1f}{bold} / {100 * second[name][place]:.1f}")
-        lines.append(f"| {federations.title(place)} | " + " | ".join(cells) + " |")
+        lines.append(f"| {evidence.title(place)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -26,6 +26,7 @@ SPLITS = 3
 ROWS_OF_A_SILO = 300  # at most, of a test federation
 TIME_LIMIT = 120  # seconds of one fit
 FEDERATIONS = tuple(f"{name}{',' if '?' in name else '?'}rows={ROWS_OF_A_SILO}" for name in federations.TEST)
+KIND = {name.partition("?")[0]: kind for name, kind in federations.KIND.items()}  # of a data set
 REFERENCES = ("random", "one-cluster")  # what a score is worth; not compared
 VARIANTS = tuple(name for name in METHODS if name.startswith("fmtc-"))  # of ours
 RIVALS = tuple(name for name in METHODS if name not in (*REFERENCES, *VARIANTS, "fmtc"))
@@ -55,6 +56,30 @@ FORMS: dict[str, tuple[int, ...]] = {  # of the data
     "n_clients": (2, 4, 8, 12),
     "rows": (50, 100, 200),
 }
+
+
+TITLES = {  # where it is not the name with spaces
+    "indian_pines": "Indian Pines", "italy_power": "Italy power", "japanese_vowels": "Japanese vowels",
+    "led7digit": "LED display", "mfeat": "multiple features", "mnist_5k": "MNIST", "movement_libras": "Libras",
+    "news_other": "20 News, others", "news_rec": "20 News, rec", "news_sci": "20 News, sci",
+    "news_talk": "20 News, talk", "osu_leaf": "OSU leaf", "pbmc68k": "PBMC 68k", "pima": "Pima",
+    "reuters_months": "Reuters, months", "saheart": "SA heart",
+}  # fmt: skip
+
+
+def title(name: str) -> str:
+    """A test federation, or its data set, in words.
+
+    Examples
+    --------
+    >>> from fmtc.bench.evidence import title
+    >>> title("letter?dealing=even,rows=300"), title("letter"), title("gun_point?rows=300")
+    ('letter, even', 'letter', 'gun point')
+    """
+    base, _, options = name.partition("?")
+    words = TITLES.get(base, base.replace("_", " "))
+    dealing = [value for key, _, value in (each.partition("=") for each in options.split(",")) if key == "dealing"]
+    return ", ".join([words, *dealing])
 
 
 # ---------------------------------------------------------------------------------------------------- what is run
@@ -218,6 +243,8 @@ def read_compact(path: Path) -> list[dict[str, Any]]:
 
 def read_lines(path: Path) -> list[dict[str, str]]:
     """Lines of a ``rows.csv`` as they are written."""
+    if not path.is_file():
+        raise FileError(f"{path} is not there; `fmtc bench paper` writes it")
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:

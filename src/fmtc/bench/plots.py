@@ -12,11 +12,11 @@ import numpy as np
 
 from ..artifacts.files import write_file
 from ..datasets import FederatedDataset
+from . import comparison, evidence
 from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, fmtc_with
 from .methods import METHODS
 from .summary import PARTS, summarise
 from .tables import ablation_entries, of_tables
-from . import comparison, federations
 
 Array = np.ndarray
 
@@ -32,7 +32,7 @@ TITLES = {
 WHAT = {
     "align": "alignment", "coupling": "coupling", "schatten_p": "Schatten p", "beta": "beta",
     "labels_from": "labels from", "final": "last stage", "nonmutual_weight": "weight of non-mutual edges",
-    "n_neighbors": "neighbours", "max_iter": "rounds at most", "accelerate": "fewer rounds",
+    "n_neighbors": "neighbours", "max_iter": "rounds at most",
     "order": "order of clients, drawn", "n_clients": "number of clients", "rows": "rows per client",
 }  # fmt: skip
 SHOWN_ROWS = 250  # of each client in a cloud
@@ -132,8 +132,9 @@ def clouds(datasets: Mapping[str, FederatedDataset]) -> Any:
                                marker=MARKERS[(j // len(COLORS)) % len(MARKERS)])  # fmt: skip
                 ax.set(xticks=[], yticks=[])
                 ax.spines[["left", "bottom"]].set_visible(False)
-                ax.set_title(f"{_title(name)}: {len(data.client_ids)} silos" if i == 0 else f"{data.client_ids[i - 1]}: "
-                             f"{len(np.unique(groups))} classes", weight="bold" if i == 0 else "normal")  # fmt: skip
+                n = len(np.unique(groups))
+                words = f"{_title(name)}: {n} silos" if i == 0 else f"{data.client_ids[i - 1]}: {n} classes"
+                ax.set_title(words, weight="bold" if i == 0 else "normal")
             for ax in line[len(parts) :]:
                 ax.set_visible(False)
         return figure
@@ -404,24 +405,24 @@ def gains(rows: Sequence[Row], score: str) -> Any:
     sets = comparison.by_dataset(comparison.by_federation(rows, score))
     ours, alone = sets[comparison.OURS], sets[comparison.ALONE]
     order = sorted(ours, key=lambda name: ours[name] - alone[name])
-    kinds = list(dict.fromkeys(federations.KIND[name] for name in ours))
+    kinds = list(dict.fromkeys(evidence.KIND[name] for name in ours))
     with style():
         figure = _figure(7.6, 0.27 * len(order) + 1.5)
         ax = figure.subplots()
         for i, name in enumerate(order):
-            color = COLORS[kinds.index(federations.KIND[name]) % len(COLORS)]
+            color = COLORS[kinds.index(evidence.KIND[name]) % len(COLORS)]
             ax.plot([100 * alone[name], 100 * ours[name]], [i, i], color=color, lw=2, alpha=0.55)
             ax.plot(100 * alone[name], i, marker="o", color="white", markeredgecolor=color, markersize=6)
             ax.plot(100 * ours[name], i, marker="o", color=color, markersize=7)
-        ax.set_yticks(range(len(order)), [federations.title(name) for name in order])
+        ax.set_yticks(range(len(order)), [evidence.title(name) for name in order])
         ax.tick_params(axis="y", length=0)
         ax.set(xlabel=f"{comparison.SCORES[score][0]}, %", ylim=(-0.7, len(order) - 0.3))
         ax.grid(axis="x")
         from matplotlib.lines import Line2D
 
         keys = [Line2D([], [], marker="o", color=COLORS[j % len(COLORS)], ls="", label=k) for j, k in enumerate(kinds)]
-        keys += [Line2D([], [], marker="o", color=INK, ls="", label="FMTC"),
-                 Line2D([], [], marker="o", color="white", markeredgecolor=INK, ls="", label="k-means alone")]  # fmt: skip
+        keys.append(Line2D([], [], marker="o", color=INK, ls="", label="FMTC"))
+        keys.append(Line2D([], [], marker="o", color="white", markeredgecolor=INK, ls="", label="k-means alone"))
         figure.legend(handles=keys, loc="outside upper center", ncols=4, columnspacing=1.2, handletextpad=0.2)
         return figure
 
