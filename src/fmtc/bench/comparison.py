@@ -303,16 +303,7 @@ def page(rows: Sequence[Row]) -> str:
     if not table:
         return ""
     text = ["# Test federations", "Made by `fmtc bench paper`; the rules are in `protocol.md`.", table]
-    for score in PRIMARY:
-        entry = compare(rows, score)
-        test = entry["friedman"]
-        text.append(
-            f"{entry['title']}: {entry['federations']} federations of {entry['datasets']} data sets. Friedman over "
-            f"data sets, {len(test['ranks'])} methods that do not pool rows: p = {test['p_value']:.2g}, critical "
-            f"difference {test['critical_difference']:.2f}; mean ranks over data sets: "
-            + ", ".join(f"{METHODS[name].title} {rank:.2f}" for name, rank in test["ranks"].items())
-            + "."
-        )
+    text += friedman_sentences(rows)
     text += ["## Personal models or plain averaging", averaging_table(rows)]
     text += ["## More than three points below k-means alone", below_table(rows)]
     text += ["## By kind of data and of silos", kind_table(rows)]
@@ -321,6 +312,20 @@ def page(rows: Sequence[Row]) -> str:
         text += ["## Settings chosen with labels", drawn]
     text += ["## Each federation", federation_table(rows)]
     return "\n\n".join(text) + "\n"
+
+
+def friedman_sentences(rows: Sequence[Row]) -> list[str]:
+    """Whether methods that do not pool rows differ at all, by each primary score, and their mean ranks."""
+    said = []
+    for entry in filter(None, (compare(rows, score) for score in PRIMARY)):
+        test = entry["friedman"]
+        ranks = "; ".join(f"{METHODS[name].title} {rank:.2f}" for name, rank in test["ranks"].items())
+        said.append(
+            f"{entry['title']}: {entry['federations']} federations of {entry['datasets']} data sets. Friedman over "
+            f"data sets, {len(test['ranks'])} methods that do not pool rows: p = {test['p_value']:.2g}, critical "
+            f"difference {test['critical_difference']:.2f}. Mean ranks over data sets: {ranks}."
+        )
+    return said
 
 
 def averaging_table(rows: Sequence[Row]) -> str:
