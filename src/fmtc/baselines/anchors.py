@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,6 +31,8 @@ ANCHOR_ITERATIONS = 50  # Lloyd steps for the centres that anchors are made of
 class AnchorSettings(MethodSettings):
     """Settings of a method that uses anchors."""
 
+    anchors_per_cluster: ClassVar[int] = 10  # with "auto"
+
     n_anchors: int | str = "auto"
     n_nearest: int = 5
     bandwidth_scale: float = 1.0
@@ -45,7 +47,7 @@ class AnchorSettings(MethodSettings):
     @property
     def most_anchors(self) -> int:
         """How many anchors there are at most."""
-        return 10 * self.n_clusters if self.n_anchors == "auto" else int(self.n_anchors)
+        return self.anchors_per_cluster * self.n_clusters if self.n_anchors == "auto" else int(self.n_anchors)
 
 
 @dataclass(frozen=True)

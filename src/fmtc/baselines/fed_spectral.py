@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -89,6 +89,8 @@ def subspace_settled(history: Sequence[RoundRecord], settings: Any) -> str | Non
 @dataclass(frozen=True)
 class FedSpectralSettings(AnchorSettings):
     """What decides a run of `FedSpectral` besides the data; the names are those of its parameters."""
+
+    anchors_per_cluster: ClassVar[int] = 50
 
     max_iter: int = 500
     tol: float = 1e-6
@@ -426,7 +428,7 @@ class FedSpectral(Baseline):
     ----------
     n_clusters : int
     n_anchors : int or "auto"
-        Largest number of anchors; ``"auto"`` is 10 for each cluster. They are made of the centres that clients send:
+        Largest number of anchors; ``"auto"`` is 50 for each cluster. They are made of the centres that clients send:
         from each client at most half as many as it has rows, each the mean of at least two.
     n_nearest : int
         Anchors that a row is tied to.

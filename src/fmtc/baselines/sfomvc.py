@@ -48,7 +48,9 @@ from .fed_kmeans import SERVER, merge_centers
 from .fed_spectral import root_inverse
 
 EPS = 1e-8  # smoothing of the row norms of P
+F_CURVATURE = 2.0  # curvature of ||B P - F||² in F
 STARTS = ("local", "global")
+UNITS = ("relative", "absolute")
 
 
 # ------------------------------------------------------------------------------------------------ settings and states
@@ -62,6 +64,7 @@ class ProjectionSettings(AnchorSettings):
     gamma: float = 0.01
     schatten_p: float = 1.0
     row_power: float = 1.0
+    units: str = "absolute"
     rho: float = 1.0
     mu: float = 1.0
     growth: float = 1.1
@@ -76,12 +79,16 @@ class ProjectionSettings(AnchorSettings):
         check_positive(rho=self.rho, mu=self.mu)
         check_positive(1, schatten_p=self.schatten_p)
         check_positive(2, row_power=self.row_power)
+        check_choice(UNITS, units=self.units)
 
 
 @dataclass(frozen=True)
 class SFOMVCSettings(ProjectionSettings):
     """What decides a run of `SFOMVC` besides the data; the names are those of its parameters."""
 
+    beta: float = 0.4
+    units: str = "relative"
+    mu: float = 0.3
     start: str = "local"
 
     def __post_init__(self) -> None:
@@ -104,6 +111,11 @@ class Ties:
         scale = 1 / np.sqrt(np.where(mass > 0, mass, 1))
         B = sp.csr_array(weights.multiply(scale))
         return cls(B, (B.T @ B).toarray(), scale)
+
+    @property
+    def curvature(self) -> float:
+        """Mean curvature of ``||B P - F||²`` in a direction of P."""
+        return 2 * float(np.trace(self.gram)) / len(self.gram)
 
 
 @dataclass(frozen=True)
@@ -198,6 +210,7 @@ class ProjectionServer(AnchorServer):
     Q: Array | None = None  # a x k x m, consensus
     Y: Array | None = None  # a x k x m, dual
     growth: float = 1.0  # factor on rho and mu by now
+    unit: float = 1.0  # of beta/rho
     orders: Mapping[str, Array] = field(default_factory=dict)  # the cluster of a client that takes each common number
     scores: Array | None = None  # views: n x k, how much each sample belongs to each cluster
 
@@ -298,8 +311,9 @@ def first_stack(
         found = match_clusters([places(P[:, :, t]) for t in range(P.shape[2])])
         P = np.stack([P[:, order, t] for t, order in enumerate(found)], axis=2)
         orders = dict(zip(server.client_ids, found, strict=True))
-    Q = np.ascontiguousarray(prox(P, settings.beta / settings.rho, settings.schatten_p))
-    return replace(server, P=P, Q=Q, Y=np.zeros_like(P), orders=orders)
+    unit = largest_value(P) ** (2 - settings.schatten_p) if settings.units == "relative" else 1.0
+    Q = np.ascontiguousarray(prox(P, unit * settings.beta / settings.rho, settings.schatten_p))
+    return replace(server, P=P, Q=Q, Y=np.zeros_like(P), orders=orders, unit=unit)
 
 
 class Round(LoopPhase):
@@ -355,6 +369,8 @@ class Round(LoopPhase):
         if ask.order is not None:
             part = part.numbered(ask.order)
         rho, mu = settings.rho * ask.growth, settings.mu * ask.growth
+        if settings.units == "relative":
+            rho, mu = rho * ties.curvature, mu * F_CURVATURE
         part = part.step(ties, ask.anchor, rho=rho, mu=mu, gamma=settings.gamma, q=settings.row_power)
         return replace(client.moved_to(part), round_no=round_no), self.Answer(P=part.P, gap=part.gap)
 
@@ -366,7 +382,7 @@ class Round(LoopPhase):
         rho = settings.rho * server.growth
         slices = [answers[cid].P if cid in answers else before[:, :, t] for t, cid in enumerate(server.client_ids)]
         P = np.stack(slices, axis=2)
-        Q = prox(P + Y / rho, settings.beta / rho, settings.schatten_p)
+        Q = prox(P + Y / rho, server.unit * settings.beta / rho, settings.schatten_p)
         Y = np.ascontiguousarray(update_dual(Y, P, Q, rho))
         apart = float(np.linalg.norm(P - Q) / (np.linalg.norm(P) or 1))
         gap = max(answer.gap for answer in answers.values())
@@ -378,6 +394,12 @@ class Round(LoopPhase):
 def prox(T: Array, tau: float, p: float) -> Array:
     """Tensor singular value thresholding of a stack (a, k, m) as (a, m, k): the Fourier transform is along clusters."""
     return tsvt(T.transpose(0, 2, 1), tau, p).transpose(0, 2, 1)
+
+
+def largest_value(T: Array) -> float:
+    """The largest singular value of a stack that `prox` would shrink; 1 where all are 0."""
+    slices = np.fft.rfft(T, axis=1).transpose(1, 0, 2)
+    return float(np.linalg.norm(slices, ord=2, axis=(1, 2)).max()) or 1.0
 
 
 class Finish(Phase):
@@ -466,19 +488,26 @@ class SFOMVC(Baseline):
     ----------
     n_clusters : int
     beta : float
-        Weight of the tensor norm. With 0, clients do not influence each other after the start.
+        Weight of the tensor norm; in relative units ``beta/rho`` is the part of the largest singular value of the first
+        stack that is taken off all of them. With 0, clients do not influence each other after the start.
     gamma : float
         Weight of the row-sparse penalty.
     schatten_p : float
         0 < p <= 1.
     row_power : float
         The q of the penalty, 0 < q <= 2.
-    n_anchors, n_nearest, bandwidth_scale
+    n_anchors : int or "auto"
+        As in `FedSpectral`, but ``"auto"`` is 10 for each cluster.
+    n_nearest, bandwidth_scale
         As in `FedSpectral`.
     start : {"local", "global"}
         First clusters of a client. "local": by its own k-means, matched between clients by the anchors near them.
         "global": by the nearest of common centres, which separate clients, not clusters, where clients differ by an
         offset.
+    units : {"relative", "absolute"}
+        What `beta`, `rho` and `mu` are multiples of. "relative": the singular values of the first stack, and the mean
+        curvature of a client's loss in P_t and in F_t. "absolute" takes them as they are; with ``beta=0.1`` and
+        ``mu=1``, rows then hardly leave the clusters of the start.
     rho, mu : float
         Step sizes of the two duals.
     growth : float
@@ -515,7 +544,7 @@ class SFOMVC(Baseline):
         self,
         n_clusters: int = 8,
         *,
-        beta: float = 0.1,
+        beta: float = 0.4,
         gamma: float = 0.01,
         schatten_p: float = 1.0,
         row_power: float = 1.0,
@@ -523,8 +552,9 @@ class SFOMVC(Baseline):
         n_nearest: int = 5,
         bandwidth_scale: float = 1.0,
         start: str = "local",
+        units: str = "relative",
         rho: float = 1.0,
-        mu: float = 1.0,
+        mu: float = 0.3,
         growth: float = 1.1,
         max_iter: int = 100,
         tol: float = 1e-3,
@@ -540,6 +570,7 @@ class SFOMVC(Baseline):
         self.n_nearest = n_nearest
         self.bandwidth_scale = bandwidth_scale
         self.start = start
+        self.units = units
         self.rho = rho
         self.mu = mu
         self.growth = growth

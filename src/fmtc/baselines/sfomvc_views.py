@@ -159,7 +159,7 @@ class SFOMVCViews(ClusterMixin, BaseEstimator):
     Parameters
     ----------
     n_clusters : int
-    beta, gamma, schatten_p, row_power, n_nearest, rho, mu, growth, max_iter, tol, n_init, random_state
+    beta, gamma, schatten_p, row_power, n_nearest, units, rho, mu, growth, max_iter, tol, n_init, random_state
         As in `SFOMVC`.
     n_anchors : int or "auto"
         Number of samples that are anchors, at most all; ``"auto"`` is 10 for each cluster.
@@ -198,6 +198,7 @@ class SFOMVCViews(ClusterMixin, BaseEstimator):
         n_anchors: int | str = "auto",
         n_nearest: int = 5,
         bandwidth_scale: float = 1.0,
+        units: str = "absolute",
         rho: float = 1.0,
         mu: float = 1.0,
         growth: float = 1.1,
@@ -214,6 +215,7 @@ class SFOMVCViews(ClusterMixin, BaseEstimator):
         self.n_anchors = n_anchors
         self.n_nearest = n_nearest
         self.bandwidth_scale = bandwidth_scale
+        self.units = units
         self.rho = rho
         self.mu = mu
         self.growth = growth

