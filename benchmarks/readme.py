@@ -211,16 +211,16 @@ def evidence_parts() -> dict[str, str]:
     if not (PAPER / "rows.csv").exists():
         return {}
     rows: list[Row] = list(read_compact(PAPER / "rows.csv"))
-    tested = bool(comparison.main_table(rows))
+    test = comparison.main_table(rows)
     parts = {
         "run": run_part(rows, json.loads((PAPER / "about.json").read_text())),
         "evidence": short_table(rows),
-        "test": "\n\n".join([comparison.main_table(rows), *comparison.friedman_sentences(rows)]),
-        "averaging": comparison.averaging_table(rows) if tested else "",
-        "below": comparison.below_table(rows) if tested else "",
-        "kinds": comparison.kind_table(rows) if tested else "",
+        "test": "\n\n".join([test, *comparison.friedman_sentences(rows)]),
+        "averaging": comparison.averaging_table(rows) if test else "",
+        "below": comparison.below_table(rows) if test else "",
+        "kinds": comparison.kind_table(rows) if test else "",
         "settings": comparison.settings_table(rows),
-        "federations": comparison.federation_table(rows) if tested else "",
+        "federations": comparison.federation_table(rows) if test else "",
         "tables": development_tables(rows),
         "reached": reached_table(rows),
         "ablations": tables.ablation_table(rows),

@@ -145,7 +145,7 @@ NAMES = ("synthetic-offset?rows=30", "synthetic-subspace?rows=20")
 @pytest.fixture
 def small_plan(monkeypatch):
     """Three quick methods on digits, two ablations and two test federations, in place of hours."""
-    from fmtc.bench import evidence
+    from fmtc.bench import evidence, federations
     from fmtc.bench.grid import cells
 
     names = {
@@ -162,7 +162,7 @@ def small_plan(monkeypatch):
 
     monkeypatch.setattr(evidence, "plan", plan)
     monkeypatch.setattr(evidence, "FEDERATIONS", NAMES)
-    monkeypatch.setattr(evidence, "KIND", {name.partition("?")[0]: "invented" for name in NAMES})
+    monkeypatch.setattr(federations, "KIND", {name.partition("?")[0]: "invented" for name in NAMES})
     find = evidence.here
     monkeypatch.setattr(evidence, "here", lambda names: [n for n in names if n.startswith("synthetic-") or find([n])])
     return seen

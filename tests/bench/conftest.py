@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fmtc.bench import comparison, evidence
+from fmtc.bench import comparison, evidence, federations
 
 LETTER = ("letter?dealing=even,rows=300", "letter?dealing=skewed,rows=300", "letter?dealing=missing,rows=300")
 FEW = (*LETTER, "vowel?rows=300", "glass?dealing=even,rows=300")
@@ -38,7 +38,7 @@ def few(monkeypatch):
     """Five test federations of three data sets, in place of all."""
     monkeypatch.setattr(evidence, "FEDERATIONS", FEW)
     monkeypatch.setattr(comparison, "FEDERATIONS", FEW)
-    monkeypatch.setattr(evidence, "KIND", KINDS)
+    monkeypatch.setattr(federations, "KIND", KINDS)
     return FEW
 
 

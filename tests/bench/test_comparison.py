@@ -65,6 +65,7 @@ def test_only_federations_that_all_were_run_on_count_and_only_defaults(rows, row
     fewer = [line for line in rows if (line["dataset"], line["method"]) != (VOWEL, "stsc")]
     assert VOWEL not in comparison.by_federation(fewer, "ari")["fmtc"]
     others = [row(EVEN, "fmtc", ari=0.0, trial="1"), row(EVEN, "fmtc/beta=0", ari=0.0), row("letter", "fmtc", ari=0.0)]
+    others += [row(EVEN, evidence.SIDE[0], ari=1.0)]  # a question of development
     assert comparison.by_federation([*rows, *others], "ari") == comparison.by_federation(rows, "ari")
 
 

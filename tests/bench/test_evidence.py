@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from fmtc.bench import comparison, evidence, paper, results, tables
+from fmtc.bench import comparison, evidence, federations, paper, results, tables
 from fmtc.bench.evidence import compact, fmtc_with, plan, read_compact
 from fmtc.bench.methods import METHODS, TRIALS, method_of
 from fmtc.bench.summary import summarise
@@ -28,14 +28,17 @@ def everything_here(monkeypatch):
 
 
 def test_every_method_runs_on_every_test_federation_and_on_the_tables(everything_here):
-    for part, names in (("test", evidence.FEDERATIONS), ("tables", evidence.DATASETS)):
+    tested = [name for name in METHODS if name not in evidence.SIDE]
+    for part, names, methods in (
+        ("test", evidence.FEDERATIONS, tested), ("tables", evidence.DATASETS, list(METHODS))
+    ):  # fmt: skip
         cells = plan(part, splits=2)
-        assert {cell.method for cell in cells} == set(METHODS)
+        assert {cell.method for cell in cells} == set(methods)
         assert {cell.dataset for cell in cells} == set(names)
         assert {cell.trial for cell in cells} == {"default"}
-        assert len(cells) == len(set(cells)) == len(names) * 2 * len(METHODS)
+        assert len(cells) == len(set(cells)) == len(names) * 2 * len(methods)
     assert set(evidence.DATASETS) >= set(paper.DATASETS)
-    assert len(plan("test")) == len(evidence.FEDERATIONS) * evidence.SPLITS * len(METHODS)
+    assert len(plan("test")) == len(evidence.FEDERATIONS) * evidence.SPLITS * len(tested)
 
 
 def test_draws_are_twelve_for_everyone_on_one_federation_of_each_data_set(everything_here, few):
@@ -47,11 +50,12 @@ def test_draws_are_twelve_for_everyone_on_one_federation_of_each_data_set(everyt
     tried = {(cell.method, cell.trial) for cell in cells}
     assert tried == {(name, trial) for name in evidence.DRAWN for trial in ("default", *map(str, range(TRIALS)))}
     assert "fmtc" in evidence.DRAWN
-    assert not set(evidence.DRAWN) & {*evidence.REFERENCES, *evidence.VARIANTS}
+    assert not set(evidence.DRAWN) & {*evidence.REFERENCES, *evidence.VARIANTS, *evidence.SIDE}
+    assert not any(METHODS[name].group == "pooled" for name in evidence.DRAWN)
 
 
 def test_everyone_is_ours_or_a_variant_or_a_rival_or_a_reference():
-    groups = (("fmtc",), evidence.VARIANTS, evidence.RIVALS, evidence.REFERENCES)
+    groups = (("fmtc",), evidence.VARIANTS, evidence.RIVALS, evidence.REFERENCES, evidence.SIDE)
     assert sorted(name for group in groups for name in group) == sorted(METHODS)
     assert {"kmeans", "stsc", "usc"} <= set(evidence.RIVALS)
     assert "fmtc-average" in evidence.VARIANTS
@@ -60,8 +64,8 @@ def test_everyone_is_ours_or_a_variant_or_a_rival_or_a_reference():
 def test_test_federations_have_few_rows_and_titles_of_their_own():
     assert len(set(evidence.FEDERATIONS)) == len(evidence.FEDERATIONS)
     assert all(name.endswith(f"rows={evidence.ROWS_OF_A_SILO}") for name in evidence.FEDERATIONS)
-    assert all(name.partition("?")[0] in evidence.KIND for name in evidence.FEDERATIONS)
-    shown = [evidence.title(name) for name in evidence.FEDERATIONS]
+    assert all(name.partition("?")[0] in federations.KIND for name in evidence.FEDERATIONS)
+    shown = [federations.title(name) for name in evidence.FEDERATIONS]
     assert len(set(shown)) == len(shown)
     assert not any("=" in words or "_" in words for words in shown)
 

@@ -23,7 +23,7 @@ NAMES = ("synthetic-offset?rows=20", "synthetic-subspace?n_clients=3,rows=20")
 def two(monkeypatch):
     """Two quick federations in place of all."""
     monkeypatch.setattr(evidence, "FEDERATIONS", NAMES)
-    monkeypatch.setattr(evidence, "KIND", {name.partition("?")[0]: "invented" for name in NAMES})
+    monkeypatch.setattr(federations, "KIND", {name.partition("?")[0]: "invented" for name in NAMES})
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_the_page_names_federations_methods_and_development(fixed):
     assert "2 federations of 2 data sets" in text
     assert f"At most {evidence.ROWS_OF_A_SILO}" in text
     data = protocol.dataset(NAMES[1])
-    line = f"| {evidence.title(NAMES[1])} | invented | 3 | {len(data.y)} | {data.X.shape[1]} | {data.n_clusters} |"
+    line = f"| {federations.title(NAMES[1])} | invented | 3 | {len(data.y)} | {data.X.shape[1]} | {data.n_clusters} |"
     assert line in text
     assert text.endswith("```\n")
     for name, method in METHODS.items():

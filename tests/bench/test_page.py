@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fmtc.bench import evidence, freeze, results
+from fmtc.bench import evidence, federations, freeze, results
 from fmtc.bench.evidence import read_compact
 from fmtc.cli import main_group
 from fmtc.cli.program import leaves
@@ -55,7 +55,7 @@ def test_the_page_is_filled_from_the_rows(readme, all_rows):
         "averaging": "| silos differ | ARI",
         "kinds": "natural silos",
         "settings": "| stSC | ",
-        "federations": f"| {evidence.title(evidence.FEDERATIONS[0])} | ",
+        "federations": f"| {federations.title(evidence.FEDERATIONS[0])} | ",
         "tables": "### NMI, one",
         "reached": "| webkb4 | ",
         "ablations": "| order | 1",

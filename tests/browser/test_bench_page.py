@@ -12,7 +12,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fmtc.bench.evidence import FEDERATIONS, compact, first_federations
-from fmtc.bench.evidence import title as title_of
+from fmtc.bench.federations import title as title_of
 from fmtc.report.bench import render_results, summarise_results
 
 from .conftest import errors, in_view, one, see, show, texts

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import rankdata
 
-from . import evidence
+from . import federations
 from .evidence import DRAWN, FEDERATIONS, REFERENCES, RIVALS, VARIANTS, Row, first_federations
 from .methods import METHODS
 from .statistics import bootstrap_interval, friedman_nemenyi, wilcoxon_holm
@@ -32,9 +32,9 @@ Scores = dict[str, dict[str, float]]  # method, then federation or data set
 
 
 def of_test(rows: Iterable[Row]) -> list[Row]:
-    """Rows of test federations with default settings."""
-    known = set(FEDERATIONS)
-    return [row for row in rows if row["dataset"] in known and row["trial"] == "default" and row["method"] in METHODS]
+    """Rows of test federations with default settings, of methods that are compared."""
+    known, compared = set(FEDERATIONS), {"fmtc", *VARIANTS, *RIVALS, *REFERENCES}
+    return [row for row in rows if row["dataset"] in known and row["trial"] == "default" and row["method"] in compared]
 
 
 def pools(name: str) -> bool:
@@ -187,8 +187,8 @@ def by_kind(rows: Sequence[Row], score: str, methods: Sequence[str]) -> list[dic
     """Means over the data sets of each kind, and of each dealing."""
     scores = by_federation(rows, score)
     groups: dict[str, Callable[[str], bool]] = {
-        kind: (lambda name, kind=kind: evidence.KIND[name.partition("?")[0]] == kind)  # type: ignore[misc]
-        for kind in dict.fromkeys(evidence.KIND[name.partition("?")[0]] for name in FEDERATIONS)
+        kind: (lambda name, kind=kind: federations.KIND[name.partition("?")[0]] == kind)  # type: ignore[misc]
+        for kind in dict.fromkeys(federations.KIND[name.partition("?")[0]] for name in FEDERATIONS)
     }
     for dealing in ("even", "skewed", "missing"):
         groups[f"dealt: {dealing}"] = lambda name, dealing=dealing: f"dealing={dealing}" in name  # type: ignore[misc]
@@ -345,7 +345,7 @@ def below_table(rows: Sequence[Row]) -> str:
     for score in PRIMARY:
         for line in far_below(rows, score):
             shown = " | ".join(f"{100 * line[key]:.1f}" for key in ("ours", "other"))
-            name = evidence.title(line["federation"])
+            name = federations.title(line["federation"])
             lines.append(f"| {name} | {SCORES[score][0]} | {shown} | {100 * line['gap']:+.1f} |")
     return "\n".join(lines) if len(lines) > 2 else "None."
 
@@ -394,5 +394,5 @@ def federation_table(rows: Sequence[Row]) -> str:
         for name in names:
             bold = "**" if first[name][place] == best else ""
             cells.append(f"{bold}{100 * first[name][place]:.1f}{bold} / {100 * second[name][place]:.1f}")
-        lines.append(f"| {evidence.title(place)} | " + " | ".join(cells) + " |")
+        lines.append(f"| {federations.title(place)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -26,12 +26,14 @@ SPLITS = 3
 ROWS_OF_A_SILO = 300  # at most, of a test federation
 TIME_LIMIT = 120  # seconds of one fit
 FEDERATIONS = tuple(f"{name}{',' if '?' in name else '?'}rows={ROWS_OF_A_SILO}" for name in federations.TEST)
-KIND = {name.partition("?")[0]: kind for name, kind in federations.KIND.items()}  # of a data set
 REFERENCES = ("random", "one-cluster")  # what a score is worth; not compared
 VARIANTS = tuple(name for name in METHODS if name.startswith("fmtc-") and name != "fmtc-subspace")  # of ours
 SIDE = ("sec", "fed-mtsc", "fmtc-subspace")  # questions of development only
 RIVALS = tuple(name for name in METHODS if name not in (*REFERENCES, *VARIANTS, *SIDE, "fmtc"))
-DRAWN = ("fmtc", *(name for name in RIVALS if name != "anchors-noise" and METHODS[name].group != "pooled"))  # twelve draws
+DRAWN = (
+    "fmtc",
+    *(name for name in RIVALS if name != "anchors-noise" and METHODS[name].group != "pooled"),
+)  # twelve draws
 DATASETS = (*paper.DATASETS, "bbcsport", "orl", "yaleb", "utd_mhad", "digits")
 COMPARED = (*paper.METHODS, "kmeans")  # FMTC, the paper's methods, and the one that a user would try first
 TRIED = ("webkb4", "bbcnews", "reuters", "20newsgroups", "yale", "digits", "utd_mhad")  # where ablations are run
@@ -57,30 +59,6 @@ FORMS: dict[str, tuple[int, ...]] = {  # of the data
     "n_clients": (2, 4, 8, 12),
     "rows": (50, 100, 200),
 }
-
-
-TITLES = {  # where it is not the name with spaces
-    "indian_pines": "Indian Pines", "italy_power": "Italy power", "japanese_vowels": "Japanese vowels",
-    "led7digit": "LED display", "mfeat": "multiple features", "mnist_5k": "MNIST", "movement_libras": "Libras",
-    "news_other": "20 News, others", "news_rec": "20 News, rec", "news_sci": "20 News, sci",
-    "news_talk": "20 News, talk", "osu_leaf": "OSU leaf", "pbmc68k": "PBMC 68k", "pima": "Pima",
-    "reuters_months": "Reuters, months", "saheart": "SA heart",
-}  # fmt: skip
-
-
-def title(name: str) -> str:
-    """A test federation, or its data set, in words.
-
-    Examples
-    --------
-    >>> from fmtc.bench.evidence import title
-    >>> title("letter?dealing=even,rows=300"), title("letter"), title("gun_point?rows=300")
-    ('letter, even', 'letter', 'gun point')
-    """
-    base, _, options = name.partition("?")
-    words = TITLES.get(base, base.replace("_", " "))
-    dealing = [value for key, _, value in (each.partition("=") for each in options.split(",")) if key == "dealing"]
-    return ", ".join([words, *dealing])
 
 
 # ---------------------------------------------------------------------------------------------------- what is run

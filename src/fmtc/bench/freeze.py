@@ -162,7 +162,7 @@ def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str
         sizes = [int((each.clients == cid).sum()) for cid in each.client_ids]
         largest = 100 * np.bincount(each.y).max() / len(each.y)
         lines.append(
-            f"| {evidence.title(name)} | {evidence.KIND[base]} | {len(sizes)} | {sum(sizes):,} | "
+            f"| {federations.title(name)} | {federations.KIND[base]} | {len(sizes)} | {sum(sizes):,} | "
             f"{each.X.shape[1]:,} | {each.n_clusters} | {largest:.0f} | {min(sizes)} to {max(sizes)} |"
         )
     methods = ["| method | what leaves a silo | draws of its settings |", "|---|---|---|"]

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..artifacts.files import write_file
 from ..datasets import FederatedDataset
-from . import comparison, evidence
+from . import comparison, federations
 from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, fmtc_with
 from .methods import METHODS
 from .summary import PARTS, summarise
@@ -405,16 +405,16 @@ def gains(rows: Sequence[Row], score: str) -> Any:
     sets = comparison.by_dataset(comparison.by_federation(rows, score))
     ours, alone = sets[comparison.OURS], sets[comparison.ALONE]
     order = sorted(ours, key=lambda name: ours[name] - alone[name])
-    kinds = list(dict.fromkeys(evidence.KIND[name] for name in ours))
+    kinds = list(dict.fromkeys(federations.KIND[name] for name in ours))
     with style():
         figure = _figure(7.6, 0.27 * len(order) + 1.5)
         ax = figure.subplots()
         for i, name in enumerate(order):
-            color = COLORS[kinds.index(evidence.KIND[name]) % len(COLORS)]
+            color = COLORS[kinds.index(federations.KIND[name]) % len(COLORS)]
             ax.plot([100 * alone[name], 100 * ours[name]], [i, i], color=color, lw=2, alpha=0.55)
             ax.plot(100 * alone[name], i, marker="o", color="white", markeredgecolor=color, markersize=6)
             ax.plot(100 * ours[name], i, marker="o", color=color, markersize=7)
-        ax.set_yticks(range(len(order)), [evidence.title(name) for name in order])
+        ax.set_yticks(range(len(order)), [federations.title(name) for name in order])
         ax.tick_params(axis="y", length=0)
         ax.set(xlabel=f"{comparison.SCORES[score][0]}, %", ylim=(-0.7, len(order) - 0.3))
         ax.grid(axis="x")
