@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # One thread for each process of tests: those of several processes would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all test-processors test-haswell test-nehalem coverage test-torch test-federation test-browser lint docs bench clean
+.PHONY: help demo test test-all test-processors test-haswell test-nehalem coverage test-torch test-federation test-browser lint docs bench nightly clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -91,7 +91,8 @@ docs: $(VENV)/dev.stamp ## the documentation, warnings are errors; docs/_build/h
 	$(BIN)/python -m sphinx -W --keep-going -q -b html $(SPHINXOPTS) docs docs/_build/html
 
 bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; many hours)
-	$(BIN)/fmtc bench paper --out results --splits 5
+	@test -f results/protocol.md || $(BIN)/fmtc bench freeze --out results  # commit it before the run
+	$(BIN)/fmtc bench paper --out results
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/signals.py
 	$(BIN)/python benchmarks/mixture.py
@@ -108,6 +109,10 @@ bench: $(VENV)/dev.stamp ## all numbers of README and docs (needs FMTC_DATA; man
 	$(BIN)/python benchmarks/baselines.py
 	$(BIN)/python benchmarks/federation.py
 	$(BIN)/python benchmarks/readme.py
+
+nightly: $(VENV)/dev.stamp ## stored fits of the comparison again: a fixed few, then 200 drawn ones (needs FMTC_DATA)
+	$(BIN)/fmtc bench reproduce results
+	$(BIN)/fmtc bench reproduce results --cells 200
 
 clean: ## everything these commands made
 	rm -rf $(VENV) build dist demo docs/_build docs/tutorials/gallery docs/api/generated .pytest_cache .mypy_cache .ruff_cache .coverage*

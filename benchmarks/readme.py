@@ -19,15 +19,18 @@ from typing import Any
 import numpy as np
 from click.testing import CliRunner
 
-from fmtc.bench import tables
+from fmtc.bench import comparison, paper, tables
 from fmtc.bench.concepts import PARTS as CONCEPT_PARTS
 from fmtc.bench.concepts import part_of
-from fmtc.bench.evidence import Row, read_compact
+from fmtc.bench.evidence import DATASETS, Row, read_compact
+from fmtc.bench.freeze import NAME as PROTOCOL
+from fmtc.bench.freeze import read_protocol
 from fmtc.bench.methods import METHODS
+from fmtc.bench.results import captions
 from fmtc.bench.summary import summarise
 from fmtc.cli import main_group
 from fmtc.datasets import locate
-from fmtc.errors import DatasetError
+from fmtc.errors import DatasetError, FileError
 from fmtc.protocol.advice import METHOD as ADVICE
 from fmtc.protocol.advice import MODELS_OF_ALL
 from fmtc.protocol.auto import METHOD
@@ -59,30 +62,34 @@ MAKERS = {
     "phases": "benchmarks/readme.py",
     "costs": "benchmarks/federation.py",
     "baselines": "benchmarks/baselines.py",
-    "evidence": "fmtc bench paper",
-    "run": "fmtc bench paper",
-    "ranks": "fmtc bench paper",
-    "tables": "fmtc bench paper",
-    "statistics": "fmtc bench paper",
-    "ablations": "fmtc bench paper",
-    "figures": "fmtc bench paper",
+    **dict.fromkeys(
+        (
+            "evidence",
+            "run",
+            "test",
+            "averaging",
+            "below",
+            "kinds",
+            "settings",
+            "federations",
+            "tables",
+            "reached",
+            "ablations",
+            "figures",
+        ),
+        "fmtc bench paper",
+    ),
 } | {f"concepts {name}": "fmtc bench concepts" for name in CONCEPT_PARTS}
-SHORT = {  # rows of the README's table
+SHORT = {  # rows of the README's table; the best of all others that do not pool rows follows
     "fmtc": "FMTC",
     "fmtc-average": 'plain averaging (`coupling="average"`)',
-    "fmtc-alone": "each silo alone (`beta=0`, own centres)",
-    "usc": "spectral clustering of all rows pooled",
     "kmeans": "k-means of each silo alone",
+    "gmm": "Gaussian mixture of each silo alone",
 }
-FIGURES = {
-    "inside_outside_acc": "ACC of all methods on training and held-out rows",
-    "critical_difference_acc_out": "Mean ranks by ACC on held-out rows",
-    "critical_difference_nmi_out": "Mean ranks by NMI on held-out rows",
-    "convergence": "Objective, residuals and ACC by round",
-    "sensitivity": "ACC over alpha and beta",
-    "ablations": "What each change of the default brings or costs",
-    "clouds": "Data sets by t-SNE, coloured by client and by class",
-}
+FIGURES = (  # of the page on the evidence, in its order
+    "intervals_ari", "intervals_acc_frozen", "gains_ari", "gains_acc_frozen", "critical_difference_ari",
+    "critical_difference_acc_frozen", "inside_outside_acc", "convergence", "sensitivity", "ablations", "clouds",
+)  # fmt: skip
 
 
 def begin_of(part: str) -> str:
@@ -196,70 +203,116 @@ def _line(name: str, entry: Entry) -> str:
 # ------------------------------------------------------------------------------------------------------- evidence
 
 
-def evidence_parts(rows: list[Row], about: dict[str, Any]) -> dict[str, str]:
-    """Parts made from what `fmtc bench paper` wrote: the README's table, and all of the evidence page."""
-    machines, hours = ", ".join(about["machines"]), about["seconds_of_all_cells"] / 3600
-    counts = f"{about['cells']:,} cells, {about['failed']} of them failed"
-    both = ("in", "out")
-    found = tables.statistics(rows)
+def evidence_parts() -> dict[str, str]:
+    """Parts made from what `fmtc bench paper` wrote: the README's table, and all of the evidence page.
+
+    Empty while there are no results.
+    """
+    if not (PAPER / "rows.csv").exists():
+        return {}
+    rows: list[Row] = list(read_compact(PAPER / "rows.csv"))
+    test = comparison.main_table(rows)
     parts = {
+        "run": run_part(rows, json.loads((PAPER / "about.json").read_text())),
         "evidence": short_table(rows),
-        "run": f"`{about['command']}`: {counts}, {hours:.1f} hours of one core in all ({machines}).",
-        "ranks": _ranks(found),
-        "statistics": tables.statistics_page(found).partition("\n")[2].strip().replace("## ", "### "),
+        "test": "\n\n".join([test, *comparison.friedman_sentences(rows)]),
+        "averaging": comparison.averaging_table(rows) if test else "",
+        "below": comparison.below_table(rows) if test else "",
+        "kinds": comparison.kind_table(rows) if test else "",
+        "settings": comparison.settings_table(rows),
+        "federations": comparison.federation_table(rows) if test else "",
+        "tables": development_tables(rows),
+        "reached": reached_table(rows),
         "ablations": tables.ablation_table(rows),
+        "figures": figures_part(rows),
     }
-    shown = []
-    for mode, title in (("default", "one setting for all data sets"), ("oracle", "ORACLE, settings picked by labels")):
-        for score in ("acc", "nmi", "ri"):
-            table = tables.table(rows, score, mode, both)
-            shown += [f"### {score.upper()}, {title}", table] if table else []
-    parts["tables"] = "\n\n".join(shown)
-    drawn = {name: PAPER / "figures" / f"{name}.png" for name in FIGURES}
-    parts["figures"] = "\n\n".join(
-        f"![{FIGURES[name]}](../../{path.relative_to(PAPER.parent).as_posix()})\n\n*{FIGURES[name]}.*"
-        for name, path in drawn.items()
-        if path.exists()
-    )
     return {part: content or "Not run." for part, content in parts.items()}
 
 
+def run_part(rows: list[Row], about: dict[str, Any]) -> str:
+    """What was run, by which code, and how long it took."""
+    hours, machines = about["seconds_of_all_cells"] / 3600, ", ".join(about["machines"])
+    codes = sorted({row["code"] for row in rows})
+    said = (
+        f"`{about['command']}`: {len(rows):,} fits, {sum(row['status'] != 'ok' for row in rows)} of them failed, "
+        f"{hours:.1f} hours of one core in all ({machines}), by code {', '.join(f'`{code}`' for code in codes)}."
+    )
+    if (PAPER / PROTOCOL).exists():
+        facts = read_protocol(PAPER)
+        same = "the same code" if codes == [facts["code"]] else f"code `{facts['code']}`"
+        said += f" The protocol was fixed before, for {same}, plan `{facts['plan']}`"
+        said += f", commit `{facts['commit'][:12]}`." if facts["commit"] else "."
+    return said
+
+
 def short_table(rows: list[Row]) -> str:
-    """FMTC, the two controls that matter most and two baselines: mean ACC over the data sets that all were run on."""
-    mine = [row for row in tables.of_tables(rows) if row["method"] in SHORT]
-    found: dict[str, dict[str, Any]] = {}
-    for entry in summarise(mine, score="acc"):
-        if entry["mode"] == "default" and entry["n"]:
-            found.setdefault(entry["method"], {})[entry["dataset"]] = entry
-    shared = sorted(set.intersection(*map(set, found.values()))) if found else []
-    if "fmtc" not in found or not shared:
+    """FMTC, plain averaging, k-means and a mixture alone, and the best of all others that do not pool rows."""
+    first, second = (comparison.compare(rows, score) for score in comparison.PRIMARY)
+    if not first or not second:
         return ""
-    lines = ["| | ACC | beats FMTC on |", "|---|---|---|"]
-    for name in (name for name in SHORT if name in found):
-        mean = {part: 100 * np.mean([found[name][data][part] for data in shared]) for part in ("in", "out")}
-        ahead = sum(found[name][data]["out"] > found["fmtc"][data]["out"] for data in shared)
-        beats = "–" if name == "fmtc" else f"{ahead}/{len(shared)}"
-        lines.append(f"| {SHORT[name]} | {mean['in']:.1f}/{mean['out']:.1f} | {beats} |")
+    by_ari, by_acc = ({line["name"]: line for line in entry["lines"]} for entry in (first, second))
+    others = [line for line in first["lines"] if line["block"] == "rivals" and line["name"] not in SHORT]
+    best = max(others, key=lambda line: line["mean"], default=None)
+    shown = SHORT | ({best["name"]: f"{METHODS[best['name']].title}, the best of the others"} if best else {})
+    lines = ["| | ARI | frozen ACC | mean rank | FMTC ahead by |", "|---|---|---|---|---|"]
+    for name in (name for name in shown if name in by_ari):
+        ari, acc = by_ari[name], by_acc[name]
+        ahead = "" if name == "fmtc" else comparison.interval(ari)
+        lines.append(
+            f"| {shown[name]} | {100 * ari['mean']:.1f} | {100 * acc['mean']:.1f} | "
+            f"{ari['rank']:.1f}/{acc['rank']:.1f} | {ahead} |"
+        )
     return "\n".join(lines)
 
 
-def _ranks(found: list[dict[str, Any]]) -> str:
-    """The best mean ranks among the ten methods, in a sentence."""
-    said = []
-    for entry in found:
-        first, second, third = list(entry["friedman"]["ranks"].items())[:3]
-        where = "training" if entry["part"] == "in" else "held-out"
-        names = ", ".join(f"{METHODS[name].title} {rank:.1f}" for name, rank in (first, second, third))
-        said.append(f"{entry['score'].upper()} on {where} rows: {names}")
-    sets = found[0]["friedman"]["n"] if found else 0
-    return f"Best mean ranks of the paper's ten methods over {sets} data sets. {'; '.join(said)}." if found else ""
+def development_tables(rows: list[Row]) -> str:
+    """The paper's two tables with our numbers, training rows / held-out rows."""
+    shown = []
+    for mode, title in (("default", "one setting for all data sets"), ("oracle", "ORACLE, settings picked by labels")):
+        for score in paper.SCORES:
+            table = tables.table(rows, score, mode, ("in", "out"))
+            shown += [f"### {score.upper()}, {title}", table] if table else []
+    return "\n\n".join(shown)
 
 
-def with_evidence(text: str) -> str:
-    """A page with those parts of the evidence that it has comments for; unchanged while there are no results."""
-    if not (PAPER / "rows.csv").exists():
-        return text
-    parts = evidence_parts(list(read_compact(PAPER / "rows.csv")), json.loads((PAPER / "about.json").read_text()))
+def reached_table(rows: list[Row]) -> str:
+    """Ours beside what the paper prints for FMTC; in bold where ours is as high."""
+    lines = []
+    mine = [row for row in tables.of_tables(rows) if row["method"] == "fmtc"]
+    found = {
+        (entry["dataset"], score): entry
+        for score in paper.SCORES
+        for entry in summarise(mine, score=score)
+        if entry["mode"] == "default" and entry["n"]
+    }
+    for data in (name for name in DATASETS if (name, "acc") in found):
+        cells = []
+        for score in paper.SCORES:
+            for part in ("in", "out"):
+                ours, theirs = found[data, score][part], paper.printed(data, "fmtc", score, part)
+                bold = "**" if theirs is not None and round(100 * ours, 1) >= round(100 * theirs, 1) else ""
+                cells.append("" if theirs is None else f"{bold}{100 * ours:.1f}{bold} / {100 * theirs:.1f}")
+        if any(cells):
+            lines.append(f"| {data} | " + " | ".join(cells) + " |")
+    if not lines:
+        return ""
+    heads = [f"{score.upper()}, {part}" for score in paper.SCORES for part in ("training", "held-out")]
+    return "\n".join(["| ours / printed | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|", *lines])
+
+
+def figures_part(rows: list[Row]) -> str:
+    """Every figure that was drawn, with what it says."""
+    told = captions(rows)
+    drawn = {name: PAPER / "figures" / f"{name}.png" for name in FIGURES if name in told}
+    return "\n\n".join(
+        f"![{told[name]}](../../{path.relative_to(PAPER.parent).as_posix()})\n\n*{told[name]}*"
+        for name, path in drawn.items()
+        if path.exists()
+    )
+
+
+def with_evidence(text: str, parts: dict[str, str]) -> str:
+    """A page with those parts of the evidence that it has comments for."""
     for part, content in parts.items():
         if begin_of(part) in text:
             text = replace_part(text, part, content)
@@ -408,10 +461,16 @@ def main() -> None:
     parser.add_argument("--no-demo", action="store_true")
     args = parser.parse_args()
     views = views_parts()
+    stale, evidence = [], {}
+    try:
+        evidence = evidence_parts()
+    except FileError as error:
+        stale.append(f"{error}; the evidence is")
+        print(f"left as it is: {error}")
     pages = {
-        README: replace_part(with_evidence(README.read_text()), "views in short", views["views in short"]),
+        README: replace_part(with_evidence(README.read_text(), evidence), "views in short", views["views in short"]),
         VIEWS: views_page(VIEWS.read_text(), views["views"]),
-        EVIDENCE: with_evidence(EVIDENCE.read_text()),
+        EVIDENCE: with_evidence(EVIDENCE.read_text(), evidence),
         CONCEPTS: with_concepts(CONCEPTS.read_text()),
         PERFORMANCE: replace_part(PERFORMANCE.read_text(), "speed", speed_part()),
         FEDERATION: replace_part(FEDERATION.read_text(), "costs", costs_part(stored("federation"))),
@@ -419,7 +478,7 @@ def main() -> None:
         MESSAGES: replace_part(MESSAGES.read_text(), "phases", phases_part()),
     }
     if args.check:
-        stale = [file.name for file, new in pages.items() if file.read_text() != new]
+        stale += [file.name for file, new in pages.items() if file.read_text() != new]
         raise SystemExit(f"{' and '.join(stale)} stale: run python benchmarks/readme.py" if stale else 0)
     if not args.no_demo:
         pages[DEMO] = demo_parts(DEMO.read_text())

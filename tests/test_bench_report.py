@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from fmtc.artifacts.files import write_json
-from fmtc.bench import paper, tables
-from fmtc.bench.evidence import COLUMNS, DATASETS, TRIED, ablations, compact
+from fmtc.bench import comparison, freeze, paper, results, tables
+from fmtc.bench.evidence import COLUMNS, DATASETS, FEDERATIONS, TRIED, ablations, compact, first_federations
+from fmtc.bench.federations import title
 from fmtc.bench.grid import Cell, Store
 from fmtc.bench.methods import METHODS
 from fmtc.bench.results import write_results
@@ -61,12 +62,12 @@ def store(folder, rows):
 
 @pytest.fixture(scope="module")
 def rows():
-    """Two splits of five methods on twelve data sets, some ablations, an oracle's trial."""
+    """Two splits of five methods on the data sets of the tables and on test federations; ablations; a draw."""
     rng = np.random.default_rng(0)
     level = {"fmtc": 0.8, "stsc": 0.6, "usc": 0.62, "kmeans": 0.5, "random": 0.3}
     found = [
         row(data, method, acc + rng.normal(0, 0.04), split=split, seconds=1 + split)
-        for data in DATASETS for method, acc in level.items() for split in (0, 1)
+        for data in (*DATASETS, *FEDERATIONS) for method, acc in level.items() for split in (0, 1)
     ]  # fmt: skip
     for name in TRIED[:2]:
         for what, _value, data, method in ablations(name):
@@ -81,7 +82,7 @@ def folder(rows, tmp_path_factory):
     folder = tmp_path_factory.mktemp("home") / "results"
     write_results(rows, folder, "fmtc bench paper --splits 2")
     (folder / "figures").mkdir()
-    for name in ("clouds", "of_ours", "critical_difference_acc_out", "inside_outside_acc"):
+    for name in ("clouds", "of_ours", "gains_ari", "critical_difference_ari", "inside_outside_acc"):
         (folder / "figures" / f"{name}.png").write_bytes(PNG)
     return folder
 
@@ -139,8 +140,28 @@ def test_cells_are_those_of_the_summary_beside_those_of_the_paper(rows, summary)
     assert json.loads(json.dumps(summary)) == summary
 
 
+def test_frozen_accuracy_is_that_of_the_matching_of_the_training_rows(rows, summary):
+    for data in ("yale", FEDERATIONS[0]):
+        mine = [r for r in rows if (r["dataset"], r["method"], r["trial"]) == (data, "stsc", "default")]
+        cell = cell_of(summary, data, "stsc")
+        assert cell["frozen"]["out"][0] == pytest.approx(np.mean([r["test"]["acc_frozen"] for r in mine]), abs=2e-5)
+        assert cell["frozen"]["in"][:2] == cell["acc"]["in"][:2]
+        assert cell["frozen"]["out"][2] is None  # the paper has no such score
+
+
+def test_test_federations_are_no_variants_and_are_shown_first(summary):
+    table = summary["table"]
+    assert (table["scopes"], table["scope"], table["score"]) == (["test", "plain", "all"], "test", "ari")
+    kinds = {line["name"]: line["kind"] for line in table["datasets"]}
+    assert {name for name, kind in kinds.items() if kind == "test"} == set(FEDERATIONS)
+    assert {name for name, kind in kinds.items() if kind == "plain"} == set(DATASETS)
+    assert [line["title"] for line in table["datasets"][: len(FEDERATIONS)]] == [title(name) for name in FEDERATIONS]
+    view = table["views"]["test default ari out"]
+    assert view["n"] == len(FEDERATIONS)
+    assert min(view["ranks"], key=view["ranks"].get) == "fmtc"
+
+
 def test_ranks_and_the_best_are_of_plain_methods_unless_asked(rows, summary):
-    assert (summary["table"]["scopes"], summary["table"]["scope"]) == (["plain", "all"], "plain")
     plain = [entry for entry in summarise(tables.of_tables(rows)) if entry["mode"] == "default"]
     view = summary["table"]["views"]["plain default acc out"]
     assert view["ranks"] == mean_ranks(plain, "out")
@@ -151,7 +172,7 @@ def test_ranks_and_the_best_are_of_plain_methods_unless_asked(rows, summary):
     everything = summary["table"]["views"]["all default acc out"]
     assert everything["n"] == 2  # those of the ablations
     assert "fmtc/align=False" in everything["ranks"]
-    assert {line["name"] for line in summary["table"]["datasets"] if line["variant"]} == {
+    assert {line["name"] for line in summary["table"]["datasets"] if line["kind"] == "variant"} == {
         f"{name}?rows={n}" for name in TRIED[:2] for n in (50, 100, 200)
     }
 
@@ -196,49 +217,68 @@ def test_variants_are_shown_where_there_is_little_else(tmp_path):
 
 
 def test_the_words_count_and_say_who_is_first(rows, summary):
-    assert summary["title"] == "5 methods on 12 data sets"
+    sets = len({*DATASETS, *(name.partition("?")[0] for name in FEDERATIONS)})
+    assert summary["title"] == f"5 methods on {sets} data sets"
+    plain = 5 * 2 * (len(DATASETS) + len(FEDERATIONS))
     assert [re.findall(r"\d+", sentence) for sentence in summary["words"]] == [
-        [str(len(rows)), "5", "12", "2"], [str(len(rows) - 121)]
+        [*(str(len(rows)) if len(rows) < 1000 else f"{len(rows):,}").split(","), "5", str(sets), "2"],
+        [str(len(FEDERATIONS))], [str(len(rows) - plain - 1)], ["1"],
     ]  # fmt: skip
-    assert [(found["score"], found["part"]) for found in summary["findings"]] == [
-        ("acc", "in"), ("acc", "out"), ("nmi", "in"), ("nmi", "out")
-    ]  # fmt: skip
+    assert [found["score"] for found in summary["findings"]] == list(comparison.PRIMARY)
     assert {found["first"] for found in summary["findings"]} == {"fmtc"}
 
 
-def scored(tmp_path, orders):
-    """A summary of three methods that stand in these orders on as many data sets."""
-    rows = [
-        row(data, method, 0.9 - (0.1 + 0.01 * i) * place)  # no two differences alike: ties cost scipy seconds
-        for i, (data, order) in enumerate(zip(DATASETS, orders, strict=False))
-        for place, method in enumerate(order)
+def scored(tmp_path, ours, *, average=None):
+    """A summary of a few methods on one test federation of each data set; FMTC by these scores, others as below."""
+    places = first_federations()
+    gaps = 0.01 + 0.001 * np.arange(len(places))  # no two alike: ties cost scipy seconds
+    rows = [row(data, "fmtc", ours(i) + gap) for i, (data, gap) in enumerate(zip(places, gaps, strict=True))]
+    rows += [
+        row(data, name, level) for data in places for name, level in (("stsc", 0.5), ("kmeans", 0.4), ("usc", 0.9))
     ]
+    rows += [row(data, "fmtc-average", average) for data in places if average]
     return summarise_results(keep(tmp_path, rows))
 
 
-def test_a_difference_is_significant_where_the_test_says_so(tmp_path):
-    summary = scored(tmp_path / "a", [("fmtc", "stsc", "usc")] * 12)
-    (found, *_), (entry, *_) = summary["findings"], summary["statistics"]
-    test = entry["friedman_with_kmeans"]
-    assert test["groups"] == []
-    assert found["significant"] is True
-    numbers = ["1.00", "3", "2.00", "12", "5", f"{test['critical_difference']:.2f}"]
-    assert re.findall(r"\d[\d.]*\d|\d", found["sentence"])[:6] == numbers
-    pairs, sets = (
-        {line["second"]: line["p_holm"] for line in entry[name]} for name in ("wilcoxon", "wilcoxon_datasets")
+def test_the_first_finding_is_who_is_first_and_by_how_much_fmtc_is_ahead(tmp_path):
+    summary = scored(tmp_path, lambda i: 0.7)
+    found, entry = summary["findings"][0], summary["test"]["scores"][0]
+    assert (found["score"], found["first"], found["second"]) == ("ari", "fmtc", "stsc")  # uSC pools rows
+    (line,) = [line for line in entry["lines"] if line["name"] == "stsc"]
+    n = len(first_federations())
+    assert (
+        f"over {n} test federations (ARI, held-out rows): 1.00 among 3 methods that do not pool rows"
+        in found["sentence"]
     )
-    assert found["sentence"].find(f"{pairs['stsc']:.2g}") < found["sentence"].rfind(f"{sets['stsc']:.2g}")
+    assert f"{100 * line['ahead']:.1f} points ahead of stSC" in found["sentence"]
+    assert f"{100 * line['low']:+.1f} to {100 * line['high']:+.1f}" in found["sentence"]
+    assert f"p\u00a0=\u00a0{line['p_holm']:.2g})" in found["sentence"]
+    assert found["significant"] == (line["p_holm"] < 0.05)
+    assert line["p_holm"] == pytest.approx(min(1, 3 * 0.5 ** (n - 1)))  # all differences have one sign; three rivals
 
-    summary = scored(tmp_path / "b", [("stsc", "fmtc", "usc")] * 4 + [("fmtc", "stsc", "usc")] * 5)
-    found = summary["findings"][0]
-    assert (found["first"], found["second"], found["significant"]) == ("fmtc", "stsc", False)
-    assert "1.10" in found["sentence"]
 
-    summary = scored(tmp_path / "c", [("stsc", "usc", "fmtc"), ("usc", "fmtc", "stsc"), ("fmtc", "usc", "stsc")])
-    found = summary["findings"][0]
-    assert found["significant"] is False
-    assert "Friedman" in found["sentence"]
-    assert "Wilcoxon" in found["sentence"]  # FMTC is second
+def test_a_difference_that_goes_both_ways_is_not_significant_and_a_loss_is_called_one(tmp_path):
+    both = scored(tmp_path / "a", lambda i: 0.7 if i % 2 else 0.26)
+    assert both["findings"][0]["significant"] is False
+    behind = scored(tmp_path / "b", lambda i: 0.3, average=0.45)
+    found, *_, differ = behind["findings"]
+    assert found["first"] == "stsc"
+    assert "points behind stSC, the best of the others" in found["sentence"]
+    assert re.search(
+        r"Where silos (differ|are alike), FMTC is \d+\.\d points behind plain averaging", differ["sentence"]
+    )
+
+
+def test_without_test_federations_ranks_are_told_and_nothing_is_tested(tmp_path):
+    rows = [row(data, name, acc) for data in DATASETS for name, acc in (("fmtc", 0.7), ("stsc", 0.6), ("kmeans", 0.5))]
+    summary = summarise_results(keep(tmp_path, rows))
+    assert summary["test"] == {}
+    assert [(found["score"], found["part"]) for found in summary["findings"]] == [
+        ("acc", "in"), ("acc", "out"), ("nmi", "in"), ("nmi", "out")
+    ]  # fmt: skip
+    assert {found["significant"] for found in summary["findings"]} == {None}
+    assert f"1.00 among 3 methods, over {len(DATASETS)} data sets; not tested." in summary["findings"][0]["sentence"]
+    assert 'id="ranks"' not in render_results(summary)
 
 
 def test_ties_share_the_best_rank(tmp_path):
@@ -299,7 +339,8 @@ def test_stored_cells_alone_are_enough(tmp_path):
     summary = summarise_results(store(tmp_path, rows))
     assert summary["files"] == {"rows.csv": compact(rows)}
     assert summary["about"] == {
-        "command": "", "machines": ["a machine"], "code": ["0123"], "versions": [{"fmtc": "1"}], "seconds": 4.0
+        "command": "", "machines": ["a machine"], "code": ["0123"], "versions": [{"fmtc": "1"}], "seconds": 4.0,
+        "protocol": {},
     }  # fmt: skip
     assert "about.json" in render_results(summary)
     more = summarise_results(keep(tmp_path, rows[:1]))
@@ -314,11 +355,32 @@ def test_how_it_was_made_is_told(folder, summary, tmp_path):
     assert '<code id="code">fmtc bench paper --splits 2</code>' in text
     assert "a machine" in text
     plain = summarise_results(keep(tmp_path, [row("yale", "fmtc"), row("yale", "kmeans")]))
-    assert plain["about"] == {"command": "", "machines": [], "code": [], "versions": [], "seconds": 3.0}
-    write_json(tmp_path / "about.json", {"command": "x", "code": ["a", "b"], "versions": [{"fmtc": "1", "extras": {}}]})
+    assert plain["about"] == {
+        "command": "", "machines": [], "code": ["0123"], "versions": [], "seconds": 3.0, "protocol": {}
+    }  # fmt: skip
+    write_json(tmp_path / "about.json", {"command": "x", "versions": [{"fmtc": "1", "extras": {}}]})
+    keep(tmp_path, [row("yale", "fmtc"), row("yale", "kmeans") | {"code": "4567"}])
     told = summarise_results(tmp_path)
     assert told["about"]["versions"] == [{"fmtc": "1"}]
     assert " 2 " in told["notes"][0]
+
+
+def test_the_page_says_what_the_protocol_was_fixed_for(tmp_path):
+    keep(tmp_path, [row("yale", "fmtc"), row("yale", "kmeans")])
+    facts = {"code": "0123", "commit": "c" * 40, "plan": "p", "data": {}, "versions": {}}
+    (tmp_path / "protocol.md").write_text(f"# Protocol\n{freeze.FENCE}{json.dumps(facts)}\n```\n")
+    same = summarise_results(tmp_path)
+    assert same["about"]["protocol"] == {"code": "0123", "commit": "c" * 40, "plan": "p"}
+    assert same["notes"] == []
+    assert f"<code>{'c' * 12}</code>" in render_results(same)
+    keep(tmp_path, [row("yale", "fmtc"), row("yale", "kmeans") | {"code": "4567"}])
+    assert any(
+        "fixed for code 0123; these cells were run by 0123 and 4567" in note
+        for note in summarise_results(tmp_path)["notes"]
+    )
+    (tmp_path / "protocol.md").write_text("nothing")
+    with pytest.raises(FileError, match=r"protocol\.md"):
+        summarise_results(tmp_path)
 
 
 GOOD = compact([row("yale", "fmtc"), row("yale", "kmeans")])
@@ -366,15 +428,18 @@ def test_other_folders_are_no_results(tmp_path):
 # ------------------------------------------------------------------------------------------------------- figures
 
 
-def test_all_figures_are_inside_with_captions(folder, summary, tmp_path):
+def test_all_figures_are_inside_with_captions(rows, folder, summary, tmp_path):
     assert [figure["name"] for figure in summary["figures"]] == [
-        "critical_difference_acc_out", "inside_outside_acc", "clouds", "of_ours"
+        "critical_difference_ari", "gains_ari", "inside_outside_acc", "clouds", "of_ours"
     ]  # fmt: skip
-    first, second, _, last = summary["figures"]
-    ranks = summary["statistics"][1]["friedman_with_kmeans"]["ranks"]
-    assert first["alt"].endswith(f": FMTC {ranks['fmtc']:.2f}, uSC {ranks['usc']:.2f}, stSC {ranks['stsc']:.2f}, "
-                                 f"k-means alone {ranks['kmeans']:.2f}.")  # fmt: skip
-    assert second["caption"] == FIGURES["inside_outside_acc"][0]
+    assert [figure["ranks"] for figure in summary["figures"]] == [True, True, False, False, False]
+    first, gains, bars, _, last = summary["figures"]
+    ranks = summary["test"]["scores"][0]["friedman"]["ranks"]
+    told = ", ".join(f"{METHODS[name].title} {rank:.2f}" for name, rank in ranks.items())
+    assert first["alt"].endswith(f": {told}.")
+    captions = results.captions(rows)
+    assert (gains["caption"], bars["caption"]) == (captions["gains_ari"], captions["inside_outside_acc"])
+    assert set(captions) <= set(FIGURES)
     assert (last["caption"], last["alt"], last["width"], last["height"]) == ("of ours.", "Figure of ours.", 3, 2)
     parsed = Page(render_results(summary))
     images = [attrs for tag, attrs in parsed.elements if tag == "img"]
@@ -455,9 +520,12 @@ def test_the_page_says_what_the_summary_says(summary):
     words = " ".join("".join(parsed.words).split())
     for sentence in (*summary["words"], *(found["sentence"] for found in summary["findings"])):
         assert " ".join(sentence.split()) in words
-    for entry in summary["statistics"]:
-        for rank in entry["friedman_with_kmeans"]["ranks"].values():
-            assert f"{rank:.2f}" in words
+    for entry in summary["test"]["scores"]:
+        for line in entry["lines"]:
+            shown = [100 * line["mean"]] + ([] if line["block"] == "ours" else [100 * line["low"], 100 * line["high"]])
+            assert all(f"{abs(value):.1f}" in words for value in shown)
+        assert all(f"{rank:.2f}" in words for rank in entry["friedman"]["ranks"].values())
+    assert "split" not in words.partition("Mean ranks")[2].partition("Ablations")[0].replace("then of splits", "")
     ids = [attrs["id"] for _, attrs in parsed.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
     assert {"summary", "scores", "ranks", "ablations", "figures", "made"} <= set(ids)

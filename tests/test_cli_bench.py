@@ -139,50 +139,130 @@ def test_printed_numbers_are_held_against_each_other():
     assert len(document["rand_below_accuracy_allows"]) == 10
 
 
+NAMES = ("synthetic-offset?rows=30", "synthetic-subspace?rows=20")
+
+
 @pytest.fixture
 def small_plan(monkeypatch):
-    """Three quick methods on digits and two ablations, in place of hours."""
-    from fmtc.bench import evidence
+    """Three quick methods on digits, two ablations and two test federations, in place of hours."""
+    from fmtc.bench import evidence, federations
     from fmtc.bench.grid import cells
 
-    names = {"tables": ["kmeans", "random", "one-cluster"], "ablations": ["fmtc/max_iter=2", "fmtc/align=False"]}
+    names = {
+        "test": (NAMES, ["kmeans", "random"]),
+        "tables": (["digits"], ["kmeans", "random", "one-cluster"]),
+        "ablations": (["digits?rows=40"], ["fmtc/max_iter=2", "fmtc/align=False"]),
+    }
     seen = []
 
-    def plan(part, *, splits, trials):
-        seen.append((part, splits, trials))
-        return cells(["digits?rows=40" if part == "ablations" else "digits"], names[part], splits=range(splits))
+    def plan(part, *, splits=evidence.SPLITS, everywhere=False):
+        seen.append((part, splits, everywhere))
+        wanted = names if part == "all" else (part,)
+        return [cell for each in wanted for cell in cells(*names[each], splits=range(splits))]
 
     monkeypatch.setattr(evidence, "plan", plan)
+    monkeypatch.setattr(evidence, "FEDERATIONS", NAMES)
+    monkeypatch.setattr(federations, "KIND", {name.partition("?")[0]: "invented" for name in NAMES})
+    find = evidence.here
+    monkeypatch.setattr(evidence, "here", lambda names: [n for n in names if n.startswith("synthetic-") or find([n])])
     return seen
 
 
-def test_paper_writes_what_it_has_and_goes_on_from_there(out, small_plan, tmp_path):
+@pytest.fixture
+def frozen(small_plan, out):
+    done = bench("freeze", "--out", out, "-q")
+    assert done.exit_code == 0, done.output
+    small_plan.clear()
+    return out
+
+
+def test_freeze_writes_the_protocol_and_tells_it_as_json(small_plan, out):
+    done = bench("freeze", "--out", out, "--json")
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["out"] == str(out / "protocol.md")
+    assert set(document["data"]) == set(NAMES)
+    assert [path.name for path in out.iterdir()] == ["protocol.md"]
+    assert "wrote" in done.stderr
+
+
+def test_paper_needs_a_protocol_and_refuses_what_is_not_in_it(frozen, tmp_path, monkeypatch):
+    refused = bench("paper", "--part", "test", "--splits", 1, "--out", tmp_path / "new")
+    assert refused.exit_code == 3
+    assert "fmtc bench freeze" in refused.stderr
+    monkeypatch.setattr("fmtc.bench.freeze.code_digest", lambda: "other")
+    refused = bench("paper", "--part", "test", "--splits", 1, "--out", frozen)
+    assert refused.exit_code == 3
+    assert "this is code other" in " ".join(refused.stderr.split())
+    assert [path.name for path in frozen.iterdir()] == ["protocol.md"]  # nothing was run
+    assert bench("paper", "--splits", 4, "--out", frozen).exit_code == 2  # three were fixed
+
+
+def test_paper_writes_what_it_has_and_goes_on_from_there(frozen, small_plan, tmp_path):
+    out = frozen
     done = bench("paper", "--part", "tables", "--splits", 1, "--out", out, FMTC_DATA=str(tmp_path))
     assert done.exit_code == 0, done.output
-    assert small_plan == [("tables", 1, 0)]
+    assert small_plan[0] == ("tables", 1, False)
     assert "keck" in done.stderr
     assert {path.name for path in out.iterdir()} == {
-        "cells.jsonl", "rows.csv", "table1.md", "table2.md", "about.json", "figures"
+        "protocol.md", "cells.jsonl", "rows.csv", "table1.md", "table2.md", "about.json", "figures"
     }  # fmt: skip
     assert (out / "figures" / "inside_outside_acc.png").stat().st_size > 5000
     more = bench("paper", "--part", "ablations", "--splits", 1, "--out", out, "--only", "align", "--json", "-q")
     document = json.loads(more.stdout)
     assert document["run"] == 1
     assert document["cells"] == 4
-    assert document["command"] == "fmtc bench paper --splits 1"
+    assert document["command"] == "fmtc bench paper --part ablations"
     assert len((out / "rows.csv").read_text().splitlines()) == 5
     again = bench("paper", "--part", "tables", "--splits", 1, "--out", out, "--image", "svg")
     assert "3 of them stored before" in again.stderr
     assert (out / "figures" / "inside_outside_acc.svg").exists()
+    refused = bench("freeze", "--out", out)  # rows keep the protocol they were made by
+    assert refused.exit_code == 3
+    assert "protocol.md" in refused.stderr
 
 
-def test_paper_without_matplotlib_makes_all_but_figures(out, small_plan, monkeypatch):
+def test_paper_without_matplotlib_makes_all_but_figures(frozen, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = bench("paper", "--part", "tables", "--splits", 1, "--out", out, "--only", "one-cluster")
+    done = bench("paper", "--part", "tables", "--splits", 1, "--out", frozen, "--only", "one-cluster")
     assert done.exit_code == 0, done.output
     assert "fmtc[plot]" in done.stderr
-    assert (out / "table1.md").exists()
-    assert not (out / "figures").exists()
+    assert (frozen / "table1.md").exists()
+    assert not (frozen / "figures").exists()
+
+
+def test_reproduce_runs_stored_fits_again_and_fails_where_a_score_changed(frozen):
+    done = bench("paper", "--part", "test", "--splits", 1, "--out", frozen, "-q")
+    assert done.exit_code == 0, done.output
+    same = bench("reproduce", frozen, "--cells", 2, "--jobs", 1)
+    assert same.exit_code == 0, same.output
+    assert "2 fits run again, 0 scores different" in same.stderr
+    assert "2 of 2, about 0 s left" in same.stderr
+    path = frozen / "rows.csv"
+    head, *lines = path.read_text().splitlines()
+    place = head.split(",").index("acc_frozen")
+    cells = [line.split(",") for line in lines]
+    stored = {cell[place] for cell in cells}
+    for cell in cells:
+        cell[place] = "0.12345"
+    assert "0.12345" not in stored
+    path.write_text("\n".join([head, *map(",".join, cells)]) + "\n")
+    other = bench("reproduce", frozen, "--cells", 1, "--json", "-q")
+    assert other.exit_code == 1
+    (change,) = json.loads(other.stdout)["different"]
+    assert (change["score"], change["stored"]) == ("acc_frozen", "0.12345")
+    assert change["now"] in stored
+    assert "acc_frozen was 0.12345" in " ".join(other.stderr.split())
+
+
+def test_reproduce_of_nothing_is_no_success(frozen, tmp_path):
+    refused = bench("reproduce", tmp_path)
+    assert refused.exit_code == 3
+    assert "rows.csv" in refused.stderr
+    bench("paper", "--part", "test", "--splits", 1, "--out", frozen, "-q", "--only", "random")
+    none = bench("reproduce", frozen)  # none of the fixed few is among them
+    assert none.exit_code == 1
+    assert "no fit that can be run here" in none.stderr
 
 
 # ---------------------------------------------------------------------------------------------------------- report

@@ -1,14 +1,13 @@
-"""What is run for the tables and figures, rows in compact form, and the tables made of them."""
+"""What is run, rows in compact form, and the tables made of them."""
 
 import json
-import math
 from itertools import pairwise
 
 import pytest
 
-from fmtc.bench import evidence, paper, results, tables
+from fmtc.bench import comparison, evidence, federations, paper, results, tables
 from fmtc.bench.evidence import compact, fmtc_with, plan, read_compact
-from fmtc.bench.methods import METHODS, method_of
+from fmtc.bench.methods import METHODS, TRIALS, method_of
 from fmtc.bench.summary import summarise
 from fmtc.datasets import SOURCES
 from fmtc.errors import FileError
@@ -28,30 +27,65 @@ def everything_here(monkeypatch):
     monkeypatch.setattr(evidence, "here", list)
 
 
-def test_tables_are_all_methods_and_trials_only_for_those_of_the_paper(everything_here):
-    cells = plan("tables", splits=2, trials=3)
-    assert {cell.method for cell in cells} == set(METHODS)
-    assert {cell.dataset for cell in cells} >= set(paper.DATASETS)
-    tried = {cell.method for cell in cells if cell.trial != "default"}
-    assert tried == {*paper.METHODS}
-    assert len(cells) == len(set(cells)) == len(evidence.DATASETS) * 2 * (len(METHODS) + 3 * len(tried))
+def test_every_method_runs_on_every_test_federation_and_on_the_tables(everything_here):
+    tested = [name for name in METHODS if name not in evidence.SIDE]
+    for part, names, methods in (
+        ("test", evidence.FEDERATIONS, tested), ("tables", evidence.DATASETS, list(METHODS))
+    ):  # fmt: skip
+        cells = plan(part, splits=2)
+        assert {cell.method for cell in cells} == set(methods)
+        assert {cell.dataset for cell in cells} == set(names)
+        assert {cell.trial for cell in cells} == {"default"}
+        assert len(cells) == len(set(cells)) == len(names) * 2 * len(methods)
+    assert set(evidence.DATASETS) >= set(paper.DATASETS)
+    assert len(plan("test")) == len(evidence.FEDERATIONS) * evidence.SPLITS * len(tested)
 
 
-def test_what_is_not_here_is_left_out(nothing_here):
+def test_draws_are_twelve_for_everyone_on_one_federation_of_each_data_set(everything_here, few):
+    first = evidence.first_federations()
+    assert first == ["letter?dealing=even,rows=300", "vowel?rows=300", "glass?dealing=even,rows=300"]
+    cells = plan("draws", splits=3)
+    assert {cell.dataset for cell in cells} == set(first)
+    assert {cell.split for cell in cells} == {0}
+    tried = {(cell.method, cell.trial) for cell in cells}
+    assert tried == {(name, trial) for name in evidence.DRAWN for trial in ("default", *map(str, range(TRIALS)))}
+    assert "fmtc" in evidence.DRAWN
+    assert not set(evidence.DRAWN) & {*evidence.REFERENCES, *evidence.VARIANTS, *evidence.SIDE}
+    assert not any(METHODS[name].group == "pooled" for name in evidence.DRAWN)
+
+
+def test_everyone_is_ours_or_a_variant_or_a_rival_or_a_reference():
+    groups = (("fmtc",), evidence.VARIANTS, evidence.RIVALS, evidence.REFERENCES, evidence.SIDE)
+    assert sorted(name for group in groups for name in group) == sorted(METHODS)
+    assert {"kmeans", "stsc", "usc"} <= set(evidence.RIVALS)
+    assert "fmtc-average" in evidence.VARIANTS
+
+
+def test_test_federations_have_few_rows_and_titles_of_their_own():
+    assert len(set(evidence.FEDERATIONS)) == len(evidence.FEDERATIONS)
+    assert all(name.endswith(f"rows={evidence.ROWS_OF_A_SILO}") for name in evidence.FEDERATIONS)
+    assert all(name.partition("?")[0] in federations.KIND for name in evidence.FEDERATIONS)
+    shown = [federations.title(name) for name in evidence.FEDERATIONS]
+    assert len(set(shown)) == len(shown)
+    assert not any("=" in words or "_" in words for words in shown)
+
+
+def test_what_is_not_here_is_left_out_unless_all_is_wanted(nothing_here):
+    assert len(plan("tables", splits=1, everywhere=True)) == len(evidence.DATASETS) * len(METHODS)
     assert {cell.dataset for cell in plan("tables", splits=1)} == {"digits"}
     assert {cell.dataset.partition("?")[0] for cell in plan("ablations", splits=1)} == {"digits"}
     assert plan("figures", splits=1) == []
 
 
-def test_everything_is_its_parts_once_and_same_rows_stand_together(everything_here):
+def test_everything_is_its_parts_once_and_same_rows_stand_together_in_each(everything_here):
     whole = plan("all", splits=2)
-    assert set(whole) == {cell for part in evidence.PARTS for cell in plan(part, splits=2)}
-    assert len(whole) == len(set(whole))
-    places = [(cell.dataset, cell.split) for cell in whole]
-    changes = sum(a != b for a, b in pairwise(places))
-    assert changes == len(set(places)) - 1
-    for cell in whole:
-        method_of(cell.method)
+    assert whole == list(dict.fromkeys(cell for part in evidence.PARTS for cell in plan(part, splits=2)))
+    for part in evidence.PARTS:
+        places = [(cell.dataset, cell.split) for cell in plan(part, splits=2)]
+        changes = sum(a != b for a, b in pairwise(places))
+        assert changes == len(set(places)) - 1
+    for name in {cell.method for cell in whole}:
+        method_of(name)
     with pytest.raises(ValueError, match="'table'"):
         plan("table", splits=1)
 
@@ -98,6 +132,7 @@ def test_compact_rows_say_what_the_long_ones_say(row, tmp_path):
                 n: one[n] for n in set(one) - set(numbers)
             }
     assert compact(reversed(rows)) == compact(rows)
+    assert {(r["code"], r["versions"]) for r in back} == {("0123", "fmtc 1")}
     path.write_text("a,b\n1,2\n")
     with pytest.raises(FileError, match=r"rows\.csv"):
         read_compact(path)
@@ -140,42 +175,9 @@ def test_default_and_oracle_stand_apart(row):
     assert "63.37" in default
 
 
-def test_statistics_of_all_rows(all_rows):
-    found = tables.statistics(all_rows)
-    assert [(entry["score"], entry["part"]) for entry in found] == [
-        ("acc", "in"), ("acc", "out"), ("nmi", "in"), ("nmi", "out")
-    ]  # fmt: skip
-    entry = found[0]
-    assert set(entry["friedman"]["ranks"]) == set(evidence.TEN)
-    assert set(entry["friedman_with_kmeans"]["ranks"]) == {*evidence.TEN, "kmeans"}
-    assert entry["friedman"]["n"] == len(evidence.DATASETS)
-    assert {line["second"] for line in entry["wilcoxon"]} == {*evidence.TEN, "kmeans"} - {"fmtc"}
-    assert entry["wilcoxon"][0]["wins"] + entry["wilcoxon"][0]["losses"] == 2 * len(evidence.DATASETS)
-    assert entry["wilcoxon_datasets"][0]["wins"] <= len(evidence.DATASETS)
-    page = tables.statistics_page(found)
-    assert page.count("## ") == 4
-    assert "k-means alone" in page
-
-
-def test_too_few_rows_for_statistics_are_no_error(row):
-    assert tables.statistics([row()]) == []
-    assert tables.statistics([]) == []
-    two = [row(data, m) for data in ("digits", "yale") for m in ("fmtc", "stsc")]
-    assert tables.statistics(two) == []
-
-
-def test_a_failure_counts_against_a_method(row):
-    rows = [row(data, m, 0.5) for data in ("digits", "yale") for m in ("fmtc", "stsc", "usc")]
-    rows += [row(data, "mbc", status="failed") for data in ("digits", "yale")]
-    scores = tables.score_table(rows, evidence.COMPARED, "acc", "in", by_split=True)
-    assert math.isnan(scores["mbc"][0])
-    assert tables.statistics(rows)[0]["friedman"]["ranks"]["mbc"] == 4
-
-
 def test_a_data_set_that_not_everyone_was_run_on_ranks_nobody(row):
     rows = [row(data, m, acc) for data in ("webkb4", "yale") for m, acc in (("fmtc", 0.5), ("stsc", 0.6), ("usc", 0.7))]
     rows += [row("digits", "fmtc", 0.9)]
-    assert tables.statistics(rows)[0]["friedman"]["ranks"] == {"usc": 1.0, "stsc": 2.0, "fmtc": 3.0}
     lines = tables.table(rows, "acc", "default").splitlines()
     assert [line.rsplit(" | ", 1)[1] for line in lines if line.startswith("| FMTC")] == ["3.0 |"]
 
@@ -198,24 +200,25 @@ def test_ablations_are_held_against_the_default_on_the_same_splits(row):
 def test_files_of_results(all_rows, tmp_path):
     written = results.write_results(all_rows, tmp_path / "deep", "fmtc bench paper")
     assert {path.name for path in written} == {
-        "rows.csv", "table1.md", "table2.md", "statistics.json", "statistics.md", "ablations.md", "about.json"
+        "rows.csv", "table1.md", "table2.md", "test.json", "test.md", "ablations.md", "about.json"
     }  # fmt: skip
-    assert len(json.loads((tmp_path / "deep" / "statistics.json").read_text())) == 4
+    told = json.loads((tmp_path / "deep" / "test.json").read_text())
+    assert [entry["score"] for entry in told["scores"]] == list(comparison.SCORES)
+    assert {line["method"] for line in told["settings"]} == {"fmtc", "stsc"}
     about = json.loads((tmp_path / "deep" / "about.json").read_text())
     assert about["cells"] == len(all_rows)
     assert about["seconds_of_all_cells"] == 2 * len(all_rows)
     assert about["machines"] == ["some machine"]
-    again = read_compact(tmp_path / "deep" / "rows.csv")
-    assert (
-        tables.statistics_page(tables.statistics(again))[:200]
-        == (tmp_path / "deep" / "statistics.md").read_text()[:200]
-    )
+    again = results.tested(read_compact(tmp_path / "deep" / "rows.csv"))
+    for entries in zip(told["scores"], again["scores"], strict=True):
+        one, other = ([line["mean"] for line in entry["lines"]] for entry in entries)
+        assert one == pytest.approx(other, abs=1e-5)
     few = results.write_results([all_rows[0] | {"dataset": "digits?order=1"}], tmp_path / "few", "")
     assert {path.name for path in few} == {"rows.csv", "about.json"}
 
 
 def test_files_of_results_where_a_method_never_succeeded(row, tmp_path):
-    """It has no rank in the tables, is last in the tests, and breaks no figure."""
+    """It has no rank in the tables, and breaks no figure."""
     names = ("fmtc", "stsc", "usc", "kmeans")
     rows = [row(data, name, 0.5 + 0.1 * i, split=split) for data in ("digits", "yale") for i, name in enumerate(names)
             for split in range(2)]  # fmt: skip
@@ -223,5 +226,4 @@ def test_files_of_results_where_a_method_never_succeeded(row, tmp_path):
     results.write_results(rows, tmp_path, "fmtc bench paper")
     table = (tmp_path / "table2.md").read_text().splitlines()
     assert {line.rsplit(" | ", 1)[1] for line in table if line.startswith("| MBC")} == {"– |"}
-    assert all(list(entry["friedman"]["ranks"])[-1] == "mbc" for entry in tables.statistics(rows))
     assert [path for path in results.draw_results(rows, tmp_path) if path.stem.startswith("inside_outside")]

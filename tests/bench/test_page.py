@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fmtc.bench import results
+from fmtc.bench import evidence, federations, freeze, results
+from fmtc.bench.evidence import read_compact
 from fmtc.cli import main_group
 from fmtc.cli.program import leaves
 
@@ -23,9 +24,17 @@ def readme(tmp_path, monkeypatch):
     return module
 
 
+PARTS = ("run", "test", "averaging", "below", "kinds", "settings", "federations", "tables", "reached", "ablations",
+         "figures")  # fmt: skip
+
+
+def part_of(page, part):
+    return re.search(rf"<!-- {part}: .*?<!-- end of {part} -->", page, re.DOTALL).group()
+
+
 def test_every_part_has_its_marks_once(readme):
     page = readme.EVIDENCE.read_text(encoding="utf-8")
-    for part in ("run", "ranks", "tables", "statistics", "ablations", "figures"):
+    for part in PARTS:
         assert page.count(f"<!-- {part}: made by {readme.MAKERS[part]} -->") == 1
         assert page.count(f"<!-- end of {part} -->") == 1
         assert readme.MAKERS[part] == "fmtc bench paper"
@@ -34,39 +43,86 @@ def test_every_part_has_its_marks_once(readme):
 
 def test_the_page_is_filled_from_the_rows(readme, all_rows):
     page = readme.EVIDENCE.read_text(encoding="utf-8")
-    assert readme.with_evidence(page) == page
-    results.write_results(all_rows, readme.PAPER, "fmtc bench paper --splits 2")
-    filled = readme.with_evidence(page)
-    assert f"`fmtc bench paper --splits 2`: {len(all_rows):,} cells, 0 of them failed" in filled
+    assert readme.evidence_parts() == {}
+    results.write_results(all_rows, readme.PAPER, "fmtc bench paper")
+    found = readme.evidence_parts()
+    assert set(found) == {*PARTS, "evidence"}
+    filled = readme.with_evidence(page, found)
+    assert f"`fmtc bench paper`: {len(all_rows):,} fits, 0 of them failed" in filled
+    assert "by code `0123`." in filled
     for part, content in {
+        "test": "| **FMTC** | ",
+        "averaging": "| silos differ | ARI",
+        "kinds": "natural silos",
+        "settings": "| stSC | ",
+        "federations": f"| {federations.title(evidence.FEDERATIONS[0])} | ",
         "tables": "### NMI, one",
-        "statistics": "critical difference",
+        "reached": "| webkb4 | ",
         "ablations": "| order | 1",
     }.items():
-        inside = re.search(rf"<!-- {part}: .*?<!-- end of {part} -->", filled, re.DOTALL).group()
-        assert content in inside
-    assert readme.with_evidence(filled) == filled
-    assert "figures/convergence.png" not in filled
+        assert content in part_of(filled, part)
+    assert "critical difference" in part_of(filled, "test")
+    assert readme.with_evidence(filled, found) == filled
+    assert part_of(filled, "figures").count("Not run.") == 1
     (readme.PAPER / "figures").mkdir()
-    (readme.PAPER / "figures" / "convergence.png").write_bytes(b"")
-    assert "(../../results/figures/convergence.png)" in readme.with_evidence(filled)
+    (readme.PAPER / "figures" / "intervals_ari.png").write_bytes(b"")
+    caption = results.captions(read_compact(readme.PAPER / "rows.csv"))["intervals_ari"]
+    shown = readme.evidence_parts()["figures"]
+    assert shown == f"![{caption}](../../results/figures/intervals_ari.png)\n\n*{caption}*"
 
 
-def test_a_readme_with_marks_gets_the_short_table(readme, all_rows):
+def test_the_run_is_held_against_its_protocol(readme, all_rows):
     results.write_results(all_rows, readme.PAPER, "fmtc bench paper")
+    facts = {"code": "0123", "commit": "c" * 40, "plan": "some plan", "data": {}, "versions": {}}
+    path = readme.PAPER / "protocol.md"
+    path.write_text(f"{freeze.FENCE}{json.dumps(facts)}\n```\n")
+    assert f"for the same code, plan `some plan`, commit `{'c' * 12}`." in readme.evidence_parts()["run"]
+    path.write_text(f"{freeze.FENCE}{json.dumps(facts | {'code': '4567', 'commit': None})}\n```\n")
+    assert readme.evidence_parts()["run"].endswith("for code `4567`, plan `some plan`.")
+
+
+def test_a_readme_with_marks_gets_five_rows(readme, few, row):
+    level = {"fmtc": 0.6, "fmtc-average": 0.55, "kmeans": 0.4, "stsc": 0.3, "mbc": 0.5, "usc": 0.9, "random": 0.1}
+    rows = [row(data, name, acc, ari=acc / 2 + i / 100) for i, data in enumerate(few) for name, acc in level.items()]
+    results.write_results(rows, readme.PAPER, "fmtc bench paper")
     page = "before\n<!-- evidence: made by fmtc bench paper -->\n<!-- end of evidence -->\nafter"
-    filled = readme.with_evidence(page)
-    assert "| FMTC | " in filled
-    assert "| k-means of each silo alone | " in filled
-    assert "one cluster" not in filled
+    filled = readme.with_evidence(page, readme.evidence_parts()).splitlines()
+    start = filled.index("| | ARI | frozen ACC | mean rank | FMTC ahead by |")
+    # means over three data sets: letter has 1, glass 4 and vowel 3 points more
+    assert filled[start + 2 : start + 6] == [
+        "| FMTC | 32.7 | 55.0 | 1.0/1.0 |  |",
+        '| plain averaging (`coupling="average"`) | 30.2 | 50.0 | 2.0/2.0 | +2.5 (+2.5 to +2.5) |',
+        "| k-means of each silo alone | 22.7 | 35.0 | 4.0/4.0 | +10.0 (+10.0 to +10.0) |",
+        "| MBC, the best of the others | 27.7 | 45.0 | 3.0/3.0 | +5.0 (+5.0 to +5.0) |",  # uSC pools rows
+    ]
+    assert filled[start + 6] == ""
+
+
+def test_cells_of_the_paper_are_bold_where_they_are_reached(readme, row):
+    rows = [row("webkb4", "fmtc", 0.79), row("yale", "fmtc", 0.5), row("digits", "fmtc", 0.9)]
+    lines = readme.reached_table(rows).splitlines()
+    assert [line.split(" | ")[0] for line in lines[2:]] == ["| webkb4", "| yale"]  # the paper has no digits
+    assert "| **79.0** / 78.1 | **77.0** / 64.7 |" in lines[2]
+    assert "| 50.0 / 60.4 |  |" in lines[3]  # nor held-out rows of Yale
+    assert readme.reached_table([]) == ""
+
+
+def test_rows_of_an_earlier_version_leave_pages_alone_and_make_them_stale(readme, monkeypatch, capsys):
+    readme.PAPER.mkdir()
+    (readme.PAPER / "rows.csv").write_text("dataset,method\n")
+    before = readme.EVIDENCE.read_text(encoding="utf-8")
+    monkeypatch.setattr("sys.argv", ["readme.py", "--check"])
+    with pytest.raises(SystemExit, match=r"rows\.csv has other columns"):
+        readme.main()
+    assert "left as it is" in capsys.readouterr().out
+    assert readme.EVIDENCE.read_text(encoding="utf-8") == before
 
 
 def test_the_readme_shows_both_controls(readme):
     """A reader learns on the first page what silos reach alone and by plain averaging."""
     text = readme.README.read_text(encoding="utf-8")
-    table = re.search(r"<!-- evidence: .*?<!-- end of evidence -->", text, re.DOTALL).group()
-    for name, title in readme.SHORT.items():
-        assert f"| {title} | " in table, name
+    for name in ("fmtc", "fmtc-average", "kmeans"):
+        assert f"| {readme.SHORT[name]} | " in part_of(text, "evidence")
 
 
 # ---------------------------------------------------------------------------------------------------------- views

@@ -28,8 +28,9 @@ def test_bars_are_as_long_as_the_scores(all_rows):
 def test_the_heat_map_has_every_number(all_rows):
     figure = plots.sensitivity(all_rows, ["webkb4"])
     mine = [r for r in all_rows if (r["dataset"], r["method"]) == ("webkb4", evidence.fmtc_with(alpha=0.1, beta=0.0))]
-    mean = np.mean([100 * r["test"]["mean"]["acc"] for r in mine])
-    assert f"{mean:.1f}" in words(figure)
+    inside, outside = (np.mean([100 * r[part]["mean"]["acc"] for r in mine]) for part in ("train", "test"))
+    assert f"{outside:.1f}" in words(figure)
+    assert min(abs(bar.get_height() - inside) for bar in figure.axes[0].patches) < 1e-9  # bars: as in the paper
     assert len([w for w in words(figure) if w.count(".") == 1 and len(w) == 4]) >= 25
 
 
@@ -59,29 +60,69 @@ def test_ablations_have_a_panel_each_and_the_default_in_bold(all_rows):
     assert [label.get_text() for label in ax.get_yticklabels() if label.get_weight() == "bold"] == ["True"]
 
 
-def test_clouds_show_some_rows_of_every_client_and_class():
+def test_clouds_show_all_silos_and_then_some_of_them_alone():
     data = synthetic("subspace", n_clients=2, n_samples=30, n_features=60)
     figure = plots.clouds({"made": data})
-    left, right = figure.axes
-    assert sum(len(dots.get_offsets()) for dots in left.collections) == 60
-    assert (len(left.collections), len(right.collections)) == (2, 3)
-    assert "t-SNE of 60 of 60 rows" in words(figure)
+    together, *alone, unused = figure.axes
+    assert not unused.get_visible()  # there is no third silo
+    assert sum(len(dots.get_offsets()) for dots in together.collections) == 60
+    assert len(together.collections) == 2  # colours of the silos
+    for ax in alone:
+        assert sum(len(dots.get_offsets()) for dots in ax.collections) == 30
+        assert len(ax.collections) == 3  # colours of the classes
+    assert [ax.get_title() for ax in figure.axes[:3]] == [
+        "made: 2 silos", *(f"{cid}: 3 classes" for cid in data.client_ids)
+    ]  # fmt: skip
+
+
+def test_gains_are_a_line_for_each_data_set_from_alone_to_ours(few, row):
+    level = {"fmtc": (0.6, 0.5, 0.4, 0.8, 0.3), "kmeans": (0.5, 0.4, 0.3, 0.85, 0.0)}
+    rows = [row(data, name, ari=ari) for name, line in level.items() for data, ari in zip(few, line, strict=True)]
+    (ax,) = plots.gains(rows, "ari").axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["vowel", "letter", "glass"]  # the largest on top
+    lines = [line.get_xdata() for line in ax.lines if len(line.get_xdata()) == 2]
+    assert np.ravel(lines) == pytest.approx([85, 80, 40, 50, 0, 30])
+
+
+def test_intervals_reach_from_low_to_high_and_references_are_left_out():
+    blocks = {"fmtc": "ours", "kmeans": "rivals", "usc": "pooled", "fmtc-average": "variants", "random": "references"}
+    lines = [
+        {"name": name, "block": block, "mean": 0.5, "ahead": 0.02 * i, "low": 0.02 * i - 0.01, "high": 0.02 * i + 0.03}
+        for i, (name, block) in enumerate(blocks.items())
+    ]
+    (ax,) = plots.intervals({"lines": lines, "title": "ARI", "datasets": 7}).axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["uSC", "FMTC, averaging", "k-means alone"]
+    drawn = [line.get_xdata() for line in ax.lines if len(line.get_xdata()) == 2 and list(line.get_ydata()) != [0, 1]]
+    assert np.ravel(drawn) == pytest.approx([3, 7, 5, 9, 1, 5])
+    assert "95 % intervals over 7 data sets" in ax.get_xlabel()
 
 
 def test_all_figures_are_drawn_and_the_same_bytes_twice(all_rows, tmp_path):
-    few = [r for r in all_rows if r["dataset"].partition("?")[0] in ("webkb4", "digits")]
+    first = [name for name in evidence.FEDERATIONS if name in evidence.first_federations()][:4]
+    few = [r for r in all_rows if r["dataset"] in first or r["dataset"].partition("?")[0] in ("webkb4", "digits")]
     names = []
     drawn = results.draw_results(few, tmp_path, kinds=("svg",), progress=names.append)
+    figures = ("critical_difference", "gains", "intervals")
     assert names == [
         "convergence", "sensitivity", "inside_outside_acc", "inside_outside_nmi", "inside_outside_ri",
-        *(f"critical_difference_{score}_{part}" for score in ("acc", "nmi") for part in ("in", "out")), "ablations",
+        *(f"{name}_{score}" for score in ("ari", "acc_frozen") for name in figures), "ablations",
     ]  # fmt: skip
+    assert set(names) <= set(results.captions(few))
     assert [path.name for path in drawn] == [f"{name}.svg" for name in names]
-    before = drawn[-1].read_bytes()
-    assert plots.save(plots.ablation_dots(few), drawn[-1]).read_bytes() == before
+    for kind in ("svg", "pdf"):
+        one, other = (plots.save(plots.gains(few, "ari"), tmp_path / f"{name}.{kind}").read_bytes() for name in "ab")
+        assert one == other
+    assert one.startswith(b"%PDF")
     assert results.draw_results([], tmp_path) == []
-    with pytest.raises(ValueError, match=r"a\.pdf"):
-        plots.save(plots.ablation_dots(few), tmp_path / "a.pdf")
+    with pytest.raises(ValueError, match=r"a\.jpg"):
+        plots.save(plots.gains(few, "ari"), tmp_path / "a.jpg")
+
+
+def test_without_kmeans_there_are_no_gains_to_draw(all_rows):
+    tested = [r for r in all_rows if r["dataset"] in evidence.FEDERATIONS and r["method"] != "kmeans"]
+    assert [name for name, _ in results._figures(tested, with_clouds=False)] == [
+        f"{name}_{score}" for score in ("ari", "acc_frozen") for name in ("critical_difference", "intervals")
+    ]  # fmt: skip
 
 
 def test_without_matplotlib_a_sentence_says_what_to_install(monkeypatch):

@@ -72,7 +72,9 @@ def test_one_against_all_or_all_pairs():
     assert against[-1]["p_value"] == 1.0
     assert [line["p_holm"] for line in against] == pytest.approx(holm([line["p_value"] for line in against]))
     failed = wilcoxon_holm({"a": [0.9] * 6, "b": [np.nan] * 6})
-    assert failed[0]["wins"] == 6
+    assert (failed[0]["wins"], round(failed[0]["difference"], 9)) == (6, 0.9)
+    below = wilcoxon_holm({"a": [-0.1] * 6, "b": [-0.2] * 6, "c": [np.nan] * 6}, against="a")
+    assert {line["second"]: line["wins"] for line in below} == {"b": 6, "c": 0}  # nothing counts 0
 
 
 def test_holm_steps_down():

@@ -11,7 +11,8 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
-from fmtc.bench.evidence import compact
+from fmtc.bench.evidence import FEDERATIONS, compact, first_federations
+from fmtc.bench.federations import title as title_of
 from fmtc.report.bench import render_results, summarise_results
 
 from .conftest import errors, in_view, one, see, show, texts
@@ -26,6 +27,7 @@ LEVEL = {"fmtc": 0.8, "stsc": 0.6, "usc": 0.7, "kmeans": 0.5, IMAGE: 0.4}
 def row(dataset, method, acc, *, trial="default", split=0, status="ok"):
     """A row as `run_cells` gives it."""
     about = {"dataset": dataset, "method": method, "trial": trial, "split": split, "seed": 0, "status": status}
+    about |= {"code": "0123", "versions": {"fmtc": "1"}}
     if status != "ok":
         return about
     part = {"acc": acc, "nmi": 1 - acc, "ri": acc / 2, "ari": acc / 4, "ri_one_cluster": 0.01}
@@ -54,9 +56,26 @@ def home(tmp_path_factory):
     rows += [row("yale", "stsc", 0.95, trial="1")]
     (folder / "rows.csv").write_text(compact(rows), encoding="utf-8")
     (folder / "figures").mkdir()
-    for name in ("critical_difference_acc_out", "clouds"):
+    for name in ("critical_difference_ari", "clouds"):
         (folder / "figures" / f"{name}.png").write_bytes(picture())
     return folder
+
+
+@pytest.fixture(scope="module")
+def tested(tmp_path_factory):
+    """A page of test federations, of development data and of a variant."""
+    folder = tmp_path_factory.mktemp("tested")
+    rng = np.random.default_rng(0)
+    level = {"fmtc": 0.8, "fmtc-average": 0.75, "stsc": 0.6, "usc": 0.7, "kmeans": 0.5, "random": 0.1}
+    rows = [row(data, method, acc + rng.normal(0, 0.02), split=split)
+            for data in (*FEDERATIONS, "yale") for method, acc in level.items() for split in (0, 1)]  # fmt: skip
+    behind = first_federations()[0]
+    rows = [one for one in rows if (one["dataset"], one["method"]) != (behind, "fmtc")]
+    rows += [row(behind, "fmtc", 0.2), row("yale", "fmtc/beta=0", 0.5)]
+    (folder / "rows.csv").write_text(compact(rows), encoding="utf-8")
+    path = folder / "report.html"
+    path.write_text(render_results(summarise_results(folder)), encoding="utf-8")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +224,7 @@ def test_by_keyboard_a_switch_moves_with_the_arrows(opened):
     opened.execute_script("document.querySelector('input[name=score]').focus()")
     outline = "return getComputedStyle(document.querySelector('input[name=score]:checked + span')).outlineStyle"
     ActionChains(opened).send_keys(Keys.ARROW_RIGHT).perform()
-    assert one(opened, "#shown").text.startswith("NMI on held-out rows")
+    assert one(opened, "#shown").text.startswith("ACC, matching frozen, on held-out rows")
     assert opened.execute_script(outline) == "solid"
 
 
@@ -255,14 +274,67 @@ def test_on_a_phone_a_list_sorts(driver, page):
 
 
 def test_other_tables_sort_too(opened):
-    ranks = lambda: texts(opened, "#rank-table tbody td:nth-of-type(2)")  # noqa: E731
-    button = in_view(opened, opened.find_elements(By.CSS_SELECTOR, "#rank-table .sort")[2])
-    button.click()
-    assert ranks() == sorted(ranks())
-    button.send_keys(Keys.ENTER)
-    assert ranks() == sorted(ranks(), reverse=True)
     assert texts(opened, "#failed tbody th") == sorted(DATA)
     assert len(texts(opened, "#ablations tbody th")) == 2
+
+
+# --------------------------------------------------------------------------------------------- test federations
+
+
+@pytest.fixture
+def shown(driver, tested):
+    see(driver, 1280, "light")
+    show(driver, tested)
+    return driver
+
+
+def test_test_federations_come_first_and_development_is_a_switch_away(shown):
+    assert errors(shown) == []
+    words = f"ARI on held-out rows, one setting for all data sets; rank over {len(FEDERATIONS)} federations"
+    assert one(shown, "#shown").text == words
+    titles = [title_of(name) for name in FEDERATIONS]
+    assert list(heads(shown)) == ["Method", "Group", "Leaves a client", "Rank", *titles, "Seconds"]
+    choose(shown, "scope", "plain")
+    assert list(heads(shown)) == ["Method", "Group", "Leaves a client", "Rank", "Yale", "Seconds"]
+    choose(shown, "score", "frozen")
+    assert one(shown, "#shown").text.startswith("ACC, matching frozen, on held-out rows")
+    assert column(shown, "Yale") == ["10.0"] * 6  # as the rows have it
+    assert "FMTC beta=0" not in column(shown, "Method")
+    choose(shown, "scope", "all")
+    assert "FMTC beta=0" in column(shown, "Method")
+    assert shown.execute_script("return document.documentElement.scrollWidth") <= 1280
+
+
+def test_ranks_and_leads_sort(shown):
+    def column_of(place):
+        cells = shown.find_elements(By.CSS_SELECTOR, f"#rank-ari tbody td:nth-of-type({place})")
+        return [float(cell.get_attribute("data-value")) for cell in cells if cell.get_attribute("data-value")]
+
+    means, ranks, leads = 2, 3, 5
+    assert column_of(means) == sorted(column_of(means), reverse=True)
+    assert len(column_of(ranks)) == 4  # uSC pools rows, random labels are no method
+    buttons = shown.find_elements(By.CSS_SELECTOR, "#rank-ari .sort")
+    in_view(shown, buttons[3]).click()
+    assert column_of(ranks) == sorted(column_of(ranks))
+    buttons[5].send_keys(Keys.ENTER)
+    assert column_of(leads) == sorted(column_of(leads), reverse=True)
+    assert len(column_of(leads)) == 5  # all but FMTC
+    assert one(shown, "#rank-ari tr[data-group=ours] th").text == "FMTC"
+    assert "best" in one(shown, "#rank-ari td.best").get_attribute("textContent")
+    details = shown.find_elements(By.CSS_SELECTOR, "#ranks details")
+    in_view(shown, details[-1]).click()
+    assert title_of(first_federations()[0]) in details[-1].text
+    assert "k-means alone" in details[-1].text
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_ranks_fit_the_window(driver, tested, width):
+    see(driver, width, "dark")
+    show(driver, tested)
+    assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+    assert one(driver, "#rank-acc_frozen tbody td").is_displayed()
+    assert errors(driver) == []
+    see(driver, 1280, "light")
 
 
 # -------------------------------------------------------------------------------------------------------- saving
@@ -328,7 +400,6 @@ def test_all_can_be_done_by_keyboard(opened):
         assert opened.execute_script(f"{seen} return a.type === 'radio' ? s(a.nextSibling) : s(a)") != "none", reached
     wanted = {"theme", "score", "part", "mode", "scope", "find", "dataset", "score-table", "save-table", "save-rows"}
     assert wanted <= set(reached)
-    assert "rank-table" in reached
 
 
 def test_a_screen_reader_finds_names_for_everything(opened):
@@ -338,10 +409,10 @@ def test_a_screen_reader_finds_names_for_everything(opened):
              if not node["ignored"] and node["role"]["value"] in roles]  # fmt: skip
     assert {role for role, _ in named} >= roles - {"group"}
     assert [role for role, name in named if not name.strip() and role != "group"] == []
-    assert {"Score", "Rows", "Setting", "Variants"} <= {name for role, name in named if role == "group"}
+    assert {"Score", "Rows", "Setting", "Show"} <= {name for role, name in named if role == "group"}
     assert sum(name.startswith("Figure: ") for role, name in named if role == "region") == 2
     images = [name for role, name in named if role == "image"]
-    assert any(name.startswith("Mean ranks by ACC on held-out rows, from the best on the left") for name in images)
+    assert any(name.startswith("Mean ranks by ARI, held-out rows, from the best on the left") for name in images)
     levels = opened.execute_script("return [...document.querySelectorAll('h1,h2,h3')].map((h) => Number(h.tagName[1]))")
     assert levels[0] == 1 and levels.count(1) == 1
 

@@ -32,9 +32,9 @@ Scores = dict[str, dict[str, float]]  # method, then federation or data set
 
 
 def of_test(rows: Iterable[Row]) -> list[Row]:
-    """Rows of test federations with default settings."""
-    known = set(FEDERATIONS)
-    return [row for row in rows if row["dataset"] in known and row["trial"] == "default" and row["method"] in METHODS]
+    """Rows of test federations with default settings, of methods that are compared."""
+    known, compared = set(FEDERATIONS), {"fmtc", *VARIANTS, *RIVALS, *REFERENCES}
+    return [row for row in rows if row["dataset"] in known and row["trial"] == "default" and row["method"] in compared]
 
 
 def pools(name: str) -> bool:
@@ -55,7 +55,8 @@ def by_federation(rows: Iterable[Row], score: str) -> Scores:
     -------
     dict of method to dict of federation to float
     """
-    read, found = SCORES[score][1], {}
+    read = SCORES[score][1]
+    found: dict[str, dict[str, list[float]]] = {}
     for row in of_test(rows):
         place = found.setdefault(row["method"], {}).setdefault(row["dataset"], [])
         place.append(read(row) if row["status"] == "ok" else 0.0)
@@ -208,7 +209,7 @@ def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, A
     ----------
     rows : iterable of dict
     score : str
-        What is reported, and what chooses; on training rows it chooses for the oracle.
+        What is reported, and what chooses; for the oracle ARI or ACC of the training rows does.
 
     Returns
     -------
@@ -218,7 +219,7 @@ def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, A
         ``datasets``.
     """
     first = first_federations()
-    outside, inside = SCORES[score][1], SCORES["ari_in"][1]
+    outside, inside = SCORES[score][1], SCORES["ari_in" if score.startswith("ari") else "acc_in"][1]
     table: dict[str, dict[str, dict[str, tuple[float, float]]]] = {}
     for row in rows:
         if row["dataset"] in first and row["split"] == 0 and row["method"] in DRAWN:
@@ -232,7 +233,7 @@ def chosen_settings(rows: Iterable[Row], score: str = "ari") -> list[dict[str, A
         sets = [name for name in first if all(name in line for line in trials.values())]
         if len(sets) < 2:
             continue
-        names = list(trials)
+        names = sorted(trials, key=lambda trial: -1 if trial == "default" else int(trial))  # of equals the first
         values = np.array([[trials[trial][name] for name in sets] for trial in names])  # trials, data sets, 2
         reported, training = values[:, :, 0], values[:, :, 1]
         others = (reported.sum(axis=1, keepdims=True) - reported).argmax(axis=0)
@@ -281,13 +282,14 @@ def main_table(rows: Sequence[Row]) -> str:
             for score in PRIMARY:
                 line = by_name[score][name]
                 cells += [f"{100 * line['mean']:.1f}", "" if line["rank"] is None else f"{line['rank']:.1f}"]
-                cells += ["", ""] if block == "ours" else [_interval(line), _p(line["p_holm"])]
+                cells += ["", ""] if block == "ours" else [interval(line), _p(line["p_holm"])]
             cells.append(f"{100 * by_name['acc'][name]['mean']:.1f}")
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _interval(line: Mapping[str, Any]) -> str:
+def interval(line: Mapping[str, Any]) -> str:
+    """By how much FMTC is ahead, in points, and from where to where that may be."""
     return f"{100 * line['ahead']:+.1f} ({100 * line['low']:+.1f} to {100 * line['high']:+.1f})"
 
 
@@ -301,16 +303,7 @@ def page(rows: Sequence[Row]) -> str:
     if not table:
         return ""
     text = ["# Test federations", "Made by `fmtc bench paper`; the rules are in `protocol.md`.", table]
-    for score in PRIMARY:
-        entry = compare(rows, score)
-        test = entry["friedman"]
-        text.append(
-            f"{entry['title']}: {entry['federations']} federations of {entry['datasets']} data sets. Friedman over data "
-            f"sets, {len(test['ranks'])} methods that do not pool rows: p = {test['p_value']:.2g}, critical difference "
-            f"{test['critical_difference']:.2f}; mean ranks over data sets: "
-            + ", ".join(f"{METHODS[name].title} {rank:.2f}" for name, rank in test["ranks"].items())
-            + "."
-        )
+    text += friedman_sentences(rows)
     text += ["## Personal models or plain averaging", averaging_table(rows)]
     text += ["## More than three points below k-means alone", below_table(rows)]
     text += ["## By kind of data and of silos", kind_table(rows)]
@@ -321,12 +314,28 @@ def page(rows: Sequence[Row]) -> str:
     return "\n\n".join(text) + "\n"
 
 
+def friedman_sentences(rows: Sequence[Row]) -> list[str]:
+    """Whether methods that do not pool rows differ at all, by each primary score, and their mean ranks."""
+    said = []
+    for entry in filter(None, (compare(rows, score) for score in PRIMARY)):
+        test = entry["friedman"]
+        ranks = "; ".join(f"{METHODS[name].title} {rank:.2f}" for name, rank in test["ranks"].items())
+        said.append(
+            f"{entry['title']}: {entry['federations']} federations of {entry['datasets']} data sets. Friedman over "
+            f"data sets, {len(test['ranks'])} methods that do not pool rows: p = {test['p_value']:.2g}, critical "
+            f"difference {test['critical_difference']:.2f}. Mean ranks over data sets: {ranks}."
+        )
+    return said
+
+
 def averaging_table(rows: Sequence[Row]) -> str:
     """FMTC less averaging, with intervals; Markdown."""
     lines = ["| | score | data sets | FMTC ahead of averaging by |", "|---|---|---|---|"]
     for score in PRIMARY:
-        for line in personal_or_average(rows, score):
-            lines.append(f"| {line['where']} | {SCORES[score][0]} | {line['datasets']} | {_interval(line)} |")
+        lines += [
+            f"| {line['where']} | {SCORES[score][0]} | {line['datasets']} | {interval(line)} |"
+            for line in personal_or_average(rows, score)
+        ]
     return "\n".join(lines)
 
 

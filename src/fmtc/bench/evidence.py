@@ -30,7 +30,10 @@ REFERENCES = ("random", "one-cluster")  # what a score is worth; not compared
 VARIANTS = tuple(name for name in METHODS if name.startswith("fmtc-") and name != "fmtc-subspace")  # of ours
 SIDE = ("sec", "fed-mtsc", "fmtc-subspace")  # questions of development only
 RIVALS = tuple(name for name in METHODS if name not in (*REFERENCES, *VARIANTS, *SIDE, "fmtc"))
-DRAWN = ("fmtc", *(name for name in RIVALS if name != "anchors-noise" and METHODS[name].group != "pooled"))  # twelve draws
+DRAWN = (
+    "fmtc",
+    *(name for name in RIVALS if name != "anchors-noise" and METHODS[name].group != "pooled"),
+)  # twelve draws
 DATASETS = (*paper.DATASETS, "bbcsport", "orl", "yaleb", "utd_mhad", "digits")
 COMPARED = (*paper.METHODS, "kmeans")  # FMTC, the paper's methods, and the one that a user would try first
 TRIED = ("webkb4", "bbcnews", "reuters", "20newsgroups", "yale", "digits", "utd_mhad")  # where ablations are run
@@ -219,6 +222,8 @@ def read_compact(path: Path) -> list[dict[str, Any]]:
 
 def read_lines(path: Path) -> list[dict[str, str]]:
     """Lines of a ``rows.csv`` as they are written."""
+    if not path.is_file():
+        raise FileError(f"{path} is not there; `fmtc bench paper` writes it")
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS:

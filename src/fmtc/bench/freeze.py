@@ -1,4 +1,4 @@
-"""What is fixed before the comparison is run: federations, methods, splits, code. The run checks that nothing changed."""
+"""What is fixed before the comparison: federations, methods, splits, code. The run checks that nothing changed."""
 
 from __future__ import annotations
 
@@ -112,12 +112,10 @@ def fix_protocol(out: Path, progress: Callable[[str], None] = lambda name: None)
 def read_protocol(out: Path) -> dict[str, Any]:
     """The facts in ``protocol.md``: code, commit, plan, data, versions."""
     path = out / NAME
+    if not path.is_file():
+        raise FileError(f"{path} is not there: fix the protocol first, with `fmtc bench freeze --out {out}`")
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError:
-        raise FileError(f"{path} is not there: fix the protocol first, with `fmtc bench freeze --out {out}`") from None
-    try:
-        facts = json.loads(text.rpartition(FENCE)[2].partition("```")[0])
+        facts = json.loads(path.read_text(encoding="utf-8").rpartition(FENCE)[2].partition("```")[0])
     except ValueError:
         raise FileError(f"{path} has no facts to check at its end; write it again with `fmtc bench freeze`") from None
     check_form(str(path), facts, FORM)
@@ -188,28 +186,34 @@ def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str
 
 PAGE = """# Protocol of the comparison
 
-Written by `fmtc bench freeze` **before** the run, and committed before it. `fmtc bench paper` compares code, plan and rows with this page and
-refuses to run if one of them is another. Code `{code}`, commit `{commit}`, plan `{plan}`.
+Written by `fmtc bench freeze` **before** the run, and committed before it. `fmtc bench paper` compares code, plan and
+rows with this page and refuses to run if one of them is another. Code `{code}`, commit `{commit}`, plan `{plan}`.
 
 ## What is asked
 
-Does FMTC, with one setting for all data and without labels, cluster the rows of silos better than methods that do not pool rows?
+Does FMTC, with one setting for all data and without labels, cluster the rows of silos better than methods that do not
+pool rows?
 
-1. **Test federations.** {n_federations} federations of {n_datasets} data sets; nobody had fitted them before this page was written. Natural silos
-   where there are; otherwise up to three dealings: *even* (random parts), *skewed* (class shares of each silo from Dirichlet(1)), *missing* (each
-   silo holds about two thirds of the classes). At most {rows} rows of a silo, drawn once.
+1. **Test federations.** {n_federations} federations of {n_datasets} data sets; nobody had fitted them before this page
+   was written. Natural silos where there are; otherwise up to three dealings: *even* (random parts), *skewed* (class
+   shares of each silo from Dirichlet(1)), *missing* (each silo holds about two thirds of the classes). At most {rows}
+   rows of a silo, drawn once.
 2. **Everyone is told the same**: the rows, and the number of classes of the federation, also where a silo lacks some.
-3. **Splits.** {splits}. A fifth of each silo is held out. Units of columns, words and their weights come from the training rows.
-4. **Primary scores**, on held-out rows: the adjusted Rand index (ARI), and ACC with the matching of clusters to classes frozen on the training
-   rows. Second: ACC with the best matching of the held-out rows, beside random labels and the largest class.
-5. **Means.** Of silos, then of splits: the score of a federation. Of the dealings of a data set: the score of a data set.
-6. **Tests.** Over data sets, never over splits or dealings: Friedman's test, critical difference (Nemenyi, 5 %); Wilcoxon's signed ranks of FMTC
-   against each rival, with Holm's correction over all rivals; intervals of 95 % for the mean difference by bootstrap over data sets (10,000
-   draws). A method that fails or needs more than {limit} s on a split is last there, and counts 0.
-7. **Settings.** The defaults, one for all data. Beside them, on the first federation of each data set and the first split: twelve draws of the
-   settings, as many for FMTC as for everyone. *Oracle*: the best draw by labels. *Other data sets*: the draw that is best by labels on all other data
-   sets. Both columns say so.
-8. **Silos differ** in all federations but the even ones. There, personalised FMTC is compared with plain averaging, with an interval.
+3. **Splits.** {splits}. A fifth of each silo is held out. Units of columns, words and their weights come from the
+   training rows.
+4. **Primary scores**, on held-out rows: the adjusted Rand index (ARI), and ACC with the matching of clusters to classes
+   frozen on the training rows. Second: ACC with the best matching of the held-out rows, beside random labels and the
+   largest class.
+5. **Means.** Of silos, then of splits: the score of a federation. Of the dealings of a data set: the score of a data
+   set. A split on which a method fails, or needs more than {limit} s, counts 0.
+6. **Tests.** Over data sets, never over splits or dealings: Friedman's test, critical difference (Nemenyi, 5 %);
+   Wilcoxon's signed ranks of FMTC against each rival, with Holm's correction over all rivals; intervals of 95 % for the
+   mean difference by bootstrap over data sets (10,000 draws).
+7. **Settings.** The defaults, one for all data. Beside them, on the first federation of each data set and the first
+   split: twelve draws of the settings, as many for FMTC as for everyone. *Oracle*: the best draw by labels. *Other data
+   sets*: the draw that is best by labels on all other data sets. Both columns say so.
+8. **Silos differ** in all federations but the even ones. There, personalised FMTC is compared with plain averaging,
+   with an interval.
 9. **Looks.** The test federations are looked at once: this run. What it says is reported, whatever it says.
 
 ## Test federations
@@ -220,8 +224,8 @@ Does FMTC, with one setting for all data and without labels, cluster the rows of
 
 {methods}
 
-Methods that gather rows (uSC, k-means of the union) break the rules of the game. They are a pooled reference, in a block of their own, as are SMKC and MTSC,
-which need the rows of all silos, too.
+Methods that gather rows (uSC, k-means of the union) break the rules of the game. They are a pooled reference, in a
+block of their own, as are SMKC and MTSC, which need the rows of all silos, too.
 
 ## Development
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from ..artifacts.files import write_file
 from ..datasets import FederatedDataset
+from . import comparison, federations
 from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, fmtc_with
 from .methods import METHODS
 from .summary import PARTS, summarise
 from .tables import ablation_entries, of_tables
-from . import comparison, federations
 
 Array = np.ndarray
 
@@ -32,7 +32,7 @@ TITLES = {
 WHAT = {
     "align": "alignment", "coupling": "coupling", "schatten_p": "Schatten p", "beta": "beta",
     "labels_from": "labels from", "final": "last stage", "nonmutual_weight": "weight of non-mutual edges",
-    "n_neighbors": "neighbours", "max_iter": "rounds at most", "accelerate": "fewer rounds",
+    "n_neighbors": "neighbours", "max_iter": "rounds at most",
     "order": "order of clients, drawn", "n_clients": "number of clients", "rows": "rows per client",
 }  # fmt: skip
 SHOWN_ROWS = 250  # of each client in a cloud
@@ -132,8 +132,9 @@ def clouds(datasets: Mapping[str, FederatedDataset]) -> Any:
                                marker=MARKERS[(j // len(COLORS)) % len(MARKERS)])  # fmt: skip
                 ax.set(xticks=[], yticks=[])
                 ax.spines[["left", "bottom"]].set_visible(False)
-                ax.set_title(f"{_title(name)}: {len(data.client_ids)} silos" if i == 0 else f"{data.client_ids[i - 1]}: "
-                             f"{len(np.unique(groups))} classes", weight="bold" if i == 0 else "normal")  # fmt: skip
+                n = len(np.unique(groups))
+                words = f"{_title(name)}: {n} silos" if i == 0 else f"{data.client_ids[i - 1]}: {n} classes"
+                ax.set_title(words, weight="bold" if i == 0 else "normal")
             for ax in line[len(parts) :]:
                 ax.set_visible(False)
         return figure
@@ -420,8 +421,8 @@ def gains(rows: Sequence[Row], score: str) -> Any:
         from matplotlib.lines import Line2D
 
         keys = [Line2D([], [], marker="o", color=COLORS[j % len(COLORS)], ls="", label=k) for j, k in enumerate(kinds)]
-        keys += [Line2D([], [], marker="o", color=INK, ls="", label="FMTC"),
-                 Line2D([], [], marker="o", color="white", markeredgecolor=INK, ls="", label="k-means alone")]  # fmt: skip
+        keys.append(Line2D([], [], marker="o", color=INK, ls="", label="FMTC"))
+        keys.append(Line2D([], [], marker="o", color="white", markeredgecolor=INK, ls="", label="k-means alone"))
         figure.legend(handles=keys, loc="outside upper center", ncols=4, columnspacing=1.2, handletextpad=0.2)
         return figure
 

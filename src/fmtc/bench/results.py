@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..artifacts.files import jsonable, write_file
 from . import comparison, evidence, paper, protocol, tables
 from .evidence import Row
+from .methods import METHODS
+from .summary import best_of, score_of, summarise
 
 
 def write_results(rows: Sequence[Row], out: Path, command: str) -> list[Path]:
-    """Write ``rows.csv``, the comparison, both tables and ablations as Markdown, and ``about.json``: how they were made.
+    """Write ``rows.csv``, the comparison, both tables and ablations as Markdown, and ``about.json``: how it was made.
 
     Parameters
     ----------
@@ -139,16 +144,155 @@ def _figures(rows: Sequence[Row], with_clouds: bool) -> Iterator[tuple[str, Call
         yield "sensitivity", lambda: plots.sensitivity(rows, tried)
     if tables.of_tables(rows):
         for score in paper.SCORES:
-            yield f"inside_outside_{score}", lambda score=score: plots.inside_outside(rows, score)  # type: ignore[misc]
+            yield f"inside_outside_{score}", partial(plots.inside_outside, rows, score)
     for score in comparison.PRIMARY:
         entry = comparison.compare(rows, score)
         if entry:
             test, title = entry["friedman"], entry["title"]
-            yield f"critical_difference_{score}", lambda test=test, title=title: plots.critical_difference(test, title)  # type: ignore[misc]
-            yield f"gains_{score}", lambda score=score: plots.gains(rows, score)  # type: ignore[misc]
-            yield f"intervals_{score}", lambda entry=entry: plots.intervals(entry)  # type: ignore[misc]
+            yield f"critical_difference_{score}", partial(plots.critical_difference, test, title)
+            if comparison.ALONE in {line["name"] for line in entry["lines"]}:
+                yield f"gains_{score}", partial(plots.gains, rows, score)
+            yield f"intervals_{score}", partial(plots.intervals, entry)
     if any(not entry["default"] for entry in tables.ablation_entries(rows)):
         yield "ablations", lambda: plots.ablation_dots(rows)
     here = evidence.here(evidence.CLOUDS)
     if with_clouds and here:
         yield "clouds", lambda: plots.clouds({name: protocol.dataset(name) for name in here})
+
+
+# ---------------------------------------------------------------------------------------------------------- captions
+
+
+def captions(rows: Sequence[Row]) -> dict[str, str]:
+    """What each figure shows, in a sentence or two with the numbers of these rows.
+
+    Parameters
+    ----------
+    rows : sequence of dict
+        Also those of `evidence.read_compact`.
+
+    Returns
+    -------
+    dict of str to str
+        By the name of the figure; those that the rows do not suffice for are left out.
+    """
+    found: dict[str, str] = {}
+    for score in comparison.PRIMARY:
+        entry = comparison.compare(rows, score)
+        if entry:
+            found |= _of_test(entry, score)
+    for score in paper.SCORES:
+        found |= _of_tables(rows, score)
+    found |= _of_rounds(rows)
+    found |= _of_settings(rows)
+    found |= _of_ablations(rows)
+    found["clouds"] = (
+        "Rows of data sets by t-SNE: all silos together in the colours of the silos, then some silos alone in the "
+        "colours of their classes. What a silo shows alone is what its own model has to find."
+    )
+    return found
+
+
+def _of_test(entry: Mapping[str, Any], score: str) -> dict[str, str]:
+    lines = {line["name"]: line for line in entry["lines"]}
+    ranks, groups = entry["friedman"]["ranks"], entry["friedman"]["groups"]
+    place = 1 + sum(rank < ranks[comparison.OURS] for rank in ranks.values())
+    beside = dict.fromkeys(name for group in groups if comparison.OURS in group for name in group)
+    beside.pop(comparison.OURS, None)
+    same = ", ".join(METHODS[name].title for name in beside) or "none of them"
+    rivals = [line for line in entry["lines"] if line["block"] == "rivals"]
+    found = {
+        f"critical_difference_{score}": (
+            f"{entry['title']}: mean ranks over {entry['datasets']} data sets. FMTC is number {place} of {len(ranks)} "
+            f"methods that do not pool rows, with {ranks[comparison.OURS]:.2f}. Within the critical difference from "
+            f"it: {same}."
+        ),
+        f"intervals_{score}": (
+            f"{entry['title']}: by how much FMTC is ahead, with 95 % intervals over {entry['datasets']} data sets. Of "
+            f"{len(rivals)} other methods that do not pool rows, the interval is above 0 for "
+            f"{sum(line['low'] > 0 for line in rivals)}, has 0 in it for "
+            f"{sum(line['low'] <= 0 <= line['high'] for line in rivals)}, and is below for "
+            f"{sum(line['high'] < 0 for line in rivals)}."
+        ),
+    }
+    alone = lines.get(comparison.ALONE)
+    if alone:
+        found[f"gains_{score}"] = (
+            f"{entry['title']}: from k-means of each silo alone (hollow) to FMTC (full) on each data set. FMTC is "
+            f"ahead on {alone['wins']} and behind on {alone['losses']} of {entry['datasets']}, "
+            f"{100 * alone['ahead']:+.1f} points on average."
+        )
+    return found
+
+
+def _of_tables(rows: Sequence[Row], score: str) -> dict[str, str]:
+    mine = [entry for entry in summarise(tables.of_tables(rows), score=score) if entry["mode"] == "default"]
+    shown = [entry for entry in mine if entry["method"] in evidence.COMPARED]
+    sets = list(dict.fromkeys(entry["dataset"] for entry in shown if entry["method"] == comparison.OURS))
+    if not sets:
+        return {}
+    first = {
+        part: sum(
+            best_of([e for e in shown if e["dataset"] == name], part)
+            == next(score_of(e, part) for e in shown if (e["dataset"], e["method"]) == (name, comparison.OURS))
+            for name in sets
+        )
+        for part in ("in", "out")
+    }
+    return {
+        f"inside_outside_{score}": (
+            f"{score.upper()} on development data: FMTC, the methods of the paper and k-means alone. FMTC is first on "
+            f"{first['in']} of {len(sets)} data sets by training rows, on {first['out']} by held-out rows."
+        )
+    }
+
+
+def _means(rows: Sequence[Row], dataset: str, method: str, part: str) -> float:
+    """Mean ACC over splits in percent, NaN where there is none."""
+    values = [
+        row[part]["mean"]["acc"]
+        for row in rows
+        if (row["dataset"], row["method"], row["trial"], row["status"]) == (dataset, method, "default", "ok")
+    ]
+    return 100 * float(np.mean(values)) if values else float("nan")
+
+
+def _of_rounds(rows: Sequence[Row]) -> dict[str, str]:
+    said = []
+    for name in evidence.CONVERGENCE:
+        curve = {r: _means(rows, name, evidence.at_round(r), "test") for r in evidence.ROUNDS}
+        if not any(np.isnan(value) for value in curve.values()):
+            best = max(curve, key=lambda r: curve[r])
+            said.append(f"{name} {curve[best]:.1f} after {best}, {curve[evidence.ROUNDS[-1]]:.1f} at the end")
+    text = f"Best ACC on held-out rows: {'; '.join(said)}." if said else ""
+    return {"convergence": f"Objective, residuals and ACC of FMTC by round. {text}"} if said else {}
+
+
+def _of_settings(rows: Sequence[Row]) -> dict[str, str]:
+    said = []
+    for name in evidence.SENSITIVITY:
+        grid = [
+            _means(rows, name, evidence.fmtc_with(alpha=a, beta=b), "train")
+            for a in evidence.ALPHAS
+            for b in evidence.BETAS
+        ]
+        if not any(np.isnan(grid)):
+            said.append(f"from {min(grid):.1f} to {max(grid):.1f} on {name}")
+    return {"sensitivity": f"ACC over alpha and beta; on training rows {', '.join(said)}."} if said else {}
+
+
+def _of_ablations(rows: Sequence[Row]) -> dict[str, str]:
+    gains: dict[tuple[str, str], list[float]] = {}
+    for entry in tables.ablation_entries(rows):
+        if not entry["default"]:
+            gains.setdefault((entry["what"], entry["value"]), []).append(entry["gain"])
+    if not gains:
+        return {}
+    means = {f"{what} {value}": float(np.mean(found)) for (what, value), found in gains.items()}
+    low, high = min(means, key=lambda name: means[name]), max(means, key=lambda name: means[name])
+    return {
+        "ablations": (
+            "ACC on held-out rows against the default, one thing changed at a time. On average over data sets the "
+            f"largest loss is by {low} ({means[low]:+.1f} points), the largest gain by {high} ({means[high]:+.1f})."
+        )
+    }

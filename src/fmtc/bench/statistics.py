@@ -89,7 +89,7 @@ def wilcoxon_holm(scores: Mapping[str, Sequence[float]], *, against: str | None 
     (5, 0, 0.0625)
     """
     names, table = _table(scores)
-    values = dict(zip(names, np.maximum(table, 0).T, strict=True))
+    values = dict(zip(names, np.where(np.isneginf(table), 0.0, table).T, strict=True))
     if against is not None and against not in values:
         raise ValueError(f"there are no scores of {against!r}; there are those of {', '.join(names)}")
     pairs = [(against, name) for name in names if name != against] if against else list(combinations(names, 2))
@@ -162,4 +162,4 @@ def _table(scores: Mapping[str, Sequence[float]]) -> tuple[list[str], Array]:
     if len(lengths) != 1:
         raise ValueError(f"every method needs as many scores as the others, got {sorted(lengths)}")
     table = np.array(list(scores.values()), dtype=float).T
-    return list(scores), np.where(np.isnan(table), -1.0, table)
+    return list(scores), np.where(np.isnan(table), -np.inf, table)

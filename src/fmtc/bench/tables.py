@@ -86,8 +86,8 @@ def page(rows: Sequence[Row], number: int) -> str:
         f"# Table {number}: {what}",
         "In percent: mean over clients, then mean ± standard deviation over splits. The number in italics is the one "
         "printed in the paper, whose data were cut into clients in ways of their own. Best of a column in bold; ° all "
-        "rows in one cluster, or nearly; rank is the mean over data sets. **FMTC was developed on these data sets**: the "
-        "test is in `test.md`. Made by `fmtc bench paper`.",
+        "rows in one cluster, or nearly; rank is the mean over data sets. **FMTC was developed on these data sets**: "
+        "the test is in `test.md`. Made by `fmtc bench paper`.",
     ]
     for mode, title in (("default", "One setting for all data sets"), ("oracle", "ORACLE: setting picked by labels")):
         for score in paper.SCORES:

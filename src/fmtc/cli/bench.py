@@ -43,7 +43,8 @@ def _options(out: str, time_limit: float = 600.0) -> Callable[[Any], Any]:
         click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option,
                      help="Cells at a time, each in a process of its own with one thread."),
         click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=time_limit,
-                     show_default=True, cls=Option, metavar="SECONDS", help="Stop a cell after this time; its row says so."),
+                     show_default=True, cls=Option, metavar="SECONDS",
+                     help="Stop a cell after this time; its row says so."),
         click.option("--retry", is_flag=True, cls=Option, help="Run fits again that failed."),
         click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress; the table stays."),
     )  # fmt: skip
@@ -176,8 +177,8 @@ def paper_(part: str, splits: int, kinds: tuple[str, ...], out: Path, as_json: b
     on the data sets that are here, and write rows, tables, tests and figures to --out.
 
     Needs the protocol.md of `fmtc bench freeze` in --out, and refuses to run if code, plan or rows are not those it was
-    written for. After an interrupt, the same command resumes. Data sets that are not on this machine are omitted, with a
-    note.
+    written for. After an interrupt, the same command resumes. Data sets that are not on this machine are omitted, with
+    a note.
     """
     from ..bench import evidence
     from ..bench.freeze import check_protocol
@@ -218,7 +219,7 @@ Examples:
 )
 @click.argument("results", type=click.Path(path_type=Path), default=Path("results"))
 @click.option("--cells", type=click.IntRange(1), cls=Option, metavar="N",
-              help="So many fits of the test federations, drawn with --seed.  [default: a fixed few of all]")  # fmt: skip
+              help="So many fits of the test federations, drawn with --seed.  [default: a fixed few]")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, cls=Option, help="Draws other fits.")
 @click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, cls=Option, help="Fits at a time.")
 @click.option("-q", "--quiet", is_flag=True, cls=Option, help="No progress.")
@@ -227,21 +228,23 @@ def reproduce_(results: Path, cells: int | None, seed: int, jobs: int, quiet: bo
 
     Scores must agree to the last digit that is stored. Fits on data sets that are not here are omitted, with a note.
     """
-    from ..bench.reproduce import reproduce
+    from ..bench.reproduce import choose, reproduce
 
     words = Words(quiet)
-    with _Bar(words, 0 if cells is None else cells) as bar:
-        found = reproduce(results, cells=cells, seed=seed, jobs=jobs, progress=bar)
-    for line in found["left_out"]:
-        words.note(line)
-    for line in found["different"]:
-        words.note(f"{line['cell']}: {line['score']} was {line['stored']}, is {line['now']}")
+    lines, left_out = choose(results, cells=cells, seed=seed)
+    for why in left_out:
+        words.note(why)
+    if not lines:
+        raise click.ClickException(f"{results / 'rows.csv'} has no fit that can be run here")
+    with _Bar(words, len(lines)) as bar:
+        different = reproduce(lines, jobs=jobs, progress=bar)
+    for change in different:
+        words.note(f"{change['cell']}: {change['score']} was {change['stored']}, is {change['now']}")
+    words.say(f"{plural(len(lines), 'fit')} run again, {plural(len(different), 'score')} different")
     if as_json:
-        print_json(found)
-    words.say(f"{plural(found['run'], 'fit')} run again, {plural(len(found['different']), 'score')} different")
-    if found["different"] or not found["run"]:
-        why = "a stored fit cannot be reproduced" if found["different"] else "no stored fit could be run"
-        raise click.ClickException(f"{why}; the notes above say which")
+        print_json({"run": len(lines), "different": different, "left_out": left_out})
+    if different:
+        raise click.ClickException("a stored fit cannot be reproduced; the notes above say which")
 
 
 @bench.command(

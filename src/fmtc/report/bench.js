@@ -1,7 +1,7 @@
 (() => { // the page of a comparison
   const { $, $$, data, say, plural, sort, save, start } = common;
-  const { datasets, methods, cells, views, modes, parts, scope } = data.table;
-  const state = { score: "acc", part: "out", mode: Object.keys(modes)[0], scope, dataset: "" };
+  const { datasets, methods, cells, views, modes, parts, scope, score: first } = data.table;
+  const state = { score: first, part: "out", mode: Object.keys(modes)[0], scope, dataset: "" };
   const table = $("#score-table");
   const cell = new Map(cells.map((c) => [JSON.stringify([c.mode, c.method, c.dataset]), c]));
   const at = (method, dataset) => cell.get(JSON.stringify([state.mode, method.name, dataset.name]));
@@ -16,7 +16,7 @@
   const percent = (value, digits = 1) => (100 * value).toFixed(digits);
 
   // ------------------------------------------------------------------------------------------------- table
-  const inScope = (one) => state.scope === "all" || !one.variant;
+  const inScope = (one) => state.scope === "all" || (one.kind ? one.kind === state.scope : !one.variant);
   const columns = () => datasets.filter((d) => inScope(d) && (!state.dataset || d.name === state.dataset) && methods.some((m) => inScope(m) && at(m, d)));
   const lines = (shown) => methods.filter((m) => inScope(m) && shown.some((d) => at(m, d)));
   const view = () => views[`${state.scope} ${state.mode} ${state.score} ${state.part}`];
@@ -59,7 +59,7 @@
   function draw() {
     const sorted = $("th[aria-sort]", table), was = sorted ? [sorted.dataset.title, sorted.getAttribute("aria-sort") === "ascending"] : ["Rank", true];
     const shown = columns(), n = view().n;
-    const over = n ? `rank over ${plural(n, "data set")}` : "no data set that all were run on, so no rank";
+    const over = n ? `rank over ${plural(n, state.scope === "test" ? "federation" : "data set")}` : "no data set that all were run on, so no rank";
     $("thead tr", table).replaceChildren(
       heading("Method", "text"), heading("Group", "text"), heading("Leaves a client", "text", undefined, "The largest thing that a client sends"),
       heading("Rank", "num", "up", "Place among the methods of this table; 1 is best"), ...shown.map((d) => heading(d.title, "num")),
@@ -69,7 +69,7 @@
     sort(table, again || heads[3], again ? was[1] : true);
     $("#order").replaceChildren(...heads.map((head) => make("option", {}, head.dataset.title)));
     $("#order").value = $("th[aria-sort]", table).dataset.title;
-    $("#shown").textContent = `${state.score.toUpperCase()} on ${parts[state.part]}, ${modes[state.mode]}; ${over}`;
+    $("#shown").textContent = `${state.score === "frozen" ? "ACC, matching frozen," : state.score.toUpperCase()} on ${parts[state.part]}, ${modes[state.mode]}; ${over}`;
     filter();
   }
   function filter() {

@@ -15,12 +15,13 @@ import numpy as np
 
 from .. import __version__
 from ..artifacts.files import jsonable, read_json
-from ..bench import paper, tables
-from ..bench.evidence import DATASETS, Row, compact, read_compact
+from ..bench import comparison, federations, freeze, paper, tables
+from ..bench.evidence import DATASETS, FEDERATIONS, Row, compact, read_compact
 from ..bench.grid import Store
 from ..bench.methods import METHODS, method_of
 from ..bench.plots import TITLES, WHAT
 from ..bench.results import about as told_by
+from ..bench.results import captions, tested
 from ..bench.summary import SCORES, best_of, mean_ranks, summarise
 from ..errors import FileError
 from .page import compose
@@ -31,43 +32,42 @@ MODES = {"default": "one setting for all data sets", "oracle": "oracle: setting 
 KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
 CELL = ("dataset", "method", "trial", "split", "seed")  # which cell a row is of
 
-RANKS = {f"critical_difference_{score}_{part}": (score, part) for score, part in product(("acc", "nmi"), PARTS)}
-FIGURES = {  # caption, and what is to be seen there; those of `fmtc bench paper`, in the order of the page
+TITLE = {score: comparison.SCORES[score][0] for score in comparison.SCORES}
+BLOCKS = {  # of the tables of mean ranks
+    "ours": "ours",
+    "rivals": "does not pool rows",
+    "variants": "variant of FMTC",
+    "pooled": "pools all rows",
+    "references": "what a score is worth",
+}
+AVERAGED = {"silos differ": "silos differ", "silos alike": "silos are alike"}
+SCOPES = ("test", "plain")  # test federations; data sets as they are; and "all", with variants
+FIGURES = {  # what is to be seen there; those of `fmtc bench paper`, in the order of the page
     **{
-        name: (
-            f"Mean ranks by {score.upper()} on {PARTS[part]}. Methods under one bar do not differ by more than the "
-            "critical difference.",
-            f"Mean ranks by {score.upper()} on {PARTS[part]}, from the best on the left to the worst",
-        )
-        for name, (score, part) in RANKS.items()
+        name: words
+        for score in comparison.PRIMARY
+        for name, words in {
+            f"critical_difference_{score}": f"Mean ranks by {TITLE[score]}, from the best on the left to the worst",
+            f"intervals_{score}": "A line for each method with the interval of FMTC's lead over it; the tables of mean "
+            "ranks have the numbers",
+            f"gains_{score}": f"A line for each data set from k-means alone to FMTC, by {TITLE[score]}",
+        }.items()
     },
     **{
-        f"inside_outside_{score}": (
-            f"{score.upper()} of all methods on training and held-out rows.",
-            f"Bars of {score.upper()} on training and on held-out rows, a panel for each data set and a pair of bars "
-            "for each method; the table of scores has the numbers",
-        )
+        f"inside_outside_{score}": f"Bars of {score.upper()} on training and on held-out rows, a panel for each data "
+        "set and a pair of bars for each method; the table of scores has the numbers"
         for score in paper.SCORES
     },
-    "convergence": (
-        "Objective, residuals and ACC of FMTC by round.",
-        "Lines over the rounds, a column for each data set: the objective, primal and dual residual, and ACC on "
-        "training and held-out rows",
-    ),
-    "sensitivity": (
-        "ACC over alpha and beta.",
-        "Bars and a heat map of ACC on held-out rows for each pair of alpha and beta, a line for each data set",
-    ),
-    "ablations": (
-        "What each change of the default brings or costs.",
-        "A dot for each data set: by how much ACC on held-out rows changes with each setting; the table of ablations "
-        "has the numbers",
-    ),
-    "clouds": (
-        "Data sets by t-SNE, coloured by client and by class.",
-        "Rows of each data set as points, on the left in the colour of their client, on the right of their class",
-    ),
+    "convergence": "Lines over the rounds, a column for each data set: the objective, primal and dual residual, and "
+    "ACC on training and held-out rows",
+    "sensitivity": "Bars of ACC on training rows and a heat map of ACC on held-out rows for each pair of alpha and "
+    "beta, a line for each data set",
+    "ablations": "A dot for each data set: by how much ACC on held-out rows changes with each setting; the table of "
+    "ablations has the numbers",
+    "clouds": "Rows of each data set as points: on the left those of all silos in the colour of their silo, then some "
+    "silos alone in the colours of their classes",
 }
+RANKS = tuple(name for name in FIGURES if name.startswith(("critical_difference_", "intervals_", "gains_")))
 
 
 def summarise_results(folder: str | Path) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def summarise_results(folder: str | Path) -> dict[str, Any]:
     -------
     dict
         In what JSON knows. `title`, `words` and `findings` (sentences); `counts`; `table` (cells of methods and data
-        sets, and for each view of them the best and the mean ranks); `statistics`, of `tables.statistics`;
-        `ablations`, `failed` and `figures` (lists of rows); `about`, how it was made; `notes`; `files`, which the page
-        carries inside: the rows, and pictures as data URIs.
+        sets, and for each view of them the best and the mean ranks); `test`, what the test federations say, of
+        `fmtc.bench.results.tested`; `ablations`, `failed` and `figures` (lists of rows); `about`, how it was made;
+        `notes`; `files`, which the page carries inside: the rows, and pictures as data URIs.
 
     Raises
     ------
@@ -109,18 +109,18 @@ def summarise_results(folder: str | Path) -> dict[str, Any]:
     """
     results = _open(Path(folder))
     rows = results.rows
-    table, statistics = _table(rows), tables.statistics(rows)
-    figures, files = _figures(results, statistics)
+    table, test = _table(rows), tested(rows)
+    figures, files = _figures(results, test)
     counts = _counts(rows)
     return dict(
         jsonable(
             {
                 "title": f"{_count(counts['methods'], 'method')} on {_count(counts['datasets'], 'data set')}",
                 "words": _words(counts),
-                "findings": list(_tested(statistics) if statistics else _ranked(table)),
+                "findings": list(_tested(test) if test else _ranked(table)),
                 "counts": counts,
                 "table": table,
-                "statistics": statistics,
+                "test": test,
                 "ablations": _ablations(rows),
                 "failed": _failed(results),
                 "figures": figures,
@@ -151,8 +151,8 @@ def render_results(summary: Mapping[str, Any]) -> str:
     >>> page = render_results(summarise_results("results"))  # doctest: +SKIP
     """
     titles = {line["name"]: line["title"] for kind in ("methods", "datasets") for line in summary["table"][kind]}
-    shown = {**summary, "titles": titles, "whats": WHAT, "parts": PARTS}
-    return compose("bench", shown, {"table": summary["table"], "rows": summary["files"]["rows.csv"]})
+    words = {"titles": titles, "whats": WHAT, "primary": comparison.PRIMARY, "blocks": BLOCKS, "scores": TITLE}
+    return compose("bench", {**summary, **words}, {"table": summary["table"], "rows": summary["files"]["rows.csv"]})
 
 
 # ------------------------------------------------------------------------------------------------------- reading
@@ -189,6 +189,12 @@ def _open(folder: Path) -> _Results:
             f"The cells were run by {len(results.about['code'])} versions of the code; run them into a new folder "
             "to have all by one."
         )
+    fixed = results.about["protocol"]
+    if fixed and results.about["code"] != [fixed["code"]]:
+        results.notes.append(
+            f"protocol.md was fixed for code {fixed['code']}; these cells were run by "
+            f"{_and(results.about['code']) or 'code that is not known'}."
+        )
     return results
 
 
@@ -224,7 +230,8 @@ def _about(folder: Path, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str,
         return {
             "command": str(told.get("command") or ""),
             "machines": [str(name) for name in told.get("machines", [])],
-            "code": [str(name) for name in told.get("code", [])],
+            "code": sorted({row["code"] for row in rows if row.get("code")}),
+            "protocol": _protocol(folder),
             "versions": [_versions(each) for each in told.get("versions", [])],
             "seconds": float(np.nan_to_num(float(told.get("seconds_of_all_cells", fits)))),
         }
@@ -232,37 +239,74 @@ def _about(folder: Path, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str,
         raise FileError(f"{file} is damaged: {type(error).__name__}: {error}") from error
 
 
+def _protocol(folder: Path) -> dict[str, Any]:
+    """What the comparison was fixed for before it was run; empty where it was not."""
+    if not (folder / freeze.NAME).is_file():
+        return {}
+    facts = freeze.read_protocol(folder)
+    return {name: facts[name] for name in ("code", "commit", "plan")}
+
+
 # --------------------------------------------------------------------------------------------------------- table
 
 
-def _is_variant(dataset: str, method: str = "") -> bool:
+def _kind(dataset: str) -> str:
+    """A test federation, a data set as it is, or one in another form."""
+    return "test" if dataset in FEDERATIONS else "variant" if "?" in dataset else "plain"
+
+
+def _is_variant(dataset: str, method: str) -> bool:
     """Whether a cell has a setting of its own, or a data set in another form."""
-    return "?" in dataset or "/" in method
+    return "/" in method or _kind(dataset) == "variant"
+
+
+def _in_scope(entry: Mapping[str, Any], scope: str) -> bool:
+    return scope == "all" or ("/" not in entry["method"] and _kind(entry["dataset"]) == scope)
+
+
+def _title(dataset: str) -> str:
+    return federations.title(dataset) if _kind(dataset) == "test" else TITLES.get(dataset, dataset)
+
+
+def _frozen(rows: Sequence[Row]) -> list[Row]:
+    """Rows whose ACC on held-out rows is by the matching of the training rows, where both are the same."""
+    return [
+        {**row, "test": {"mean": {**row["test"]["mean"], "acc": row["test"]["acc_frozen"]}}} if "test" in row else row
+        for row in rows
+    ]
 
 
 def _table(rows: Sequence[Row]) -> dict[str, Any]:
     """Cells of methods and data sets in all scores, and for each view of them the best and the mean ranks."""
     found = {score: summarise(rows, score=score) for score in SCORES}
+    found["frozen"] = summarise(_frozen(rows))
     sets, methods = (list(dict.fromkeys(entry[name] for entry in found["acc"])) for name in ("dataset", "method"))
-    sets.sort(key=lambda name: DATASETS.index(name) if name in DATASETS else len(DATASETS))
+    order = (*FEDERATIONS, *DATASETS)
+    sets.sort(key=lambda name: order.index(name) if name in order else len(order))
     known = list(METHODS)
     methods.sort(key=lambda name: known.index(name) if name in known else len(known))
-    plain = [entry for entry in found["acc"] if not _is_variant(entry["dataset"], entry["method"])]
-    scopes = ["plain", "all"] if 0 < len(plain) < len(found["acc"]) else ["all"]
-    compared = len({e["method"] for e in plain}) >= 3 and len({e["dataset"] for e in plain}) >= 2
+    inside = {scope: [entry for entry in found["acc"] if _in_scope(entry, scope)] for scope in SCOPES}
+    scopes = [scope for scope in SCOPES if 0 < len(inside[scope]) < len(found["acc"])]
+    compared = [
+        scope
+        for scope in scopes
+        if len({e["method"] for e in inside[scope]}) >= 3 and len({e["dataset"] for e in inside[scope]}) >= 2
+    ]
+    scope = (compared or ["all"])[0]
     modes = [mode for mode in MODES if any(entry["mode"] == mode for entry in found["acc"])]
     return {
-        "datasets": [{"name": name, "title": TITLES.get(name, name), "variant": _is_variant(name)} for name in sets],
+        "datasets": [{"name": name, "title": _title(name), "kind": _kind(name)} for name in sets],
         "methods": [_method(name) for name in methods],
-        "scores": list(SCORES),
+        "scores": list(found),
+        "score": "ari" if any(_kind(name) == "test" for name in sets) else "acc",
         "parts": PARTS,
         "modes": {mode: MODES[mode] for mode in modes},
-        "scopes": scopes,
-        "scope": "plain" if compared and len(scopes) > 1 else "all",
-        "cells": [_cell(lines) for lines in zip(*found.values(), strict=True)],
+        "scopes": [*scopes, "all"],
+        "scope": scope,
+        "cells": [_cell(dict(zip(found, lines, strict=True))) for lines in zip(*found.values(), strict=True)],
         "views": {
             " ".join((scope, mode, score, part)): _view(found[score], scope, mode, part)
-            for scope, mode, score, part in product(scopes, modes, SCORES, PARTS)
+            for scope, mode, score, part in product([*scopes, "all"], modes, found, PARTS)
         },
     }
 
@@ -274,12 +318,12 @@ def _method(name: str) -> dict[str, Any]:
         title, group, shares = method.title, method.group, method.shares
     except ValueError:
         title, group, shares = name, "other", ""
-    return {"name": name, "title": title, "group": group, "shares": shares, "variant": _is_variant("", name)}
+    return {"name": name, "title": title, "group": group, "shares": shares, "variant": "/" in name}
 
 
-def _cell(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _cell(lines: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """One method on one data set: for each score and part our mean, its standard deviation and the paper's number."""
-    first = lines[0]
+    first = lines["acc"]
     names = ("dataset", "method", "mode", "trial", "n", "failed", "collapsed", "seconds")
     return {name: first[name] for name in names} | {
         score: {
@@ -289,17 +333,13 @@ def _cell(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             ]
             for part in PARTS
         }
-        for score, line in zip(SCORES, lines, strict=True)
+        for score, line in lines.items()
     }
 
 
 def _view(entries: Sequence[Mapping[str, Any]], scope: str, mode: str, part: str) -> dict[str, Any]:
     """The best of each data set, and mean ranks over the data sets that every method was run on."""
-    mine = [
-        entry
-        for entry in entries
-        if entry["mode"] == mode and (scope == "all" or not _is_variant(entry["dataset"], entry["method"]))
-    ]
+    mine = [entry for entry in entries if entry["mode"] == mode and _in_scope(entry, scope)]
     by_set: dict[str, dict[str, Mapping[str, Any]]] = {}
     for entry in mine:
         by_set.setdefault(entry["dataset"], {})[entry["method"]] = entry
@@ -321,6 +361,8 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
         "cells": len(rows),
         "failed": sum(row["status"] != "ok" for row in rows),
         "variants": sum(_is_variant(row["dataset"], row["method"]) for row in rows),
+        "drawn": sum(row["trial"] != "default" for row in rows),
+        "federations": len({row["dataset"] for row in rows if _kind(row["dataset"]) == "test"}),
         "methods": len({row["method"].partition("/")[0] for row in rows}),
         "datasets": len({row["dataset"].partition("?")[0] for row in rows}),
         "splits": len({row["split"] for row in rows}),
@@ -339,51 +381,64 @@ def _words(counts: Mapping[str, int]) -> list[str]:
         f"{_count(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
         "setting or the data changed, to see what that does."
     )
-    return [f"{said} {failed}", *([variants] if counts["variants"] else [])]
+    drawn = (
+        f"{_count(counts['drawn'], 'fit')} {'has' if counts['drawn'] == 1 else 'have'} settings drawn at random, the "
+        "same number for every method."
+    )
+    tests = (
+        f"{_count(counts['federations'], 'federation')} {'is a test' if counts['federations'] == 1 else 'are tests'}: "
+        "nobody had fitted them before the run."
+    )
+    told = {"federations": tests, "variants": variants, "drawn": drawn}
+    return [f"{said} {failed}", *(words for name, words in told.items() if counts[name])]
 
 
-def _tested(statistics: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """For each score and part who is first, who second, and whether that is more than luck."""
-    for entry in statistics:
-        test = entry["friedman_with_kmeans"]
-        (first, best), (second, next_best) = list(test["ranks"].items())[:2]
-        differ = test["p_value"] < test["alpha"]
-        apart = differ and not any(first in group and second in group for group in test["groups"])
-        score, where = entry["score"].upper(), PARTS[entry["part"]]
-        percent = f"{100 * test['alpha']:g} %"
-        if apart:
-            why = f"significant (Nemenyi, {percent}: more than {test['critical_difference']:.2f})"
-        elif differ:
-            why = f"not significant (Nemenyi, {percent}: {test['critical_difference']:.2f} would be)"
-        else:
-            why = f"not significant, nor is any among these methods (Friedman, p = {test['p_value']:.2g})"
-        yield {
-            "score": entry["score"],
-            "part": entry["part"],
-            "first": first,
-            "second": second,
-            "significant": apart,
-            "sentence": (
-                f"{_method(first)['title']} has the best mean rank in {score} on {where}, {best:.2f} among "
-                f"{_count(len(test['ranks']), 'method')}, before {_method(second)['title']} with {next_best:.2f}. Over "
-                f"{_count(test['n'], 'data set')} the difference is {why}.{_pairs(entry, first, second)}"
-            ),
+def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """For each primary score who is first, and by how much FMTC is ahead of the best of the others; then averaging."""
+    for entry in test["scores"]:
+        if entry["score"] not in comparison.PRIMARY:
+            continue
+        ranks = sorted((line["rank"], line["name"]) for line in entry["lines"] if line["rank"] is not None)
+        (best, first), (next_best, second) = ranks[:2]
+        said = (
+            f"{_method(first)['title']} has the best mean rank over "
+            f"{_count(entry['federations'], 'test federation')} ({entry['title']}): {best:.2f} among {len(ranks)} "
+            f"methods that do not pool rows, before {_method(second)['title']} with {next_best:.2f}."
+        )
+        others = [line for line in entry["lines"] if line["block"] == "rivals"]
+        line = max(others, key=lambda line: line["mean"], default=None)
+        clear = None if line is None else line["p_holm"] < entry["friedman"]["alpha"]
+        if line is not None:
+            said += (
+                f" Over {_count(entry['datasets'], 'data set')} FMTC is {abs(100 * line['ahead']):.1f} points "
+                f"{_side(line)} {_method(line['name'])['title']}, the best of the others (95 %: {_between(line)}; "
+                f"Wilcoxon, Holm: p\u00a0=\u00a0{line['p_holm']:.2g})."
+            )
+        yield {"score": entry["score"], "part": "out", "first": first, "second": second} | {
+            "significant": clear,
+            "sentence": said,
         }
+    for score, lines in test["averaging"].items():
+        for line in lines:
+            yield {"score": score, "part": "out", "first": None, "second": None, "significant": None} | {
+                "sentence": (
+                    f"Where {AVERAGED[line['where']]}, FMTC is {abs(100 * line['ahead']):.1f} points "
+                    f"{_side(line)} plain averaging (95 %: {_between(line)}; {TITLE[score]}), over "
+                    f"{_count(line['datasets'], 'data set')}."
+                )
+            }
 
 
-def _pairs(entry: Mapping[str, Any], first: str, second: str) -> str:
-    """What Wilcoxon's test says about the first two, where one of them is the one that all are compared with."""
-    told = [
-        f"{line['p_holm']:.2g} over {over}"
-        for name, over in (("wilcoxon", "splits"), ("wilcoxon_datasets", "data sets"))
-        for line in entry[name]
-        if {line["first"], line["second"]} == {first, second}
-    ]
-    return f" Pair by pair (Wilcoxon, Holm) p\u00a0=\u00a0{' and '.join(told)}." if told else ""
+def _side(line: Mapping[str, Any]) -> str:
+    return "ahead of" if line["ahead"] >= 0 else "behind"
+
+
+def _between(line: Mapping[str, Any]) -> str:
+    return f"{100 * line['low']:+.1f} to {100 * line['high']:+.1f}"
 
 
 def _ranked(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Who is first, where there is too little for a test."""
+    """Who is first, where there are no test federations."""
     for score, part in product(("acc", "nmi"), PARTS):
         view = table["views"].get(f"{table['scope']} default {score} {part}", {"ranks": {}})
         order = sorted(view["ranks"].items(), key=lambda item: item[1])
@@ -400,7 +455,7 @@ def _ranked(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "sentence": (
                 f"{_and([_method(name)['title'] for name in first])} {have} the best mean rank in {score.upper()} on "
                 f"{PARTS[part]}: {order[0][1]:.2f} among {_count(len(order), 'method')}, over "
-                f"{_count(view['n'], 'data set')}; too little for a test."
+                f"{_count(view['n'], 'data set')}; not tested."
             ),
         }
 
@@ -451,17 +506,14 @@ def _failed(results: _Results) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------------- figures
 
 
-def _figures(results: _Results, statistics: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
+def _figures(results: _Results, test: Mapping[str, Any]) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """What is in ``figures/``, with captions, in the order of the page; and the pictures themselves as data URIs."""
     found: dict[str, Path] = {}
     for suffix in KINDS:  # a picture that is there twice is taken once
         for path in (results.folder / "figures").glob(f"*{suffix}"):
             found.setdefault(path.stem, path)
-    known = list(FIGURES)
-    ranks = {
-        f"critical_difference_{entry['score']}_{entry['part']}": entry["friedman_with_kmeans"]["ranks"]
-        for entry in statistics
-    }
+    known, told = list(FIGURES), captions(results.rows)
+    ranks = {f"critical_difference_{entry['score']}": entry["friedman"]["ranks"] for entry in test.get("scores", [])}
     figures, files = [], {}
     for name in sorted(found, key=lambda name: (known.index(name) if name in known else len(known), name)):
         path = found[name]
@@ -472,7 +524,7 @@ def _figures(results: _Results, statistics: Sequence[Mapping[str, Any]]) -> tupl
             results.notes.append(f"{file} is not an image that can be shown, and is omitted.")
             continue
         words = name.replace("_", " ")
-        caption, alt = FIGURES.get(name, (f"{words}.", f"Figure {words}"))
+        caption, alt = told.get(name, f"{words}."), FIGURES.get(name, f"Figure {words}")
         if name in ranks:
             alt += ": " + ", ".join(f"{_method(method)['title']} {rank:.2f}" for method, rank in ranks[name].items())
         files[file] = f"data:{KINDS[path.suffix]};base64,{base64.b64encode(content).decode()}"
