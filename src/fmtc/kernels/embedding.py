@@ -82,7 +82,10 @@ def largest_eigenvalue(graph: Graph, rng: np.random.Generator, steps: int = 30) 
     spectrum, so a step of length ``1/bound`` amplifies no eigenvalue up to 2.
     """
     start = uniform_noise(rng, (graph.laplacian.shape[0], 1), graph.degree)
-    bound = lanczos_bound(lambda v: affine(graph.laplacian, v), start, steps)
+    try:
+        bound = lanczos_bound(lambda v: affine(graph.laplacian, v), start, steps)
+    except np.linalg.LinAlgError:
+        return 2.0
     return min(2.0, ceil(8 * bound) / 8)
 
 
@@ -90,7 +93,8 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
     """Bottom k eigenvectors of the normalised Laplacian, with fixed signs; deterministic for a generator.
 
     The null vectors are known from the connected components: sqrt(degree) on each, or on the k largest components if
-    there are more. The others come from `largest_eigenvectors`, a dense or iterative solver.
+    there are more. The others come from `largest_eigenvectors`, a dense or iterative solver with others to fall back
+    on: if none of them converges, the start is rough and a warning says so, but there always is one.
 
     Returns
     -------
