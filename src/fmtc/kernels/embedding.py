@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, namespace, precision, to_numpy
+from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, is_tensor, namespace, precision
 from ..linalg.eigen import lanczos_bound, largest_eigenvectors, polar_factor, uniform_noise
 from ..linalg.sparse import affine
 from .graph import Graph
@@ -130,8 +130,9 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
             )
         U = xp.concatenate([U, V], axis=1)
     F = cast(nearest_orthonormal(U), L.dtype)
-    host = to_numpy(F)
-    peak = host[np.abs(host).argmax(axis=0), np.arange(n_clusters)]
+    if is_tensor(F):  # stays on its device
+        return graph.to_client_order(F * xp.where(-xp.amin(F, axis=0) > xp.amax(F, axis=0), -1, 1))
+    peak = F[np.abs(F).argmax(axis=0), np.arange(n_clusters)]
     return graph.to_client_order(F * asarray_like(np.where(peak < 0, -1, 1), F))
 
 

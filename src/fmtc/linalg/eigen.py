@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .arrays import Array, asarray_like, copy, inner_products, namespace, precision, to_numpy
+from .arrays import Array, asarray_like, copy, inner_products, is_tensor, namespace, precision, to_numpy
 
 DENSE_UP_TO = 500  # rows; a full decomposition is then the fastest solver as well as the safest
 MAX_FILTERS, MAX_DEGREE = 30, 128  # polynomials applied, and products in each, at most
@@ -100,20 +100,22 @@ def lanczos_bound(apply: Callable[[Array], Array], start: Array, steps: int) -> 
 
     xp = namespace(start)
     v = start / xp.linalg.norm(start)
-    before, beta = xp.zeros_like(v), 0.0
-    diagonal: list[float] = []
-    off_diagonal: list[float] = []
+    before, beta = xp.zeros_like(v), xp.zeros_like(v[0, 0])
+    diagonal: list[Array] = []
+    off_diagonal: list[Array] = []
     for _ in range(min(steps, len(start))):
         w = apply(v) - beta * before
-        diagonal.append(float((v * w).sum()))
+        diagonal.append((v * w).sum())
         w = w - diagonal[-1] * v
-        beta = float(xp.linalg.norm(w))
+        beta = xp.linalg.norm(w)
         off_diagonal.append(beta)
-        if beta < 1e-10:
+        if not is_tensor(v) and beta < 1e-10:  # a device is not asked at every step
             break
         before, v = v, w / beta
-    theta, S = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
-    return float(theta[-1] + beta * abs(S[-1, -1]))
+    alphas, betas = (to_numpy(xp.stack(part)).astype(np.float64) for part in (diagonal, off_diagonal))
+    used = min(len(betas), 1 + int(np.argmax(np.append(betas, 0.0) < 1e-10)))
+    theta, S = eigh_tridiagonal(alphas[:used], betas[: used - 1])
+    return float(theta[-1] + betas[used - 1] * abs(S[-1, -1]))
 
 
 def largest_eigenvectors(
