@@ -123,11 +123,12 @@ def test_the_digest_of_rows_sees_every_part_of_them():
     order = np.arange(len(data.y))
     order[[0, 1]] = 1, 0
     moved = data.X.copy()
-    moved[0, 0] += 1e-9
+    moved[0, 0] *= 1.001
     names = np.char.add(data.clients, "b")
     others = [data.take(order), data.take(order[:-1]), replace(data, X=moved), replace(data, clients=names)]
     others.append(replace(data, y=(data.y + 1) % data.n_clusters))
     assert len({digest, *map(freeze.data_digest, others)}) == 1 + len(others)
+    assert freeze.data_digest(replace(data, X=data.X * (1 + 2.0**-52))) == digest  # as another processor may have it
     sparse = [replace(data, X=sp.csr_array(X)) for X in (data.X, data.X, moved)]
     one, same, other = map(freeze.data_digest, sparse)
     assert one == same != other
