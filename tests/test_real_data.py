@@ -12,7 +12,7 @@ from fmtc import FMTC, score_clients
 from fmtc.baselines import KMeansAlone
 from fmtc.datasets import load
 
-HOME = os.environ.get("FMTC_DATA", "")
+HOME = os.environ.get("FMTC_DATA", "").split(os.pathsep)[0]
 
 pytestmark = [
     pytest.mark.skipif(not HOME or not Path(HOME).is_dir(), reason="FMTC_DATA names no folder with data sets"),

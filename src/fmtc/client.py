@@ -158,13 +158,16 @@ def hole_filling(client: ClientState, settings: Settings) -> Array | None:
     if client.scaling is not None and client.scaling.shift is not None:
         return client.scaling.shift
     X = expanded(client.X, settings.levels)
+    total = X.sum(axis=0)
+    if not np.isnan(total).any():
+        return total / np.full(len(total), len(X))
     holes = np.isnan(X)
     return np.where(holes, 0, X).sum(axis=0) / np.maximum(np.count_nonzero(~holes, axis=0), 1)
 
 
 def _without_holes(X: Any) -> Any:
     """Missing numbers replaced by the mean of their column in this client, 0 if it has none."""
-    if sp.issparse(X) or not np.isnan(X.sum(dtype=np.float64)):
+    if sp.issparse(X) or not np.isnan(X.sum()) or not np.isnan(X.sum(dtype=np.float64)):  # the first may overflow
         return X
     holes = np.isnan(X)
     filled = np.maximum(np.count_nonzero(~holes, axis=0), 1)

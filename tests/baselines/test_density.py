@@ -45,7 +45,7 @@ def test_the_shape_of_a_mixture_is_chosen_without_labels():
 @pytest.mark.parametrize(
     "X",
     [
-        np.zeros((12, 3)),  # all equal
+        np.full((12, 3), 0.1),  # all equal
         np.random.default_rng(0).normal(size=(5, 3)),  # a row for each cluster
         np.random.default_rng(1).normal(size=(9, 400)),  # many columns
         np.column_stack([np.random.default_rng(2).normal(size=30), np.full(30, 7.0)]),  # a constant column

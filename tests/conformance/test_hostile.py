@@ -151,3 +151,14 @@ def test_good_models_are_kept():
         found = model(view, exit=True).fit(X)
         assert set(found.choice_.values()) == {"federated"}
         assert_array_equal(found.labels_, model(view, exit=False).fit(X).labels_)
+
+
+def test_a_silo_that_compares_does_not_build_the_same_graph_again(monkeypatch):
+    from fmtc.protocol import prepare
+
+    built, build_graph = [], prepare.build_graph
+    monkeypatch.setattr(prepare, "build_graph", lambda *args: built.append(0) or build_graph(*args))
+    X, _ = federation(3)
+    found = {wanted: model("graph", exit=wanted).set_params(scale="none").fit(X) for wanted in (True, False)}
+    assert len(built) == 6
+    assert_array_equal(found[True].labels_, found[False].labels_)

@@ -18,7 +18,7 @@ from fmtc.datasets.images import ACTIONS, CATEGORIES, CONDITIONS, HIP, JOINTS, S
 from fmtc.errors import DatasetError, InputError
 
 BY_NAME = {source.name: source for source in SOURCES}
-HOME = os.environ.get("FMTC_DATA", "")
+HOME = os.environ.get("FMTC_DATA", "").split(os.pathsep)[0]
 real_data = pytest.mark.skipif(not HOME or not Path(HOME).is_dir(), reason="FMTC_DATA names no folder with data sets")
 incomplete = pytest.mark.filterwarnings("ignore:.*the official archive has")
 

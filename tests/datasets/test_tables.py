@@ -18,7 +18,7 @@ from fmtc.datasets import tables as module
 from fmtc.errors import DatasetError, InputError
 
 NAMES = [source.name for source in module.SOURCES]
-HOME = os.environ.get("FMTC_DATA", "")
+HOME = os.environ.get("FMTC_DATA", "").split(os.pathsep)[0]
 real_data = pytest.mark.skipif(not HOME or not Path(HOME).is_dir(), reason="FMTC_DATA names no folder with data sets")
 incomplete = pytest.mark.filterwarnings("ignore:.*the official")
 

@@ -18,7 +18,7 @@ from fmtc.errors import DatasetError, InputError
 from fmtc.kernels.scaling import document_counts, tfidf
 from fmtc.tables import hashed_counts
 
-HOME = os.environ.get("FMTC_DATA", "")
+HOME = os.environ.get("FMTC_DATA", "").split(os.pathsep)[0]
 NAMES = [source.name for source in module.SOURCES]
 needs_data = pytest.mark.skipif(not HOME or not Path(HOME).is_dir(), reason="FMTC_DATA names no folder with data sets")
 

@@ -91,6 +91,17 @@ def test_of_many_slices_some_are_enough_to_find_the_common_directions(monkeypatc
     assert_array_equal(np.flatnonzero(judge(W).odd), [7])
 
 
+@pytest.mark.parametrize("columns", [1024, 60])
+def test_affinity_does_not_depend_on_how_many_features_carry_it(monkeypatch, columns):
+    """With fewer features than columns of all slices another matrix is decomposed, also of some slices only."""
+    monkeypatch.setattr(containment, "MOST_COLUMNS", columns)
+    W = stack(6, d=12, m=40, noise=2.0)
+    wide = np.zeros((130, 3, 40))
+    wide[::11] = W
+    every = np.arange(40)
+    assert_allclose(affinities(W, every, slice_norms(W)), affinities(wide, every, slice_norms(W)), atol=1e-10)
+
+
 def test_slices_of_clients_that_did_not_answer_are_left_alone():
     W = stack(0, m=5)
     W[:, :, 4] *= 1e6

@@ -2,6 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse.linalg import eigsh
@@ -308,6 +309,54 @@ def test_another_solver_takes_over_where_eigenvalues_do_not_converge(rng, monkey
     G = spectral_start(graph, 4, np.random.default_rng(0))
     assert calls
     assert_allclose(G, F, atol=1e-6)
+
+
+def failing(times):
+    """A solver that fails so many times."""
+    real, calls = np.linalg.eigh, []
+
+    def fails(A, *args, **_):
+        calls.append(A.shape)
+        if len(calls) <= times:
+            raise np.linalg.LinAlgError("Eigenvalues did not converge")
+        return real(A)
+
+    return fails, calls
+
+
+@pytest.mark.parametrize("n", [90, ABOVE])
+def test_a_solver_that_fails_is_started_again(rng, monkeypatch, n):
+    graph = chain(rng, [n], apart=0, groups=4)
+    F = spectral_start(graph, 4, np.random.default_rng(0))
+    fails, calls = failing(1)
+    monkeypatch.setattr(eigen, "eigh", fails)
+    G = spectral_start(graph, 4, np.random.default_rng(0))
+    assert len(calls) > 1
+    assert_allclose(G @ G.T, F @ F.T, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [90, ABOVE])
+@pytest.mark.parametrize("how", ["raises", "not finite"])
+def test_where_every_solver_fails_there_is_still_a_start_and_a_warning(rng, monkeypatch, n, how):
+    graph = chain(rng, [n], apart=0, groups=4)
+    F = spectral_start(graph, 4, np.random.default_rng(0))
+    fails, calls = failing(10**6) if how == "raises" else (lambda A: (np.full(len(A), np.nan), A * np.nan), [0])
+    monkeypatch.setattr(eigen, "eigh", fails)
+    monkeypatch.setattr(np.linalg, "svd", failing(10**6)[0])
+    monkeypatch.setattr(scipy.linalg, "svd", failing(10**6)[0])
+    with pytest.warns(ConvergenceWarning, match=f"{n} rows"):
+        G = spectral_start(graph, 4, np.random.default_rng(0))
+    assert calls
+    assert_allclose(G.T @ G, np.eye(4), atol=1e-10)
+    apart = np.linalg.norm(G - F @ (F.T @ G))
+    assert apart < 0.6  # a random start is 1.7 away: three directions of many, orthogonal to all of F but the first
+
+
+def test_without_a_bound_on_the_spectrum_the_one_that_always_holds(rng, monkeypatch):
+    graph = chain(rng, [60], apart=0)
+    assert largest_eigenvalue(graph, np.random.default_rng(0)) < 2
+    monkeypatch.setattr(scipy.linalg, "eigh_tridiagonal", failing(1)[0])
+    assert largest_eigenvalue(graph, np.random.default_rng(0)) == 2
 
 
 def test_when_the_solver_does_not_get_there_it_says_so_and_goes_on(rng, monkeypatch):

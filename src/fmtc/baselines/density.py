@@ -18,6 +18,7 @@ from .base import Array, Baseline, Data, check_choice, check_positive, check_who
 
 MOST_COLUMNS = 50  # that a density is estimated in
 MORE_THAN_CLUSTERS = 10  # columns that more are brought to, besides one for each cluster
+ROUNDING = 1e-12  # part of the mean square that is no variance
 SHAPES = ("diag", "tied", "full")
 SIZES = (3, 5, 8, 12, 20, 30, 50)  # least rows of a cluster that HDBSCAN tries
 
@@ -118,7 +119,8 @@ class GMMAlone(Baseline):
 
     def _mixture(self, Y: Array, seed: int) -> GaussianMixture:
         """The shape with the best criterion."""
-        ridge = self.ridge * float(Y.var(axis=0).mean()) or 1e-6  # equal rows have no variance
+        variance, square = float(Y.var(axis=0).mean()), float(np.square(Y).mean())
+        ridge = self.ridge * variance if variance > ROUNDING * square else square or 1.0  # rows that are all equal
         if len(Y) < 2:
             Y = np.repeat(Y, 2, axis=0)
         shapes = SHAPES if self.shape == "auto" else (self.shape,)

@@ -120,6 +120,8 @@ class NoisyAnchors(PublicAnchors):
     What ``FMTC(privacy=Privacy(epsilon))`` does. A run whose rows are too few for its epsilon is refused, and each
     client then stays alone, with a warning; so are runs of fewer than three clients.
 
+    The noise is the operating system's randomness, as it must be: two runs differ, whatever `random_state` is.
+
     Provenance: ours (2026). Bounds are the range of all rows here, which a private run never uses; so the scores are
     those of a federation that knows its bounds exactly.
 

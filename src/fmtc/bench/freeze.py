@@ -166,7 +166,8 @@ def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str
             f"{each.X.shape[1]:,} | {each.n_clusters} | {largest:.0f} | {min(sizes)} to {max(sizes)} |"
         )
     methods = ["| method | what leaves a silo | draws of its settings |", "|---|---|---|"]
-    for name, method in METHODS.items():
+    compared = {name: method for name, method in METHODS.items() if name not in evidence.SIDE}
+    for name, method in compared.items():
         drawn = "twelve" if name in evidence.DRAWN else ""
         methods.append(f"| {method.title} (`{name}`) | {method.shares} | {drawn} |")
     development = "\n".join(f"- {name}: {why}" for name, why in federations.DEVELOPMENT.items())
@@ -178,6 +179,7 @@ def _page(facts: Mapping[str, Any], data: Mapping[str, FederatedDataset]) -> str
         n_datasets=len({name.partition("?")[0] for name in data}),
         federations="\n".join(lines),
         methods="\n".join(methods),
+        origins="\n".join(f"- {federations.title(found.name)}: {found.origin}" for found in federations.TEST_SETS),
         development=development,
         facts=json.dumps(facts, indent=1, sort_keys=True),
         **{name: facts[name] for name in ("code", "commit", "plan")},
@@ -219,6 +221,10 @@ pool rows?
 ## Test federations
 
 {federations}
+
+Where they come from:
+
+{origins}
 
 ## Methods
 

@@ -193,7 +193,7 @@ RECIPES = (
         make=partial(table, columns=numbered("harmonic", 5), classes={"0": "nasal", "1": "oral"}),
         modality="table",
         classes="vowel: nasal, oral",
-        homepage="https://sci2s.ugr.es/keel/dataset.php?cod=105",
+        homepage="https://sci2s.ugr.es/keel/datasets.php",
         licence="Offered freely for research by the ELENA project",
         citation="The ELENA project (ESPRIT 6891), phoneme database, 1995.",
         provenance="5404 vowels of spoken French, the amplitudes of their first five harmonics.",
@@ -277,7 +277,7 @@ RECIPES = (
         make=partial(table, columns=SAHEART, classes={"0": "healthy", "1": "diseased"}),
         modality="table",
         classes="healthy or diseased",
-        homepage="https://sci2s.ugr.es/keel/dataset.php?cod=184",
+        homepage="https://sci2s.ugr.es/keel/datasets.php",
         licence="Published with The Elements of Statistical Learning; there is no licence text",
         citation=(
             "J. E. Rossouw et al. Coronary risk factor screening in three rural communities. South African Medical "
@@ -293,8 +293,8 @@ RECIPES = (
         make=partial(table, columns=PIMA, classes={"tested_negative": "negative", "tested_positive": "positive"}),
         modality="table",
         classes="test: negative, positive",
-        homepage="https://sci2s.ugr.es/keel/dataset.php?cod=21",
-        licence="Creative Commons Zero (CC0 1.0)",
+        homepage="https://sci2s.ugr.es/keel/datasets.php",
+        licence="Given to research by the NIDDK of the United States; there is no licence text",
         citation=(
             "J. W. Smith et al. Using the ADAP learning algorithm to forecast the onset of diabetes mellitus. "
             "Symposium on Computer Applications in Medical Care, 1988, pp. 261-265."

@@ -112,15 +112,25 @@ def affinities(W: Array, among: Array, sizes: Array) -> Array:
     """How far each of some slices lies in the k leading directions of the others; (d, k, m) -> one number each.
 
     The directions of the others are sought among the 3 k leading ones of all slices together (of many slices, of some
-    of them), which is exact for three slices and needs one decomposition of a Gram matrix, not one for each slice.
+    of them), which is exact for three slices and needs one decomposition of a Gram matrix, not one for each slice: that
+    of all columns, or that of the features if these are fewer.
     """
-    k, some = W.shape[1], among[:: -(-len(among) * W.shape[1] // MOST_COLUMNS)]
+    k, step = W.shape[1], -(-len(among) * W.shape[1] // MOST_COLUMNS)
+    some = among[::step]
     size = dict(zip(among.tolist(), np.where(sizes > 0, sizes, 1.0).tolist(), strict=True))
 
     def columns(b: slice, slices: Array) -> Array:  # of unit norm, one slice after the other
         part = np.moveaxis(W[b][:, :, slices], 2, 1) / np.array([size[t] for t in slices.tolist()])[:, None]
         return part.reshape(len(part), -1)
 
+    if len(W) < len(some) * k:
+        B = columns(slice(None), among).reshape(len(W), len(among), k)
+        own = _basis(np.einsum("dmk,dmj->mkj", B, B, optimize=True))
+        Q = np.einsum("dmk,mkj->dmj", B, own, optimize=True)
+        part = Q[:, ::step].reshape(len(W), -1)
+        lam, U = np.linalg.eigh(part @ part.T)
+        lam, U = lam[::-1][: DIRECTIONS * k], U[:, ::-1][:, : DIRECTIONS * k]
+        return _own_share(np.einsum("dmk,dr->mkr", Q, U[:, lam > FLAT * lam[0]], optimize=True))
     gram = sum((B.T @ B for B in (columns(b, some) for b in blocks(W))), np.zeros(()))
     own = _basis(np.array([gram[i : i + k, i : i + k] for i in range(0, len(gram), k)]))  # Q_t = W_t own_t
     K = _blockwise(_blockwise(gram, own).T, own)  # products of all Q_t
@@ -138,7 +148,12 @@ def affinities(W: Array, among: Array, sizes: Array) -> Array:
             B = B.reshape(len(B), -1, k)
             inner += np.einsum("dmk,dmj->mkj", B, B, optimize=True)
         C = _basis(inner).swapaxes(1, 2) @ C
-    products = C.swapaxes(1, 2) @ C
+    return _own_share(C)
+
+
+def _own_share(C: Array) -> Array:
+    """How far each slice, given in common directions, lies in the k leading ones of the others; (m, k, r) -> (m,)."""
+    k, products = C.shape[1], C.swapaxes(1, 2) @ C
     leading = np.linalg.eigh(products.sum(axis=0) - products)[1][:, :, -k:]
     found: Array = ((C @ leading) ** 2).sum(axis=(1, 2)) / k
     return found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, namespace, precision, to_numpy
+from ..linalg.arrays import Array, asarray_like, cast, double, inner_products, is_tensor, namespace, precision
 from ..linalg.eigen import lanczos_bound, largest_eigenvectors, polar_factor, uniform_noise
 from ..linalg.sparse import affine
 from .graph import Graph
@@ -82,7 +82,10 @@ def largest_eigenvalue(graph: Graph, rng: np.random.Generator, steps: int = 30) 
     spectrum, so a step of length ``1/bound`` amplifies no eigenvalue up to 2.
     """
     start = uniform_noise(rng, (graph.laplacian.shape[0], 1), graph.degree)
-    bound = lanczos_bound(lambda v: affine(graph.laplacian, v), start, steps)
+    try:
+        bound = lanczos_bound(lambda v: affine(graph.laplacian, v), start, steps)
+    except np.linalg.LinAlgError:
+        return 2.0
     return min(2.0, ceil(8 * bound) / 8)
 
 
@@ -90,7 +93,8 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
     """Bottom k eigenvectors of the normalised Laplacian, with fixed signs; deterministic for a generator.
 
     The null vectors are known from the connected components: sqrt(degree) on each, or on the k largest components if
-    there are more. The others come from `largest_eigenvectors`, a dense or iterative solver.
+    there are more. The others come from `largest_eigenvectors`, a dense or iterative solver with others to fall back
+    on: if none of them converges, the start is rough and a warning says so, but there always is one.
 
     Returns
     -------
@@ -126,8 +130,9 @@ def spectral_start(graph: Graph, n_clusters: int, rng: np.random.Generator) -> A
             )
         U = xp.concatenate([U, V], axis=1)
     F = cast(nearest_orthonormal(U), L.dtype)
-    host = to_numpy(F)
-    peak = host[np.abs(host).argmax(axis=0), np.arange(n_clusters)]
+    if is_tensor(F):  # stays on its device
+        return graph.to_client_order(F * xp.where(-xp.amin(F, axis=0) > xp.amax(F, axis=0), -1, 1))
+    peak = F[np.abs(F).argmax(axis=0), np.arange(n_clusters)]
     return graph.to_client_order(F * asarray_like(np.where(peak < 0, -1, 1), F))
 
 

@@ -195,9 +195,10 @@ def far_row(X: Array) -> tuple[int, int] | None:
     some = X[:: max(1, len(X) // SAMPLE)].astype(np.float64)
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # columns without a value
-        middle, typical = np.nanmedian(some, axis=0), np.nanpercentile(some, (5, 95), axis=0)
-        away = np.fmax(np.fmax.reduce(X, axis=0) - middle, middle - np.fmin.reduce(X, axis=0))
-        for column in np.flatnonzero(away > FAR * (typical[1] - typical[0])).tolist():
+        quantiles = np.nanpercentile if np.isnan(some).any() else np.percentile  # the latter takes a tenth of the time
+        low, middle, high = quantiles(some, (5, 50, 95), axis=0)
+        away = np.fmax(_along_columns(np.fmax, X) - middle, middle - _along_columns(np.fmin, X))
+        for column in np.flatnonzero(away > FAR * (high - low)).tolist():
             rows = X[:, column].astype(np.float64)
             worst = int(np.nanargmax(np.abs(rows - middle[column])))
             rest = np.delete(rows, worst)
@@ -205,6 +206,16 @@ def far_row(X: Array) -> tuple[int, int] | None:
             if len(rest) >= 9 and 0 < np.ptp(rest) < abs(rows[worst] - middle[column]) / FAR:
                 return worst, column
     return None
+
+
+def _along_columns(extreme: np.ufunc, X: Array) -> Array:
+    """Largest or smallest entry of each column; 64 rows count as one, since NumPy is slow for short rows."""
+    whole = len(X) // 64 * 64 if X.flags.c_contiguous else 0
+    rows = X[whole:]
+    if whole:
+        rows = np.vstack([extreme.reduce(X[:whole].reshape(-1, 64 * X.shape[1]), axis=0).reshape(64, -1), rows])
+    found: Array = extreme.reduce(rows, axis=0)
+    return found
 
 
 def standardize(rows: Moments, levels: tuple[int, ...] = ()) -> Scaling:

@@ -8,12 +8,14 @@ from typing import Protocol
 
 import numpy as np
 
-from .arrays import Array, asarray_like, inner_products, namespace, precision, to_numpy
+from .arrays import Array, asarray_like, copy, inner_products, is_tensor, namespace, precision, to_numpy
 
 DENSE_UP_TO = 500  # rows; a full decomposition is then the fastest solver as well as the safest
 MAX_FILTERS, MAX_DEGREE = 30, 128  # polynomials applied, and products in each, at most
 MIN_CUT = 0.5  # for a spectrum in [0, 2] with mean 1, at least a sixth of the eigenvalues are above
 TARGET_RESIDUAL = 1e-7  # ||A v - lambda v|| at which the search for eigenvectors stops
+PERTURBATION = 1e-9  # largest change of the diagonal, relative to the spectrum, after a solver has failed
+PLAIN_STEPS = 100  # products of the iteration that takes over if it fails again
 
 
 class Operator(Protocol):
@@ -37,21 +39,43 @@ def eigh(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def polar_factor(M: Array) -> Array:
     """Closest matrix with orthonormal columns, U Vᵀ of M = U S Vᵀ; (n, k) with n >= k -> (n, k).
 
-    Computed as M (MᵀM)^-1/2 from the k x k Gram matrix if M is well conditioned, else from the SVD.
+    Computed as M (MᵀM)^-1/2 from the k x k Gram matrix if M is well conditioned, else from the SVD. If no method
+    converges, the columns are made orthonormal one after the other, which is not the closest matrix but always works.
     """
-    lam, V = eigh(to_numpy(inner_products(M, M)))  # k x k: too small for a device
-    # the Gram matrix loses eps * cond(M)^2 of orthogonality: accept it up to eps^(3/4)
-    if lam[0] > precision(M) ** 0.25 * lam[-1]:
-        return M @ asarray_like((V / np.sqrt(lam)) @ V.T, M)
     xp = namespace(M)
     try:
-        U, _, Vh = xp.linalg.svd(M, full_matrices=False)
-    except xp.linalg.LinAlgError:  # divide and conquer can fail where the plain method does not
-        import scipy.linalg
+        lam, V = eigh(to_numpy(inner_products(M, M)))  # k x k: too small for a device
+        # the Gram matrix loses eps * cond(M)^2 of orthogonality: accept it up to eps^(3/4)
+        if lam[0] > precision(M) ** 0.25 * lam[-1]:
+            return M @ asarray_like((V / np.sqrt(lam)) @ V.T, M)
+        try:
+            U, _, Vh = xp.linalg.svd(M, full_matrices=False)
+        except xp.linalg.LinAlgError:  # divide and conquer can fail where the plain method does not
+            import scipy.linalg
 
-        parts = scipy.linalg.svd(to_numpy(M), full_matrices=False, lapack_driver="gesvd")
-        U, _, Vh = (asarray_like(part, M) for part in parts)
-    return U @ Vh
+            parts = scipy.linalg.svd(to_numpy(M), full_matrices=False, lapack_driver="gesvd")
+            U, _, Vh = (asarray_like(part, M) for part in parts)
+        return U @ Vh
+    except np.linalg.LinAlgError:
+        if not bool(xp.isfinite(M).all()):
+            raise
+        return _gram_schmidt(M, np.random.default_rng(0))
+
+
+def _gram_schmidt(M: Array, rng: np.random.Generator) -> Array:
+    """Orthonormal columns, each from the column of M and those before; a random one for a column that adds nothing."""
+    xp, Q = namespace(M), copy(M)
+    for j in range(Q.shape[1]):
+        column, size = Q[:, j : j + 1], 0.0
+        while not size:
+            before = float(xp.linalg.norm(column))
+            for _ in range(2 if j else 0):  # the second time removes what rounding left
+                column = column - Q[:, :j] @ inner_products(Q[:, :j], column)
+            size = float(xp.linalg.norm(column))
+            if size <= 10 * precision(M) * before or not size:
+                column, size = uniform_noise(rng, (len(M), 1), M), 0.0
+        Q[:, j : j + 1] = column / size
+    return Q
 
 
 def uniform_noise(rng: np.random.Generator, shape: tuple[int, int], other: Array) -> Array:
@@ -76,26 +100,31 @@ def lanczos_bound(apply: Callable[[Array], Array], start: Array, steps: int) -> 
 
     xp = namespace(start)
     v = start / xp.linalg.norm(start)
-    before, beta = xp.zeros_like(v), 0.0
-    diagonal: list[float] = []
-    off_diagonal: list[float] = []
+    before, beta = xp.zeros_like(v), xp.zeros_like(v[0, 0])
+    diagonal: list[Array] = []
+    off_diagonal: list[Array] = []
     for _ in range(min(steps, len(start))):
         w = apply(v) - beta * before
-        diagonal.append(float((v * w).sum()))
+        diagonal.append((v * w).sum())
         w = w - diagonal[-1] * v
-        beta = float(xp.linalg.norm(w))
+        beta = xp.linalg.norm(w)
         off_diagonal.append(beta)
-        if beta < 1e-10:
+        if not is_tensor(v) and beta < 1e-10:  # a device is not asked at every step
             break
         before, v = v, w / beta
-    theta, S = eigh_tridiagonal(np.array(diagonal), np.array(off_diagonal[:-1]))
-    return float(theta[-1] + beta * abs(S[-1, -1]))
+    alphas, betas = (to_numpy(xp.stack(part)).astype(np.float64) for part in (diagonal, off_diagonal))
+    used = min(len(betas), 1 + int(np.argmax(np.append(betas, 0.0) < 1e-10)))
+    theta, S = eigh_tridiagonal(alphas[:used], betas[: used - 1])
+    return float(theta[-1] + betas[used - 1] * abs(S[-1, -1]))
 
 
 def largest_eigenvectors(
     apply: Operator, n: int, k: int, eps: float, rng: np.random.Generator, other: Array
 ) -> tuple[Array, float]:
     """Eigenvectors of the k largest eigenvalues of a symmetric operator, largest first.
+
+    If the solver fails, it is started again, from other random numbers and with a diagonal that differs by 1e-9. If
+    that fails, too, an iteration of plain products gives a rough answer. Nothing is raised; the residual tells.
 
     Parameters
     ----------
@@ -116,11 +145,47 @@ def largest_eigenvectors(
     residual : float
         Largest ||A v - lambda v||; 0 after a full decomposition.
     """
+    for noise in (0.0, PERTURBATION):
+        try:
+            V, residual = _solve(_perturbed(apply, noise, n, rng, other), n, k, eps, rng, other)
+        except (np.linalg.LinAlgError, namespace(other).linalg.LinAlgError, ValueError):  # ValueError: not finite
+            continue
+        if bool(namespace(V).isfinite(V).all()):
+            return V, residual
+    return _plain_subspace(apply, uniform_noise(rng, (n, k), other), rng)
+
+
+def _solve(apply: Operator, n: int, k: int, eps: float, rng: np.random.Generator, other: Array) -> tuple[Array, float]:
+    """`largest_eigenvectors` by the solver for this size."""
     columns = min(k + max(4, k // 2), n)  # a few more than asked for
     if n <= DENSE_UP_TO or columns > n // 5:
         dense = to_numpy(apply(asarray_like(np.eye(n), other)))
         return asarray_like(eigh(dense)[1][:, : -k - 1 : -1].copy(), other), 0.0
     return _filtered_subspace(apply, uniform_noise(rng, (n, columns), other), k, eps)
+
+
+def _perturbed(apply: Operator, noise: float, n: int, rng: np.random.Generator, other: Array) -> Operator:
+    """The operator with up to `noise` added to each entry of its diagonal."""
+    if not noise:
+        return apply
+    diagonal = noise * uniform_noise(rng, (n, 1), other)
+
+    def changed(V: Array, gain: float = 1.0, shift: float = 0.0, minus: Array | None = None) -> Array:
+        return apply(V, gain, shift, minus) + gain * diagonal * V
+
+    return changed
+
+
+def _plain_subspace(apply: Operator, start: Array, rng: np.random.Generator) -> tuple[Array, float]:
+    """Eigenvectors, roughly, by products alone, and their residual: no step of it can fail to converge."""
+    V = _gram_schmidt(start, rng)
+    for _ in range(PLAIN_STEPS):
+        V = _gram_schmidt(apply(V), rng)
+    product = apply(V)
+    lam = (V * product).sum(axis=0)
+    order = to_numpy(lam).argsort(kind="stable")[::-1].copy()
+    gap = product - V * lam
+    return V[:, order], float(namespace(V).amax((gap * gap).sum(axis=0))) ** 0.5
 
 
 def _ritz(apply: Operator, V: Array) -> tuple[Array, Array]:
@@ -151,7 +216,9 @@ def _filtered_subspace(apply: Operator, start: Array, k: int, eps: float) -> tup
         for _ in range(degree - 1):
             before, now = now, apply(now, 2 / centre, -2.0, before)
         del before
-        now /= xp.einsum("ij,ij->j", now, now) ** 0.5
+        norm = xp.einsum("ij,ij->j", now, now) ** 0.5
+        norm[norm == 0] = 1  # a column that the filter removed: the polar factor has another
+        now /= norm
         V, lam = _ritz(apply, polar_factor(now))
         gap = apply(V[:, :k]) - V[:, :k] * lam[:k]
         residual = float(xp.amax((gap * gap).sum(axis=0))) ** 0.5

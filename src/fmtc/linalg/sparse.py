@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from .arrays import Array, cast, is_tensor
 
 ROWS_PER_BLOCK = 8192  # of a `RowBlockMatrix`: the product of one block fits in a core's cache
+PIECE = 64  # entries of a row that one thread of a device sums up
 _extra_cores: ContextVar[tuple[ThreadPoolExecutor, int] | None] = ContextVar("extra_cores", default=None)
 
 
@@ -68,8 +69,8 @@ class RowBlockMatrix:
 class DeterministicCsr:
     """A sparse tensor whose products are the same in every run: the entries of a row are summed in their order.
 
-    PyTorch's own products on a GPU are not: several threads add to one row, in any order. They are faster, most of all
-    if some rows have very many entries.
+    PyTorch's own products on a GPU are not: several threads add to one row, in any order. Rows with many entries are
+    summed in pieces first, so that no thread works much longer than the others.
 
     Parameters
     ----------
@@ -78,6 +79,15 @@ class DeterministicCsr:
 
     def __init__(self, matrix: Any):
         self.matrix, self.shape, self.dtype = matrix, tuple(matrix.shape), matrix.dtype
+        torch, begins = sys.modules["torch"], matrix.crow_indices().long()
+        pieces = (begins.diff() + PIECE - 1) // PIECE  # of each row
+        last = pieces.cumsum(0)
+        row = torch.repeat_interleave(pieces)
+        self.number = torch.arange(len(row), device=begins.device)
+        first = begins[:-1][row] + PIECE * (self.number - (last - pieces)[row])
+        self.begins = torch.cat([first, begins[-1:]]).to(torch.int32)  # where pieces begin among the entries
+        self.rows = torch.cat([torch.zeros_like(last[:1]), last]).to(torch.int32)  # where rows begin among the pieces
+        self.number = self.number.to(torch.int32)
 
     def __matmul__(self, V: Array) -> Array:
         torch, A = sys.modules["torch"], self.matrix
@@ -86,7 +96,8 @@ class DeterministicCsr:
             products = entries * V[:, 0].index_select(0, columns)
             return torch.segment_reduce(products, "sum", offsets=begins.long(), unsafe=True)[:, None]
         bags = torch.nn.functional.embedding_bag
-        return bags(columns, V, begins, mode="sum", per_sample_weights=entries, include_last_offset=True)
+        sums = bags(columns, V, self.begins, mode="sum", per_sample_weights=entries, include_last_offset=True)
+        return bags(self.number, sums, self.rows, mode="sum", include_last_offset=True)
 
 
 def affine(

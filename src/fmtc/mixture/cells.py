@@ -13,7 +13,7 @@ from ..linalg.arrays import is_tensor, namespace
 
 Array = Any  # NumPy, or a tensor where all cells are filled
 
-BLOCK = 8192  # rows worked on at a time
+BLOCK, DEVICE_BLOCK = 8192, 2**18  # rows worked on at a time; a device is kept waiting by small blocks
 ALIKE = 20  # rows with the same missing cells from which they are worked on by themselves
 TOGETHER = 256  # rows up to which those with fewer and with more missing cells are worked on together
 
@@ -164,7 +164,7 @@ class Cells:
     def blocks(self, rows: np.ndarray | None, seen: np.ndarray) -> Iterator[tuple[Any, Array]]:
         """Row numbers and filled coordinates of the rows of a pattern, a block at a time."""
         if rows is None:
-            for b in blocks(self.n):
+            for b in blocks(self.n, DEVICE_BLOCK if is_tensor(self.Z) else BLOCK):
                 yield b, self.Z[b]
             return
         for b in blocks(len(rows)):
@@ -198,9 +198,9 @@ class Cells:
         return counts
 
 
-def blocks(n: int) -> Iterator[slice]:
-    """Slices of at most `BLOCK` rows."""
-    return (slice(begin, min(begin + BLOCK, n)) for begin in range(0, n, BLOCK))
+def blocks(n: int, size: int = BLOCK) -> Iterator[slice]:
+    """Slices of at most `size` rows."""
+    return (slice(begin, min(begin + size, n)) for begin in range(0, n, size))
 
 
 def _numpy(A: Array) -> np.ndarray:

@@ -100,6 +100,8 @@ def fitted_alone(client: ClientState, settings: Settings, view: str) -> ClientSt
     own = replace(settings.of_one(client.client_id), view=view, privacy=None, solver=solver)
     method = view_method(view)
     begun = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
+    if view == "graph" and own.scale == "none" and solver.lift is False and client.scaling is None:
+        begun = replace(begun, graph=client.graph)  # rows as they came: the graph is the one that it has
     server = method.open_server((client.client_id,), own, None)
     return played(
         begun, server, own, method.phases, lambda loop, done: method.loop_stops(loop, done, own) is not None,

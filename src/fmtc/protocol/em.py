@@ -11,8 +11,9 @@ import numpy as np
 from ..client import ClientState, Clusters
 from ..errors import RefusedError
 from ..kernels.alignment import numbers_of, widening
+from ..kernels.centers import label_sums
 from ..kernels.containment import MOST_SLICES
-from ..linalg.arrays import double, to_numpy
+from ..linalg.arrays import asarray_like, double, is_tensor, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.bounds import impossible_sums, limited
 from ..mixture.pooling import Pool, added, pooled, pulls, weighted
@@ -453,7 +454,12 @@ class Settle(Phase):
 
 def first_statistics(own: Clusters, order: Array) -> Statistics:
     """Sums of the projections in each of the client's k-means clusters, in the common order."""
-    labels, k = numbers_of(order)[to_numpy(own.labels)], len(order)
+    k = len(order)
+    if is_tensor(own.E):  # of all concepts: nothing is missing
+        labels = asarray_like(numbers_of(order), own.labels)[own.labels]
+        sums, counts = map(to_numpy, label_sums(own.E, labels, k))
+        return Statistics(counts, sums, np.zeros((k, 0)), np.zeros(sums.shape[1]))
+    labels = numbers_of(order)[to_numpy(own.labels)]
     E = np.nan_to_num(to_numpy(double(own.E)))
     one = np.zeros((len(E), k))
     one[np.arange(len(E)), labels] = 1
