@@ -56,7 +56,7 @@ def test_the_page_names_federations_methods_and_development(fixed):
     for name, method in METHODS.items():
         line = f"| {method.title} (`{name}`) | {method.shares} | {'twelve' if name in evidence.DRAWN else ''} |"
         assert (line in text) == (name not in evidence.SIDE)
-    assert all(found.origin in text for found in federations.TEST_SETS)
+    assert all(f": {found.origin}\n" in text for found in federations.TEST_SETS)
     assert all(f"- {name}: {why}" in text for name, why in federations.DEVELOPMENT.items())
     assert "{" not in text.partition("```json")[0]
 

@@ -5,7 +5,7 @@ import pytest
 from fmtc.bench import evidence
 from fmtc.bench.evidence import compact
 from fmtc.bench.grid import Cell, Store, run_cells
-from fmtc.bench.reproduce import COMPARED, NIGHTLY, choose, reproduce
+from fmtc.bench.reproduce import COMPARED, NIGHTLY, UNSEEDED, choose, reproduce
 from fmtc.errors import FileError
 
 NAME = "synthetic-offset?rows=30"
@@ -75,6 +75,13 @@ def test_fits_are_drawn_by_a_seed_and_those_of_other_machines_are_left_out(these
     lines, left_out = choose(these, cells=10)
     assert {line["dataset"] for line in lines} == {NAME}
     assert left_out == ["synthetic-offset?n_samples=4 is not on this machine"]
+
+
+def test_noise_that_nobody_can_seed_is_not_drawn(tmp_path, row, few, monkeypatch):
+    monkeypatch.setattr(evidence, "here", list)
+    (tmp_path / "rows.csv").write_text(compact([row(few[0], name) for name in ("kmeans", *UNSEEDED)]))
+    lines, _ = choose(tmp_path, cells=9)
+    assert [line["method"] for line in lines] == ["kmeans"]
 
 
 def test_the_fixed_few_are_of_the_tables_and_take_the_first_split(tmp_path, row):

@@ -28,11 +28,11 @@ TIME_LIMIT = 120  # seconds of one fit
 FEDERATIONS = tuple(f"{name}{',' if '?' in name else '?'}rows={ROWS_OF_A_SILO}" for name in federations.TEST)
 REFERENCES = ("random", "one-cluster")  # what a score is worth; not compared
 VARIANTS = tuple(name for name in METHODS if name.startswith("fmtc-") and name != "fmtc-subspace")  # of ours
-SIDE = ("sec", "fed-mtsc", "fmtc-subspace")  # questions of development only
+SIDE = ("sec", "fmtc-subspace")  # questions of development only
 RIVALS = tuple(name for name in METHODS if name not in (*REFERENCES, *VARIANTS, *SIDE, "fmtc"))
 DRAWN = (
     "fmtc",
-    *(name for name in RIVALS if name != "anchors-noise" and METHODS[name].group != "pooled"),
+    *(name for name in RIVALS if name not in ("anchors-noise", "fed-mtsc") and METHODS[name].group != "pooled"),
 )  # twelve draws
 DATASETS = (*paper.DATASETS, "bbcsport", "orl", "yaleb", "utd_mhad", "digits")
 COMPARED = (*paper.METHODS, "kmeans")  # FMTC, the paper's methods, and the one that a user would try first

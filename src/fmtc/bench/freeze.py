@@ -231,7 +231,8 @@ Where they come from:
 {methods}
 
 Methods that gather rows (uSC, k-means of the union) break the rules of the game. They are a pooled reference, in a
-block of their own, as are SMKC and MTSC, which need the rows of all silos, too.
+block of their own, as are SMKC and MTSC, which need the rows of all silos, too. MTSC can be computed from d numbers of
+each silo, with the same result: that form of ours (`fed-mtsc`) stands among those that do not pool rows.
 
 ## Development
 
