@@ -12,7 +12,7 @@ from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.stacks import Workspace
 from fmtc.protocol.hello import HELLO
-from fmtc.server import ServerState, server_step, without_clients
+from fmtc.server import Mixture, ServerState, server_step, without_clients
 
 HERE = HELLO.Answer(n_samples=10, n_features=4, sum_of_squares=40.0)
 
@@ -227,3 +227,20 @@ def test_reported_rank(make_federation, play, coupling, largest):
         ranks.append(game.reduce("round", game.ask("round")).rank)
     assert ranks[0] == largest  # k columns in a slice; d = 6 rows of the matrix of all
     assert ranks[0] > ranks[1] >= ranks[2] == 1
+
+
+def test_in_principal_axes_a_start_is_not_ahead_for_uneven_concepts_alone():
+    even, uneven = np.full(4, 0.25), np.array([0.97, 0.01, 0.01, 0.01])  # entropies 1.386 and 0.168
+    starts = Mixture(
+        np.zeros((2, 4, 1)), np.ones((2, 1, 1)), np.array([uneven, even]), np.zeros((2, 4, 0)), np.ones((2, 4)),
+        np.ones(2), keep=np.array([5, 3]), scores=np.array([-1.0, -2.0]), handicap=np.zeros(2),
+    )  # fmt: skip
+    assert_array_equal(starts.ranking, [0, 1])
+    assert starts.leader == 0 and starts.best(1).keep == [5]
+    wide = replace(starts, axes=np.ones((9, 1)))
+    assert_array_equal(wide.ranking, [1, 0])
+    assert wide.leader == 1 and wide.best(1).keep == [3]
+    assert_array_equal(replace(wide, scores=np.array([-1.0, -2.3])).ranking, [0, 1])  # more than shares can explain
+    assert_array_equal(replace(wide, handicap=np.array([0.0, 0.3])).ranking, [0, 1])
+    gone = replace(wide, shares=np.array([uneven, [0.5, 0.5, 0.0, 0.0]]))  # a concept without rows has no share
+    assert_array_equal(gone.ranking, [0, 1])
