@@ -63,6 +63,98 @@ def test_nearest_rows_of_new_ones(rng, kind):
     assert_allclose(distance, expected[0], rtol=1e-10)
 
 
+# ------------------------------------------------------------------------------------------- in single precision
+
+
+@pytest.fixture
+def single(monkeypatch):
+    """Six hundred rows count as enough for tiles, which are small; says what scikit-learn was asked for."""
+    monkeypatch.setattr(neighbors, "SINGLE_FROM", 600)
+    monkeypatch.setattr(neighbors, "SINGLE_WIDTH", 2_048)
+    left = []
+    by_scikit_learn = neighbors._by_scikit_learn
+
+    def watched(X, k, rows):
+        left.append(len(rows))
+        return by_scikit_learn(X, k, rows)
+
+    monkeypatch.setattr(neighbors, "_by_scikit_learn", watched)
+    return left
+
+
+SOURCES = [neighbors._Tiles, neighbors._Flat]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("n", "d", "k"), [(600, 16, 1), (2_000, 20, 48), (2_300, 40, 10)])
+@pytest.mark.parametrize(("shift", "dtype"), [(0.0, np.float64), (1e4, np.float64), (10.0, np.float32)])
+def test_single_precision_finds_the_rows_that_double_precision_finds(rng, single, source, n, d, k, shift, dtype):
+    X = (shift + rng.normal(size=(n, d))).astype(dtype)
+    distance, neighbor = neighbors._in_single_precision(source.of(X), k)
+    expected = brute(X, k)
+    assert distance.dtype == dtype
+    assert_array_equal(neighbor, expected[1])
+    assert_allclose(distance, expected[0], rtol=4 * np.finfo(dtype).eps)
+    assert sum(single) < n / 10
+
+
+def test_many_columns_are_searched_in_single_precision(rng, single, monkeypatch):
+    X, asked = rng.normal(size=(600, 20)), []
+    search = neighbors._in_single_precision
+    monkeypatch.setattr(neighbors, "_in_single_precision", lambda *args: asked.append(0) or search(*args))
+    for rows, k in ((X, 10), (X[:599], 10), (X[:, :15], 10), (X, 49)):
+        assert_array_equal(nearest_neighbors(rows, k)[1], brute(rows, k)[1])
+    assert_array_equal(nearest_neighbors(X, 5, X[:9])[1], brute(X, 5, X[:9])[1])
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("copies", [3, 30])
+def test_copies_in_single_precision(rng, single, source, copies):
+    """Of rows that are equally near the first are taken; where there are too many, scikit-learn chooses."""
+    X = np.repeat(rng.normal(size=(900 // copies, 20)), copies, axis=0)
+    X = X[rng.permutation(900)]
+    found = neighbors._in_single_precision(source.of(X), 7)
+    if copies == 3:
+        assert_array_equal(found[1], brute(X, 7)[1])
+        assert not single
+    else:
+        distance, neighbor = nearest_neighbors(X, 7)
+        assert found is None
+        assert_distinct_others(neighbor, 900)
+        assert_allclose(distance, brute(X, 7)[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_rows_of_which_single_precision_is_not_certain_are_searched_again(rng, single, source):
+    """A few tight groups in rows that are far apart: within them distances are below the rounding of products."""
+    X = 30 * rng.normal(size=(900, 20))
+    X[800:] = X[rng.integers(4, size=100)] + 1e-4 * rng.normal(size=(100, 20))
+    X = X[rng.permutation(900)]
+    distance, neighbor = neighbors._in_single_precision(source.of(X), 6)
+    expected = brute(X, 6)
+    assert 50 < sum(single) < 300
+    assert_array_equal(neighbor, expected[1])
+    assert_allclose(distance, expected[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_row_far_from_all_others_leaves_the_search_to_double_precision(rng, single, source):
+    X = np.vstack([rng.normal(size=(700, 20)), np.full((1, 20), 1e5)])
+    assert neighbors._in_single_precision(source.of(X), 6) is None
+    assert_array_equal(nearest_neighbors(X, 6)[1][:-1], brute(X, 6)[1][:-1])
+
+
+def test_of_very_many_rows_faiss_computes_the_products(rng, single, monkeypatch):
+    monkeypatch.setattr(neighbors, "EXACT_UP_TO", 599)
+    X, asked = rng.normal(size=(600, 20)), []
+    monkeypatch.setattr(neighbors, "_hnsw", lambda X, k: None)
+    of = neighbors._Flat.of
+    monkeypatch.setattr(neighbors._Flat, "of", lambda X: asked.append(0) or of(X))
+    assert_array_equal(nearest_neighbors(X, 10)[1], brute(X, 10)[1])
+    assert asked
+
+
 # ------------------------------------------------------------------------------------------------------- by faiss
 
 

@@ -1,4 +1,4 @@
-"""The k nearest rows of every row: exact by scikit-learn, exact in tiles on a device, or by faiss for many rows."""
+"""The k nearest rows of every row: exact by scikit-learn or in tiles, or by faiss for many rows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import importlib.util
 import threading
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +24,10 @@ PILOT = 8  # every eighth row is added first, to see whether the search pays
 HNSW_LINKS, BUILD_WIDTH = 16, 40  # links of each row, and candidates while the graph of the search is built
 ADD_PARTS, BLOCK = 500, 8_192  # parts in which rows are added to it; rows converted to its precision at a time
 ORDER_AXES, ORDER_SAMPLE = 8, 256  # principal axes that rows are sorted by, and rows that these are computed from
+SINGLE_FROM, SINGLE_COLUMNS, SINGLE_NEIGHBORS = 8_192, 256, 48  # rows from which tiles in single precision pay; limits
+SINGLE_ROWS, SINGLE_WIDTH = 256, 4_096  # of a tile, which fits in the cache
+PAIRS = 2**19  # differences of entries computed at a time
+SPARE = 8  # more candidates than neighbours, so that they are certain in spite of rounding
 SPARSE_MEMORY = 8  # MiB of distances at a time: they fit in the cache
 GROUP = 32  # rows of a tile that share one maximum
 EXTRA_CANDIDATES = 32  # more than neighbours
@@ -43,31 +49,199 @@ def nearest_neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     Returns
     -------
     distance, neighbor : arrays of shape (n_new, k)
-        Exact up to 50,000 rows, for sparse rows and on a device. Beyond, with faiss, at least 99 of 100 are correct;
-        faiss is used only if its search is cheaper than all distances.
+        Exact up to 50,000 rows, for sparse rows and on a device. Beyond, with faiss, at least 99 of 100 are correct
+        where a search by its graph is cheaper than all distances; elsewhere they are exact, too.
     """
     if is_tensor(X):
         if X_new is not None:
             raise TypeError("neighbours of new rows are available for NumPy arrays only, not for tensors")
         return _tiled(X, k)
-    if X_new is None and not sp.issparse(X) and X.shape[0] > EXACT_UP_TO:
-        if importlib.util.find_spec("faiss") is None:
-            warnings.warn(
-                f"the search for the neighbours of {X.shape[0]} rows compares all pairs, which takes long. "
-                "A faster search comes with pip install 'fmtc[knn]'.",
-                UserWarning,
-                stacklevel=2,
-            )
-        elif (found := _hnsw(X, k)) is not None:
+    n, d = X.shape
+    many = X_new is None and not sp.issparse(X) and n > EXACT_UP_TO
+    by_tree = not sp.issparse(X) and d <= 15 and k < n // 2  # scikit-learn's own rule
+    if many and importlib.util.find_spec("faiss") is None:
+        warnings.warn(
+            f"the search for the neighbours of {n} rows compares all pairs, which takes long. "
+            "A faster search comes with pip install 'fmtc[knn]'.",
+            UserWarning,
+            stacklevel=2,
+        )
+        many = False
+    if many and (found := _hnsw(X, k)) is not None:
+        return found
+    dense = X_new is None and not sp.issparse(X) and not by_tree
+    if dense and n >= SINGLE_FROM and d <= SINGLE_COLUMNS and k <= SINGLE_NEIGHBORS:
+        found = _in_single_precision(_Flat.of(X) if many else _Tiles.of(X), k)
+        if found is not None:
             return found
     from sklearn import config_context
     from sklearn.neighbors import NearestNeighbors
 
-    by_tree = not sp.issparse(X) and X.shape[1] <= 15 and k < X.shape[0] // 2  # scikit-learn's own rule
     search = NearestNeighbors(n_neighbors=k, algorithm="kd_tree" if by_tree else "brute").fit(X)
     # the limit matters for sparse rows, whose distances take a share of n x n
     with _one_tree_at_a_time if by_tree else config_context(working_memory=SPARSE_MEMORY):
         return search.kneighbors(X_new)
+
+
+# --------------------------------------------------------------------------- exact on a processor, in single precision
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """Candidates by scores ``x.y - |y|²/2`` in single precision: the nearest rows have the largest."""
+
+    X: np.ndarray  # n x d, as they came
+    squares: np.ndarray  # n, |y|² in double precision, of rows less their mean
+    table: np.ndarray  # d + 1 x n, filled up to whole groups; rows less their mean, and -|y|²/2
+    step: ClassVar[int] = SINGLE_ROWS
+
+    @classmethod
+    def of(cls, X: np.ndarray) -> _Tiles:
+        """Prepare some rows."""
+        (n, d), squares = X.shape, np.empty(len(X))
+        table = np.zeros((d + 1, -(-n // GROUP) * GROUP), np.float32)
+        for part, centred in _centred(X):
+            table[:d, part] = centred.T
+            squares[part] = np.einsum("ij,ij->i", centred, centred)
+        table[d, :n] = -squares / 2
+        table[d, n:] = -np.inf
+        return cls(X, squares, table)
+
+    def candidates(self, begin: int, end: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs of a row of the block and a candidate, at least `count` of each row; and how near others can be.
+
+        A score is a candidate's if it is not below the largest scores of `count` groups of rows seen so far.
+        """
+        d, width = len(self.table) - 1, self.table.shape[1]
+        left = np.ones((end - begin, d + 1), np.float32)
+        left[:, :d] = self.table[:d, begin:end].T
+        peaks = np.empty((end - begin, width // GROUP), np.float32)
+        scores = np.empty((end - begin) * SINGLE_WIDTH, np.float32)
+        limit, found, seen, look = np.empty(0, np.float32), [], 0, 1
+        for number, first in enumerate(range(0, width, SINGLE_WIDTH), 1):
+            tile = self.table[:, first : first + SINGLE_WIDTH]
+            w = tile.shape[1]
+            part = np.matmul(left, tile, out=scores[: len(left) * w].reshape(-1, w))
+            inside = np.arange(max(begin, first), min(end, first + w))
+            part[inside - begin, inside - first] = -np.inf  # the row itself
+            part.reshape(-1, GROUP, w // GROUP).max(axis=1, out=peaks[:, seen : seen + w // GROUP])
+            seen += w // GROUP
+            if number == look or first + w == width:
+                limit = np.partition(peaks[:, :seen], seen - count, axis=1)[:, seen - count]
+                look *= 2
+            high = part >= limit[:, None]
+            words = np.flatnonzero(high.reshape(-1).view(np.uint64) != 0)  # eight at a time: hardly any is there
+            which, inside = np.nonzero(high.reshape(-1, 8)[words])
+            place = 8 * words[which] + inside
+            found.append((place // w, place % w + first, part.reshape(-1)[place]))
+        row, column, score = (np.concatenate(each) for each in zip(*found, strict=True))
+        keep = score >= limit[row]
+        return row[keep], column[keep], self.squares[begin:end] - 2 * limit.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class _Flat:
+    """Candidates by faiss, which computes the same products."""
+
+    X: np.ndarray
+    squares: np.ndarray
+    index: Any
+    step: ClassVar[int] = 4096  # with fewer rows at a time it takes twice as long
+
+    @classmethod
+    def of(cls, X: np.ndarray) -> _Flat:
+        """Prepare some rows."""
+        import faiss
+
+        squares, index = np.empty(len(X)), faiss.IndexFlatL2(X.shape[1])
+        for part, centred in _centred(X):
+            index.add(centred.astype(np.float32))
+            squares[part] = np.einsum("ij,ij->i", centred, centred)
+        return cls(X, squares, index)
+
+    def candidates(self, begin: int, end: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs of a row of the block and a candidate, `count` of each row; and how near others can be."""
+        rows = np.arange(begin, end)
+        with _one_faiss_thread():
+            distance, found = self.index.search(self.index.reconstruct_n(begin, end - begin), count + 1)
+        itself = found == rows[:, None]
+        missed = ~itself.any(axis=1)  # a row not found among its copies
+        itself[missed, -1] = True
+        reach = np.where(missed, -np.inf, distance[:, -1].astype(np.float64))
+        return np.repeat(rows - begin, count), found[~itself], reach
+
+
+def _centred(X: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Rows less their mean in double precision, a block at a time."""
+    mean = X.mean(axis=0, dtype=np.float64)
+    for begin in range(0, len(X), BLOCK):
+        part = slice(begin, min(begin + BLOCK, len(X)))
+        yield part, X[part] - mean
+
+
+def _in_single_precision(source: _Tiles | _Flat, k: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Exact: candidates by products in single precision, ranked by their true distances; of equals the first rows.
+
+    Rows of which it is not certain that no other row is nearer, given the largest rounding error, are left to
+    scikit-learn. None if that is every second row, as where one row is far from all others.
+    """
+    from sklearn.utils._openmp_helpers import _openmp_effective_n_threads
+
+    X, (n, d) = source.X, source.X.shape
+    distance, neighbor, sure = np.empty((n, k), X.dtype), np.empty((n, k), np.int64), np.empty(n, bool)
+    norms = np.sqrt(source.squares)
+    error = (d + 4) * float(np.finfo(np.float32).eps) * (norms + norms.max()) ** 2  # of a squared distance
+
+    def work(begin: int) -> None:
+        part = slice(begin, min(begin + source.step, n))
+        row, column, reach = source.candidates(part.start, part.stop, k + SPARE)
+        squared = _squared_gaps(X, begin + row, column)
+        order = np.lexsort((column, squared, row))
+        counts = np.bincount(row, minlength=part.stop - begin)
+        nearest = order[(np.cumsum(counts) - counts)[:, None] + np.arange(k)]
+        distance[part], neighbor[part] = np.sqrt(squared[nearest]), column[nearest]
+        sure[part] = squared[nearest[:, -1]] <= reach - error[part]  # all others are farther
+
+    work(0)
+    if sure[: source.step].mean() < 0.5:
+        return None
+    threads, begins = _openmp_effective_n_threads(), range(source.step, n, source.step)
+    if threads == 1:
+        for begin in begins:
+            work(begin)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, begins))
+    left = np.flatnonzero(~sure)
+    if len(left):
+        distance[left], neighbor[left] = _by_scikit_learn(X, k, left)
+    return distance, neighbor
+
+
+def _squared_gaps(X: np.ndarray, rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Squared distance of each of these rows to the other one of its pair, in double precision; (pairs,)."""
+    found, step = np.empty(len(rows)), max(1, PAIRS // X.shape[1])
+    for begin in range(0, len(rows), step):
+        part = slice(begin, begin + step)
+        gap = X[others[part]].astype(np.float64, copy=False)
+        gap -= X[rows[part]]
+        found[part] = np.einsum("ij,ij->i", gap, gap)
+    return found
+
+
+def _by_scikit_learn(X: np.ndarray, k: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distances and neighbours of some of the rows, each without itself."""
+    from sklearn.neighbors import NearestNeighbors
+
+    search = NearestNeighbors(n_neighbors=k + 1, algorithm="brute").fit(X)
+    found = search.kneighbors(X[rows], return_distance=False)
+    itself = found == rows[:, None]
+    itself[~itself.any(axis=1), -1] = True  # a row not found among its copies: drop the last
+    neighbor = found[~itself].reshape(len(rows), k)
+    return _distances(X, neighbor, rows), neighbor
+
+
+# ---------------------------------------------------------------------------------------------------- by faiss
 
 
 def _hnsw(X: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray] | None:
@@ -117,13 +291,20 @@ def _locality_order(X: np.ndarray) -> np.ndarray:
 
 def _add_rows(index: Any, rows: np.ndarray, parts: int = 1) -> None:
     """Add rows to the graph of a search, in one thread; within a part faiss draws the order."""
+    with _one_faiss_thread():
+        for part in np.array_split(rows, parts):
+            index.add(part)
+
+
+@contextmanager
+def _one_faiss_thread() -> Iterator[None]:
+    """One thread for faiss in the current thread."""
     import faiss
 
     threads = faiss.omp_get_max_threads()
-    faiss.omp_set_num_threads(1)  # of this thread
+    faiss.omp_set_num_threads(1)
     try:
-        for part in np.array_split(rows, parts):
-            index.add(part)
+        yield
     finally:
         faiss.omp_set_num_threads(threads)
 
