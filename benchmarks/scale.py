@@ -14,6 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -118,9 +119,14 @@ def main() -> None:
     parser.add_argument("--neighbors", default="auto")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--stages", action="store_true", help="wait for the device after each stage and tell its time")
+    parser.add_argument(
+        "--no-exit", action="store_true", help="clients do not compare the common model with one of their own"
+    )
     given = parser.parse_args()
     neighbors = given.neighbors if given.neighbors == "auto" else int(given.neighbors)
     model = graph_view(K, max_iter=ROUNDS, tol=0, n_neighbors=neighbors, random_state=0, n_jobs=-1, device=given.device)
+    if given.no_exit:
+        model.set_params(solver=replace(model.solver, exit=False))
     model.set_params(max_iter=2).fit(silos(1, 2_000, given.features))  # libraries loaded, device awake
     data = silos(given.clients, given.rows, given.features, given.inside)
     model.set_params(max_iter=ROUNDS, n_jobs=1 if given.stages else -1)
@@ -138,6 +144,7 @@ def main() -> None:
         model.fit(data)
         found["seconds"] = time.perf_counter() - started
         found["seconds in rounds"] = sum(record.seconds for record in model.history_)
+    found["clients that were held"] = len({cid for r in model.history_ for cid in (*r.capped, *r.odd)})
     found["peak of the process, GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     found["input, GB"] = sum(X.nbytes for X in data.values()) / 1e9
     if given.device.startswith("cuda"):
@@ -151,6 +158,7 @@ def main() -> None:
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     name = f"{given.device}, {given.clients} x {given.rows}, {neighbors} neighbours"
     name += f", inside {given.inside}" if given.inside else ""
+    name += ", no exit" if given.no_exit else ""
     kept[name + (", stage by stage" if given.stages else "")] = found
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(kept, indent=1) + "\n")

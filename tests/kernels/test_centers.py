@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans
 
-from fmtc.kernels.centers import row_norms, unit_centers
+from fmtc.kernels.centers import _restarts_at_once, row_norms, unit_centers
 
 
 def unit(A):
@@ -51,6 +51,25 @@ def test_centres_of_many_rows_are_those_of_all_and_not_of_some(rng):
     found = unit_centers(E, 3, 2, 0)
     whole = KMeans(3, init=found, n_init=1, tol=0).fit(E).cluster_centers_
     assert_allclose(found, unit(whole), atol=1e-10)  # those of 4,000 rows are 1e-2 off
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "n_init", "noise"), [(300, 4, 10, 0.5), (900, 12, 3, 1.0), (200, 1, 2, 0.1), (60, 3, 1, 0.1)]
+)
+def test_starts_side_by_side_are_those_of_scikit_learn(rng, n, k, n_init, noise):
+    """With the same random numbers: the same first centres, the same steps, the same winner."""
+    E = bunches(rng, n, max(k, 3), noise)[0]
+    for seed in range(3):
+        found = _restarts_at_once(E, k, n_init, seed)
+        expected = KMeans(k, n_init=n_init, random_state=seed).fit(E).cluster_centers_
+        nearest = np.linalg.norm(found[:, None] - expected, axis=2).argmin(axis=1)
+        assert_array_equal(np.sort(nearest), np.arange(k))
+        assert_allclose(found, expected[nearest], atol=1e-10)
+
+
+def test_a_cluster_that_becomes_empty_is_left_to_scikit_learn(rng):
+    E = unit(np.repeat(rng.normal(size=(3, 4)), 5, axis=0))
+    assert _restarts_at_once(E, 5, 2, 0) is None
 
 
 # -------------------------------------------------------------------------------------------- on PyTorch's tensors

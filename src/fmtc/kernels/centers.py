@@ -86,7 +86,8 @@ def _restarts_at_once(E: Array, k: int, n_init: int, seed: int) -> Array | None:
     for step in range(RESTART_STEPS):
         before, labels = labels, (C @ X.T - 0.5 * (C * C).sum(axis=2)[:, :, None]).argmax(axis=1)
         sums = double(labels[:, None] == number) @ with_one
-        means = sums[:, :, :-1] / sums[:, :, -1:]
+        with np.errstate(invalid="ignore"):
+            means = sums[:, :, :-1] / sums[:, :, -1:]
         stays = (labels == before).all(axis=1) | (((means - C) ** 2).sum(axis=2).sum(axis=1) <= enough)
         C, ended = xp.where(ended[:, None, None], C, means), ended | stays
         if step % LOOK_EVERY == LOOK_EVERY - 1 and bool(ended.all()):
