@@ -55,7 +55,6 @@ MAKERS = {
     "demo": "fmtc demo",
     "heart": "fmtc demo --data heart_disease",
     "views": "benchmarks/views.py",
-    "views in short": "benchmarks/views.py",
     "signals": "benchmarks/signals.py",
     "mixture": "benchmarks/mixture.py",
     "speed": "benchmarks/readme.py",
@@ -339,11 +338,11 @@ NOT_MEASURED = "Not measured yet: `python benchmarks/views.py`, then `python ben
 MISSED = 1.0  # points from which a difference is told
 
 
-def views_parts() -> dict[str, str]:
-    """The README's short table of both views, and all that docs/explanation/views.md says of them."""
+def views_part() -> str:
+    """What docs/explanation/views.md says of both views."""
     file = RESULTS / "views.json"
     if not file.exists():
-        return dict.fromkeys(("views", "views in short"), NOT_MEASURED)
+        return NOT_MEASURED
     spec = importlib.util.spec_from_file_location("views", HERE / "views.py")
     assert spec is not None and spec.loader is not None
     views = importlib.util.module_from_spec(spec)
@@ -351,24 +350,7 @@ def views_parts() -> dict[str, str]:
     found = json.loads(file.read_text())
     pages = [f"### {title}\n\n{views.table(found, part)}" for part, title in PARTS.items()]
     pages.append(f"### Where the default is behind\n\n{_missed(views, found)}")
-    return {"views": "\n\n".join(pages), "views in short": _views_in_short(views, found)}
-
-
-def _views_in_short(views: Any, found: dict[str, Any]) -> str:
-    """Mean ACC of tables and of all other data sets, on training and on held-out rows."""
-    columns = [column for column in views.COLUMNS if column != views.BETTER]
-    lines = ["| | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    kinds = {
-        "tables, sensors, cells": [name for name in found if name in TABLES],
-        "texts, pictures, movements": [name for name in found if name not in TABLES],
-    }
-    for kind, names in kinds.items():
-        if not names:
-            continue
-        scores = {part: [views.means(found[name][part]) for name in names] for part in PARTS}
-        cells = ["/".join(f"{np.mean([row[c] for row in rows]):.1f}" for rows in scores.values()) for c in columns]
-        lines.append(f"| {kind} ({len(names)}) | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return "\n\n".join(pages)
 
 
 def _missed(views: Any, found: dict[str, Any]) -> str:
@@ -460,7 +442,6 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--no-demo", action="store_true")
     args = parser.parse_args()
-    views = views_parts()
     stale, evidence = [], {}
     try:
         evidence = evidence_parts()
@@ -468,8 +449,8 @@ def main() -> None:
         stale.append(f"{error}; the evidence is")
         print(f"left as it is: {error}")
     pages = {
-        README: replace_part(with_evidence(README.read_text(), evidence), "views in short", views["views in short"]),
-        VIEWS: views_page(VIEWS.read_text(), views["views"]),
+        README: with_evidence(README.read_text(), evidence),
+        VIEWS: views_page(VIEWS.read_text(), views_part()),
         EVIDENCE: with_evidence(EVIDENCE.read_text(), evidence),
         CONCEPTS: with_concepts(CONCEPTS.read_text()),
         PERFORMANCE: replace_part(PERFORMANCE.read_text(), "speed", speed_part()),
