@@ -37,6 +37,7 @@ from fmtc.artifacts.files import jsonable
 from fmtc.demo import digits_silos
 from fmtc.kernels.graph import knn_affinity
 from fmtc.protocol.method import view_method
+from fmtc.schema import Column, Encoded, Schema
 from fmtc.settings import split_solver
 
 # well-separated groups are parts of the graph without a link: the warning is right, and tested in test_bad_input.py
@@ -984,3 +985,18 @@ def test_the_graph_view_is_the_same_whoever_chose_it():
     assert_array_equal(chosen.labels_, given.labels_)
     for client in given.client_ids_:
         assert_array_equal(chosen.projections_[client], given.projections_[client])
+
+
+@pytest.mark.parametrize("setting", [{}, {"view": "graph"}, {"privacy": "sums"}])
+def test_a_table_of_categories_alone(setting):
+    """No number means no mean that silos could be shifted by, and nothing that could lie far."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(3, size=240)
+    X = np.where(rng.random((240, 8)) < 0.8, z[:, None], rng.integers(3, size=(240, 8))).astype(float)
+    X[rng.random(X.shape) < 0.05] = np.nan
+    schema = Schema(tuple(Column(f"q{j}", "category", ("red", "green", "blue")) for j in range(8)))
+    clients = np.repeat(["east", "north", "south"], 80)
+    model = FMTC(3, random_state=0, **setting).fit(Encoded(X, schema), clients=clients)
+    assert clustering_accuracy(z, model.labels_) > 0.95
+    assert_array_equal(model.predict(Encoded(X, schema), clients=clients), model.labels_)
+    assert np.isfinite(model.predict_proba(Encoded(X, schema), clients=clients)).all()

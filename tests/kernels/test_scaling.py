@@ -170,3 +170,7 @@ def test_missing_cells_are_no_zeros(rng):
     X = _wide(rng)
     X[X == 0] = np.nan
     assert not in_one_unit(X)
+
+
+def test_no_columns_hold_nothing_far():
+    assert scaling.far_row(np.empty((200, 0))) is None

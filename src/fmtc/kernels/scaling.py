@@ -190,7 +190,7 @@ def far_row(X: Array) -> tuple[int, int] | None:
     >>> far_row(X)
     (7, 1)
     """
-    if len(X) < 10:
+    if len(X) < 10 or not X.shape[1]:
         return None
     some = X[:: max(1, len(X) // SAMPLE)].astype(np.float64)
     with np.errstate(all="ignore"), warnings.catch_warnings():

@@ -150,11 +150,12 @@ def limited(
         return found, touched
     precision = np.linalg.inv(common.covariance)
     k, r = common.means.shape
+    numbers = max(r, 1)  # a table of categories alone has none, and nothing that could lie far
     far, wide, drifts, scores = [], [], [], []
     for sums in parts:
         gap, within = _means(sums, common) - common.means, _within(sums, common)
-        far.append(float(sums.weights @ np.einsum("jr,rs,js->j", gap, precision, gap)) / (k * r))
-        wide.append(float((precision * within).sum()) / (float(sums.score[2]) * r))
+        far.append(float(sums.weights @ np.einsum("jr,rs,js->j", gap, precision, gap)) / (k * numbers))
+        wide.append(float((precision * within).sum()) / (float(sums.score[2]) * numbers))
         drifts.append(float(sums.drift[0] / sums.drift[1]) if sums.drift[1] > 0 else 0.0)
         scores.append(sums.score[:2] / sums.score[2])
     farthest, widest = far_at * max(float(np.median(far)), 1.0), wide_at * float(np.median(wide))

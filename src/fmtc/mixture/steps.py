@@ -401,7 +401,7 @@ def _moments(
     weight = np.where(there, v**-2, 0.0)
     spread = np.array([weight * (distance / freedom(r, levels) - 1 / np.maximum(n, 1e-3)), weight])
     total = w.sum()
-    if not (b0 > 0 and total > 0):
+    if not (b0 > 0 and total > 0 and r > 0):  # a table of categories alone has no mean that could be shifted
         return spread, np.zeros(2)
     v0 = 1 / total + b0
     unshrunk = float(shift @ precision @ shift) * (v0 / b0) ** 2
