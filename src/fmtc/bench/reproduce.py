@@ -15,7 +15,7 @@ from . import evidence
 from .evidence import COLUMNS, COSTS, MADE_BY, Row, compact, read_lines
 from .grid import Cell, Store, run_cells
 
-# A few quick fits whose labels hang on no last bit (tried as three kinds of processor compute), on texts of the paper's sets.
+# Quick fits whose labels hang on no last bit (three kinds of processor agree on them), on texts of the paper's sets.
 NIGHTLY = (
     ("reuters_months?rows=300", ("fmtc", "kmeans", "stsc", "gmm")),
     ("news_other?rows=300", ("fmtc", "kmeans", "stsc", "mbc")),
