@@ -333,7 +333,6 @@ def with_concepts(text: str) -> str:
 # ---------------------------------------------------------------------------------------------------------- views
 
 PARTS = {"train": "Training rows", "held out": "Held-out rows"}
-TABLES = ("heart_disease", "breast_wisconsin", "penguins", "gas_drift", "wisdm", "vowels_h95", "pancreas")
 NOT_MEASURED = "Not measured yet: `python benchmarks/views.py`, then `python benchmarks/readme.py --no-demo`."
 MISSED = 1.0  # points from which a difference is told
 

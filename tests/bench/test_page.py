@@ -151,17 +151,11 @@ def views(readme, tmp_path, monkeypatch):
 
 def test_pages_of_views_say_that_nothing_was_measured(readme, tmp_path, monkeypatch):
     monkeypatch.setattr(readme, "RESULTS", tmp_path)
-    assert set(readme.views_parts().values()) == {readme.NOT_MEASURED}
-
-
-def test_views_in_short_are_means_of_tables_and_of_the_others(views):
-    *_, tables, others = views.views_parts()["views in short"].splitlines()
-    assert tables == "| tables, sensors, cells (2) | 75.5/75.5 | 70.0/70.0 | 75.5/75.5 | 81.0/81.0 | 79.0/78.0 |"
-    assert others.startswith("| texts, pictures, movements (1) | 60.0/60.0 | 90.0/90.0 |")
+    assert readme.views_part() == readme.NOT_MEASURED
 
 
 def test_the_page_of_views_shows_both_kinds_of_rows_and_where_the_choice_is_wrong(views):
-    page = views.views_parts()["views"]
+    page = views.views_part()
     assert page.index("### Training rows") < page.index("### Held-out rows")
     assert page.count("| penguins | 89.0 | 90.0 | 91.0 | 98.0 | ") == 2
     lines = page.partition("### Where the default is behind")[2].strip().splitlines()
@@ -170,8 +164,5 @@ def test_the_page_of_views_shows_both_kinds_of_rows_and_where_the_choice_is_wron
     assert lines[4] == "- Training rows, behind the graph view as before by 1 point or more: nowhere."
 
 
-def test_the_readme_stays_short_with_all_of_it(views):
-    text = views.README.read_text(encoding="utf-8")
-    filled = views.replace_part(text, "views in short", views.views_parts()["views in short"])
-    assert len(filled.split()) <= 700
+def test_the_page_of_views_has_its_mark_once(views):
     assert views.VIEWS.read_text(encoding="utf-8").count(views.begin_of("views")) == 1

@@ -93,7 +93,7 @@ def test_the_fixed_few_are_of_the_plan_and_take_the_first_split(tmp_path, row):
     found = [(line["dataset"], line["method"]) for line in lines]
     here = evidence.here(dict(NIGHTLY))
     assert sorted(found) == sorted(pair for pair in names if pair[1] != "hdbscan" and pair[0] in here)
-    assert {(line["split"], line["trial"]) for line in lines} == {("0", "default")}
+    assert {(line["split"], line["trial"]) for line in lines} <= {("0", "default")}
     assert len(left_out) + len(here) == len(NIGHTLY)
 
 
