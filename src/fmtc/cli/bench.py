@@ -160,7 +160,6 @@ def freeze_(out: Path, quiet: bool, as_json: bool) -> None:
     short_help="The comparison on test federations, the paper's tables and figures, ablations.",
     epilog="""\b
 Examples:
-  fmtc bench freeze
   fmtc bench paper
   fmtc bench paper --part test --jobs 4
   fmtc bench paper --part ablations --only webkb4""",
