@@ -157,7 +157,7 @@ def freeze_(out: Path, quiet: bool, as_json: bool) -> None:
 
 @bench.command(
     "paper",
-    short_help="The comparison on test federations, the paper's tables and figures, ablations.",
+    short_help="Test federations, the paper's tables and figures.",
     epilog="""\b
 Examples:
   fmtc bench paper
