@@ -113,6 +113,7 @@ TEST_SETS = (
     ),
 )  # of the second comparison
 
+FIRST = tuple(name for found in FIRST_SETS for name in found.federations)
 TEST = tuple(name for found in TEST_SETS for name in found.federations)
 KIND = {found.name: found.kind for found in TEST_SETS}
 HELD_OUT = frozenset(KIND)  # nobody but the comparison may fit them
