@@ -5,7 +5,7 @@ import pytest
 
 from fmtc.bench import evidence
 from fmtc.bench.concepts import advice
-from fmtc.bench.federations import DEVELOPMENT, HELD_OUT, KIND, KINDS, TEST, TEST_SETS, title
+from fmtc.bench.federations import DEVELOPMENT, FIRST_SETS, HELD_OUT, KIND, KINDS, TEST, TEST_SETS, title
 from fmtc.bench.protocol import dataset, settings_of
 from fmtc.datasets import SOURCES
 from fmtc.datasets.base import find
@@ -35,6 +35,13 @@ def test_natural_silos_are_one_federation_and_two_classes_are_dealt_twice():
         assert len(found.federations) == (1 if found.natural else 2 if found.n_classes == 2 else 3)
 
 
+def test_what_the_first_comparison_looked_at_is_development():
+    assert len(FIRST_SETS) == 30 and {found.comparison for found in FIRST_SETS} == {1}
+    assert {found.comparison for found in TEST_SETS} == {2}
+    assert {DEVELOPMENT[found.name] for found in FIRST_SETS} == {"test set of the first comparison"}
+    assert not {found.name for found in FIRST_SETS} & HELD_OUT
+
+
 def test_no_set_is_for_both():
     assert not HELD_OUT & set(DEVELOPMENT)
     assert set(SOURCES) - HELD_OUT - set(DEVELOPMENT) == {"core50", "keck", "core50_sample"}  # no copy, or too small
@@ -50,7 +57,7 @@ def test_advice_is_not_measured_on_held_out_sets(monkeypatch):
 
     monkeypatch.setattr(advice, "load", load)
     assert advice.measure([0], lambda _: None, dealt=()) == []
-    assert "webkb4" in asked and not HELD_OUT & set(asked)
+    assert "webkb4" in asked and not (HELD_OUT | {found.name for found in FIRST_SETS}) & set(asked)
 
 
 @pytest.mark.skipif(not HERE, reason="none of the test sets is on this machine: fmtc data fetch --group test")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fmtc.bench import evidence
+from fmtc.bench import evidence, federations
 from fmtc.bench.evidence import compact
 from fmtc.bench.grid import Cell, Store, run_cells
 from fmtc.bench.reproduce import COMPARED, NIGHTLY, UNSEEDED, choose, reproduce
@@ -88,7 +88,8 @@ def test_the_fixed_few_are_of_the_plan_and_take_the_first_split(tmp_path, row, m
     names = [(data, method) for data, methods in NIGHTLY for method in (*methods, "hdbscan")]
     rows = [row(data, method, split=split) for data, method in names for split in (0, 1)]
     (tmp_path / "rows.csv").write_text(compact([*rows, row(NIGHTLY[0][0], "kmeans", trial="1")]))
-    assert set(dict(NIGHTLY)) <= {*evidence.DATASETS, *evidence.FEDERATIONS}
+    looked_at = {f"{name}{',' if '?' in name else '?'}rows={evidence.ROWS_OF_A_SILO}" for name in federations.FIRST}
+    assert set(dict(NIGHTLY)) <= {*evidence.DATASETS, *evidence.FEDERATIONS, *looked_at}
     monkeypatch.setattr(evidence, "here", list)
     lines, left_out = choose(tmp_path)
     found = [(line["dataset"], line["method"]) for line in lines]

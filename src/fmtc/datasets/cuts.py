@@ -18,6 +18,10 @@ NEWS_GROUPS = {
     "news_rec": ("rec.autos", "rec.motorcycles", "rec.sport.baseball", "rec.sport.hockey"),
     "news_sci": ("sci.crypt", "sci.electronics", "sci.med", "sci.space"),
     "news_talk": ("talk.politics.guns", "talk.politics.mideast", "talk.politics.misc", "talk.religion.misc"),
+    "news_comp": (
+        *("comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware", "comp.sys.mac.hardware"),
+        "comp.windows.x",
+    ),
     "news_other": ("alt.atheism", "comp.windows.x", "misc.forsale", "soc.religion.christian"),
 }
 SENDER = re.compile(r"^From:[^\n]*?@(?:[\w-]+\.)*([A-Za-z]+)", re.MULTILINE)

