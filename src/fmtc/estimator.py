@@ -82,10 +82,13 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         projections. 0 leaves the projections of clients alone, 1 would shrink the first consensus to nothing. Clusters
         among them are still found together, unless ``solver.final`` is "kmeans". The mixture view does not use it: see
         ``solver.kappa``.
-    coupling : {"tensor", "subspace", "average"}, default="tensor"
+    coupling : {"auto", "tensor", "subspace", "average"}, default="auto"
         Graph view: what is made low-rank. The d x k x m tensor of projections (the paper), or the matrix of all
         projections side by side, which depends neither on the order of clients nor on rotations. "average" draws all
-        clients to one common projection, whatever `beta`: a control to compare with.
+        clients to one common projection, whatever `beta`. "auto" is "tensor" for dense rows. For texts, which are
+        sparse rows or ``scale="tfidf"``, it is "average", and clusters have the same centres everywhere, unless
+        ``solver.kappa`` is given or `beta` is 0: silos have few rows for so many words. With ``scale="none"`` or
+        "client" nobody asks whether rows are texts, and it is "tensor".
     scale : {"auto", "none", "client", "global", "tfidf"}, default="auto"
         Give each column mean 0 and standard deviation 1 first: "client" among the rows of each client, "global" among
         those of all, from sums that the clients send. "auto" is "global" for dense rows and "none" for sparse rows, for
@@ -245,7 +248,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         view: str = "auto",
         alpha: float = 1.0,
         beta: float = DEFAULT_BETA,
-        coupling: str = "tensor",
+        coupling: str = "auto",
         scale: str = "auto",
         max_iter: int = 25,
         tol: float = 1e-3,
@@ -296,7 +299,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         False
         """
         printed: dict[str, Any] = {
-            "view": "graph", "scale": "none", "lift": False, "final": "kmeans",
+            "view": "graph", "coupling": "tensor", "scale": "none", "lift": False, "final": "kmeans",
             "align": False, "center_features": False, "labels_from": "embedding", "n_neighbors": 10,
             "nonmutual_weight": 1.0, "accelerate": False, "n_inner": 5, "max_iter": 50, "contain": False, "exit": False,
         }  # fmt: skip
@@ -551,7 +554,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
                     f"n_clusters={self.n_clusters!r} shows the server what each silo alone has found, which privacy "
                     "forbids: give a number"
                 )
-        if self.privacy == "sums" and self.coupling == "tensor" and solver.rho is None:
+        if self.privacy == "sums" and self.coupling in ("auto", "tensor") and solver.rho is None:
             values["coupling"] = "subspace"  # the tensor needs every single projection
         k, own = self._numbers() if n_clusters is None else (n_clusters, None)
         return Settings(**values, n_clusters=k, own_clusters=own, solver=solver, levels=levels, seed=seed)

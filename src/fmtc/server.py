@@ -62,6 +62,7 @@ class Mixture:
     mean: Array | None = None  # p, of all rows in coordinates of starts
     within: Array | None = None  # p x p, covariance about the silos' own means
     total: Array | None = None  # p x p, covariance about the common mean
+    floor: Array | None = None  # r, least variance of coordinates of few values; 0 for others
 
     def common(self, start: int) -> Common:
         """Parameters of one start."""
@@ -130,6 +131,7 @@ class ServerState:
     view: str | None = None  # "graph" or "mixture"; None: to be decided
     why: str = ""  # the view was decided so
     wide: bool = False  # columns are many, or sparse: a mixture looks at their principal axes
+    words: bool = False  # rows are sparse or weighed as words
     lifted: bool = False  # the graph view replaces columns by random features
     n_samples: int = 0  # rows of all clients, where they have told it for a mixture
     n_features: int = 0  # columns that are computed with
@@ -243,7 +245,7 @@ def columns_of(server: ServerState, t: int) -> Any:
 
 def coupling_of(server: ServerState, settings: Settings) -> Coupling:
     """The coupling of the run, over the concepts that each client has."""
-    whole = COUPLINGS[settings.coupling]
+    whole = COUPLINGS[settings.coupling_of(server.words)]
     return whole if server.has is None else Partial(whole, server.has)
 
 
@@ -321,8 +323,8 @@ JUDGED_AFTER = 3  # rounds: before, honest clients may have little in common, if
 
 def _contained(server: ServerState, W: Array, present: list[int], settings: Settings) -> Judged:
     """Judge the slices of this round, and scale those down that are too large or odd, in place."""
-    coupled = settings.beta > 0 or not COUPLINGS[settings.coupling].shrinks  # else nobody pulls anybody
-    if not (settings.solver.contains and coupled):
+    pulled = settings.beta > 0 or not COUPLINGS[settings.coupling_of(server.words)].shrinks  # else by nobody
+    if not (settings.solver.contains and pulled):
         return judge(W, [])
     if server.has is not None:  # a client that has other concepts than most is not odd
         judged = judge(W, present, compare=False, widths=np.maximum(server.has.sum(axis=0), 1))
@@ -338,7 +340,8 @@ def with_influence(server: ServerState, settings: Settings) -> ServerState:
     """The server after its last round, with who pulls whom in its consensus; T of Eq. 18 is Z + Y/rho (Eq. 19)."""
     if not 2 <= len(server.client_ids) <= MOST_SLICES or server.beta is None or server.has is not None:
         return server
-    coupling, tau, p = COUPLINGS[settings.coupling], server.beta / server.rho, settings.solver.schatten_p
+    coupling = COUPLINGS[settings.coupling_of(server.words)]
+    tau, p = server.beta / server.rho, settings.solver.schatten_p
     T = server.Z + server.Y / server.rho
     found = pulls(T, server.Z, lambda part: coupling.prox(part, tau, p).Z, drop=not coupling.shrinks)
     return replace(server, influence=found)

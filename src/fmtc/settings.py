@@ -318,7 +318,7 @@ class Settings:
         for name in ("tol", "beta"):
             check_number(name, getattr(self, name), Real, "a finite number of at least 0", lambda v: v >= 0)
         check_choice("view", self.view, VIEWS)
-        check_choice("coupling", self.coupling, tuple(COUPLINGS))
+        check_choice("coupling", self.coupling, ("auto", *COUPLINGS))
         object.__setattr__(self, "levels", tuple(int(size) for size in self.levels))
         if any(size < 0 for size in self.levels):
             raise ValueError(f"levels must hold whole numbers of at least 0, got {self.levels}")
@@ -331,6 +331,17 @@ class Settings:
             raise ValueError(
                 'center_features must be False or "auto" with scale="tfidf": rows of unit length are not centred'
             )
+
+    def coupling_of(self, words: bool) -> str:
+        """The coupling of the graph view; where it is open, silos share one projection of words, unless beta is 0."""
+        if self.coupling != "auto":
+            return self.coupling
+        return "average" if words and self.beta > 0 else "tensor"
+
+    def spread_of(self, words: bool) -> float | None:
+        """1/kappa among projections; where the coupling is open, silos share the means of clusters of words."""
+        given, open_to = self.solver.spread, self.coupling == "auto"
+        return 0.0 if given is None and open_to and self.coupling_of(words) == "average" else given
 
     def _check_privacy(self) -> None:
         if isinstance(self.privacy, Mapping):

@@ -48,6 +48,8 @@ class Shared:
     axes: Array | None = None  # d x r, coordinates of a mixture of many columns
     origin: Array | None = None  # r
     parts: Mapping[str, Array] = field(default_factory=dict)  # each client's last sums of the mixture, packed
+    floor: Array | None = None  # r, least variance of coordinates of few values
+    words: bool = False  # rows are sparse or weighed as words
 
     @property
     def omega(self) -> Array:
@@ -79,14 +81,14 @@ def kept(server: Any, settings: Any) -> Shared | None:
     about = Shared(
         server.client_ids, server.view, settings.n_clusters, server.scaling, weights=server.weights,
         aside=server.aside, mixture=common, size=1.0 if best is None else best.size,
-        parts=parts if common is not None else {},
+        parts=parts if common is not None else {}, words=server.words,
     )  # fmt: skip
     if server.view == "mixture":
         if best is None:
             return None
         r = best.means.shape[2]
         axes = None if best.axes is None else np.ascontiguousarray(best.axes[:, :r])
-        return replace(about, axes=axes, origin=None if best.origin is None else best.origin[:r])
+        return replace(about, axes=axes, origin=None if best.origin is None else best.origin[:r], floor=best.floor)
     clear, lift = bool(server.Z.size), None
     if server.lifted and server.scaling is not None:
         d = len(server.scaling.stretch)
@@ -134,7 +136,7 @@ def pool_of(shared: Shared, settings: Settings) -> Pool:
     """How the mixture of a run is pooled: the common part, which does not depend on a client's rows."""
     if shared.view == "mixture":
         return Pool(spread=settings.solver.spread)
-    return Pool(spread=settings.solver.spread, drift=0.0, even=True)
+    return Pool(spread=settings.spread_of(shared.words), drift=0.0, even=True)
 
 
 def pooled_parts(shared: Shared, settings: Settings) -> Shared:
@@ -146,7 +148,7 @@ def pooled_parts(shared: Shared, settings: Settings) -> Shared:
     ids = ids or [cid for cid in shared.client_ids if cid in shared.parts]
     weights = row_weights(ServerState(shared.client_ids, shared.weights)) or {}
     sums = added(weighted(shared.sums(cid, levels), weights.get(cid, 1.0)) for cid in ids)
-    common = pooled(shared.mixture, sums, pool_of(shared, settings), levels, shared.size, len(ids))
+    common = pooled(shared.mixture, sums, pool_of(shared, settings), levels, shared.size, len(ids), shared.floor)
     return replace(shared, mixture=common)
 
 
@@ -168,7 +170,7 @@ def without_client(shared: Shared, client_id: str, settings: Settings) -> Shared
     if shared.Z is not None and shared.W is not None and shared.Y is not None:
         T = np.ascontiguousarray((shared.Z + shared.Y / shared.rho)[:, :, stay])
         has = None if shared.has is None else shared.has[:, stay]
-        whole = COUPLINGS[settings.coupling]
+        whole = COUPLINGS[settings.coupling_of(shared.words)]
         coupling = whole if has is None else Partial(whole, has)
         consensus = coupling.prox(T, found.beta / found.rho, settings.solver.schatten_p)
         Z = np.array(consensus.separate_from(T).Z)
@@ -222,7 +224,7 @@ def as_server(shared: Shared, settings: Settings) -> ServerState:
     return ServerState(
         shared.client_ids, shared.weights, view="graph", n_features=shared.W.shape[0], scaling=shared.scaling,
         omega=shared.omega, rho=shared.rho, beta=shared.beta, scale=shared.scale, W=shared.W, Z=shared.Z, Y=shared.Y,
-        losses=np.zeros(m), round_no=1,
+        losses=np.zeros(m), round_no=1, words=shared.words,
     )  # fmt: skip
 
 

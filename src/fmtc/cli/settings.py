@@ -45,8 +45,9 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
     "alpha": (float, "Graph view: how firmly the embedding is held to a linear function of the features."),
     "beta": (float, "Graph view: strength of the coupling; 0 leaves the silos alone, 1 would leave nothing."),
     "coupling": (
-        click.Choice(COUPLINGS),
-        "Graph view: what is made low-rank, the tensor of projections or all side by side; average makes them one.",
+        click.Choice(["auto", *COUPLINGS]),
+        "Graph view: what is made low-rank, the tensor of projections or all side by side; average makes them one; "
+        "auto is tensor, and average for texts.",
     ),
     "n_neighbors": (_OrAuto(int, "a whole number"), "Neighbours in each silo's graph; auto: sqrt(rows)/2, 10 to 30."),
     "scale": (

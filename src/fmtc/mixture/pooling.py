@@ -14,6 +14,7 @@ Array = np.ndarray
 
 SPREAD = (1e-3, 10.0)  # b_j: from silos that share a concept to silos that have little in common
 DRIFT = (1e-4, 100.0)  # b_0
+LEAST = 0.5  # of the variance of all rows: what concepts vary by in a coordinate of few values
 SMOOTHING = 1.0  # rows of the overall profile of a category that each concept gets
 
 
@@ -80,7 +81,38 @@ def pulls(parts: Sequence[Sums], common: Common) -> Array:
     return found
 
 
-def pooled(common: Common, sums: Sums, pool: Pool, levels: tuple[int, ...], size: float, n_silos: int) -> Common:
+def floored(covariance: Array, floor: Array | None) -> Array:
+    """A covariance in which coordinates of few values stand apart.
+
+    Scales, counts and codes of a few values are no bell curves. A concept that keeps to one value would have no
+    variance there, and a likelihood without bound; what a few values have in common with other columns is not linear.
+
+    Parameters
+    ----------
+    covariance : ndarray of shape (r, r)
+    floor : ndarray of shape (r,), optional
+        Least variance of a coordinate of few values, which then varies with no other; 0 for all others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.mixture.pooling import floored
+    >>> floored(np.array([[1.0, 0.2], [0.2, 0.1]]), np.array([0.0, 0.5]))
+    array([[1. , 0. ],
+           [0. , 0.5]])
+    """
+    if floor is None or not (floor > 0).any():
+        return covariance
+    few = floor > 0
+    apart = np.where(few[:, None] | few, 0.0, covariance)
+    np.fill_diagonal(apart, np.maximum(np.diag(covariance), floor))
+    return apart
+
+
+def pooled(
+    common: Common, sums: Sums, pool: Pool, levels: tuple[int, ...], size: float, n_silos: int,
+    floor: Array | None = None,
+) -> Common:  # fmt: skip
     """Common parameters after a round: the M-step of all silos together, the silos' own means taken out.
 
     Parameters
@@ -95,6 +127,8 @@ def pooled(common: Common, sums: Sums, pool: Pool, levels: tuple[int, ...], size
     size : float
         Variance of a coordinate, for the round covariance that Σ is drawn towards.
     n_silos : int
+    floor : ndarray of shape (r,), optional
+        As `floored` takes it.
 
     Returns
     -------
@@ -105,7 +139,7 @@ def pooled(common: Common, sums: Sums, pool: Pool, levels: tuple[int, ...], size
     r = means.shape[1]
     scatter = sums.scatter - (means.T * W) @ means
     nu = pool.shrinkage * n
-    covariance = (scatter + nu * size * np.eye(r)) / (n + nu)
+    covariance = floored((scatter + nu * size * np.eye(r)) / (n + nu), floor)
     k = len(W)
     shares = np.full(k, 1 / k) if pool.even else np.maximum(sums.counts, 0) / n
     spread, drift = common.spread, common.drift

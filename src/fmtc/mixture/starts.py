@@ -28,6 +28,27 @@ class Shape:
     between: Array  # p x p, the mean's own products times the number of rows
 
 
+FEW_VALUES = 10  # different values of a coordinate that is a scale or a code: a Gaussian is no model of it
+LOOK = 1000  # rows that are enough to see that values are many, in most columns
+
+
+def has_many_values(cells: Cells) -> Array:
+    """Which coordinates have more than ten different values, or a third as many as filled cells; (p,), 1 or 0.
+
+    Levels of categories count as many: they have a model of their own.
+    """
+    many = np.ones(cells.r + sum(cells.levels))
+    for j in range(cells.r):
+        many[j] = _are_many(cells.Z[:LOOK, j]) or (cells.n > LOOK and _are_many(cells.Z[:, j]))
+    return many
+
+
+def _are_many(column: Any) -> bool:
+    known = to_numpy(column)
+    known = known[~np.isnan(known)]
+    return len(np.unique(known)) > min(FEW_VALUES, len(known) / 3)
+
+
 def filled(cells: Cells) -> Iterator[tuple[slice, Array]]:
     """Rows in coordinates of starts, a block at a time: missing numbers 0, the overall mean; missing levels 0."""
     for b in blocks(cells.n):

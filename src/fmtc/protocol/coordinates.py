@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from ..client import ClientState, cells_of, stream
 from ..errors import DataError, RefusedError
 from ..mixture.bounds import far_columns, impossible_moments, numbers_only
-from ..mixture.starts import along, draw, flat_coordinates, is_centred, shape
+from ..mixture.pooling import LEAST
+from ..mixture.starts import along, draw, flat_coordinates, has_many_values, is_centred, shape
 from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import Settings
 from .axes import empty, n_axes
-from .base import Array, Phase, array, number
+from .base import Array, Phase, above, array, number
 
 STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
 SINGLE = 10  # further starts, at most, that look at one coordinate only
@@ -55,6 +56,10 @@ class Coordinates(Phase):
         fourths: Array = array(
             "p", "sums of fourth powers of the coordinates", "Whether columns have several peaks, or long tails."
         )
+        many: Array = array(
+            "p", "1 for each coordinate with more than ten different values, 0 for others", "Exactly that.",
+            check=above(-0.5),
+        )  # fmt: skip
         between: Array = array("p p", "products of the silo's mean with itself, times n_samples", "As `sums`.")
 
     def times(self, server: ServerState, settings: Settings) -> int:
@@ -78,8 +83,9 @@ class Coordinates(Phase):
         assert client.cells is not None
         found, n = shape(client.cells), client.cells.n
         answer = self.Answer(
-            n_samples=n, sums=found.mean * n, within=found.within, fourths=found.fourths, between=found.between
-        )
+            n_samples=n, sums=found.mean * n, within=found.within, fourths=found.fourths, between=found.between,
+            many=np.ones(len(found.mean)) if ask.axes is not None else has_many_values(client.cells),
+        )  # fmt: skip
         return client, answer
 
     def impossible(self, server: ServerState, answers: Mapping[str, Answer], settings: Settings) -> dict[str, str]:
@@ -118,9 +124,11 @@ class Coordinates(Phase):
         if not np.trace(total) > 0:
             raise DataError("every column is constant in all clients: there is nothing to cluster")
         size = float(np.trace(total[:r, :r])) / r if r else 1.0
+        few = np.sum([answer.many for answer in said], axis=0)[:r] < 0.5  # in all silos
         mixture = replace(
-            server.mixture or empty(settings.n_clusters), mean=mean, within=within, total=total, size=size or 1.0
-        )
+            server.mixture or empty(settings.n_clusters), mean=mean, within=within, total=total, size=size or 1.0,
+            floor=np.where(few, LEAST * np.diag(total)[:r], 0.0) if few.any() else None,
+        )  # fmt: skip
         fourths = np.sum([answer.fourths for answer in said], axis=0)
         flat = flat_coordinates(fourths, n, mean, total, r, SINGLE)
         weights = _weights(len(mean), flat, settings)

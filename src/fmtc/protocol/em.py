@@ -201,7 +201,7 @@ def next_round(
         if n_starts == 1 and 2 <= len(said) <= MOST_SLICES and not pool.even:
             influence = pulls(parts, mixture.common(s))
         sums = added(weighted(part, weights.get(cid, 1.0)) for cid, part in zip(said, parts, strict=True))
-        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count))
+        found.append(pooled(mixture.common(s), sums, pool, levels, mixture.size, count, mixture.floor))
         scores.append(float(sums.score[1] / sums.score[2]))
         each.append(parts)
     mixture = replace(
@@ -445,7 +445,7 @@ class Settle(Phase):
         (mixture,) = required(server, "mixture")
         before = mixture.scores[0] if mixture.rounds else -np.inf
         contains = settings.solver.contains
-        found = next_round(server, answers, settle_pool(settings), (), contains=contains)
+        found = next_round(server, answers, settle_pool(settings, words=server.words), (), contains=contains)
         mixture = found.mixture
         done = abs(found.score - before) < SETTLED or mixture.rounds >= SETTLE_STEPS
         mixture, parts = replace(mixture, settled=bool(done)), {**server.parts, **found.parts}
@@ -494,9 +494,9 @@ SETTLED = 1e-5  # change of the log-likelihood of a row that ends it
 EVEN = 0.5  # rows in equal shares that a silo's own shares get, for each of its rows: cuts prefer even clusters
 
 
-def settle_pool(settings: Settings, n_rows: int = 1) -> Pool:
+def settle_pool(settings: Settings, n_rows: int = 1, *, words: bool = False) -> Pool:
     """Shares drawn to equal ones; silos do not shift as a whole: projections are in a common frame already."""
-    return Pool(spread=settings.solver.spread, drift=0.0, concentration=EVEN * n_rows, even=True)
+    return Pool(spread=settings.spread_of(words), drift=0.0, concentration=EVEN * n_rows, even=True)
 
 
 SETTLE = Settle()

@@ -92,7 +92,7 @@ class Finish(Phase):
         partial, mixture = server.has is not None, None
         centers = {cid: by_concept(answers[cid].centers, order, partial) for cid, order in orders.items()}
         if settings.solver.mixes and settings.n_clusters > 1:
-            mixture = first_mixture([centers[cid] for cid in heard(server, orders)], settings)
+            mixture = first_mixture([centers[cid] for cid in heard(server, orders)], settings, server.words)
         if partial:
             server = _in_axes_of_concepts(server, answers, orders)
             centers = {cid: np.nan_to_num(part) for cid, part in centers.items()}
@@ -156,7 +156,7 @@ def projected(client: ClientState, settings: Settings) -> tuple[Array, GraphMode
 FIRST_VARIANCE = 0.5  # of the mixture's first covariance, as a part of that of a row of unit length
 
 
-def first_mixture(matched: list[Array], settings: Settings) -> Mixture:
+def first_mixture(matched: list[Array], settings: Settings, words: bool) -> Mixture:
     """Common parameters before the first E-step: the mean of the clients' centres, and a round covariance.
 
     A concept that nobody has, where there are more than clusters, begins at 0; no client ever takes it.
@@ -164,7 +164,7 @@ def first_mixture(matched: list[Array], settings: Settings) -> Mixture:
     k, centers = settings.n_clusters, np.array(matched, dtype=np.float64)
     there = ~np.isnan(centers[:, :, 0])
     means = np.nan_to_num(centers).sum(axis=0) / np.maximum(there.sum(axis=0), 1)[:, None]
-    given = settings.solver.spread
+    given = settings.spread_of(words)
     spread = np.full((1, k), FIRST_SPREAD if given is None else given)
     covariance = np.eye(k)[None] * FIRST_VARIANCE / k
     return Mixture(

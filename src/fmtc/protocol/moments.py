@@ -124,14 +124,14 @@ def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, sett
     """The server with common units, from the moments of all rows; it knows numbers of rows and columns already."""
     units = _units(pooled, in_one_unit, settings)
     lifted = units is not None and _lifts(pooled, units, settings)
-    wide = pooled.means is None or server.n_features > scaling.FEW_COLUMNS
-    return _decided(replace(server, scaling=units, lifted=lifted, wide=wide), settings)
+    wide = pooled.means is None or numbers_of(server, settings) > scaling.FEW_COLUMNS
+    return _decided(replace(server, scaling=units, lifted=lifted, wide=wide, words=pooled.means is None), settings)
 
 
 def agreed_words(server: ServerState, counts: Array, settings: Settings) -> ServerState:
     """The server with weights of words, from the number of rows that hold each."""
     words = scaling.tfidf(server.n_samples, counts, settings.solver.max_features)
-    return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True), settings)
+    return _decided(replace(server, scaling=words, n_features=len(words.stretch), wide=True, words=True), settings)
 
 
 def _far(parts: list[scaling.Moments], settings: Settings) -> Array:
@@ -166,6 +166,11 @@ def _units(pooled: scaling.Moments, in_one_unit: bool, settings: Settings) -> sc
 def columns_of(server: ServerState, settings: Settings) -> int:
     """Columns of the table, a category as one."""
     return len(settings.levels) if settings.has_categories else server.n_features
+
+
+def numbers_of(server: ServerState, settings: Settings) -> int:
+    """Columns that are numbers."""
+    return sum(not size for size in settings.levels) if settings.has_categories else server.n_features
 
 
 def _decided(server: ServerState, settings: Settings) -> ServerState:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..client import ClientState
 from ..mixture.bounds import impossible_steps
+from ..mixture.pooling import floored
 from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
 from ..server import Mixture, ServerState, heard
 from ..settings import Settings
@@ -131,7 +132,8 @@ def _begin(mixture: Mixture, counts: Array, sums: Array, settings: Settings) -> 
         spread = np.full_like(spread, given)
     return replace(
         mixture,
-        means=np.array([part.means for part in found]), covariance=np.array([part.covariance for part in found]),
+        means=np.array([part.means for part in found]),
+        covariance=np.array([floored(part.covariance, mixture.floor) for part in found]),
         shares=np.array([part.shares for part in found]), profiles=np.array([part.profiles for part in found]),
         spread=spread, drift=np.array([part.drift for part in found]), keep=np.arange(len(found)),
         scores=np.zeros(len(found)), rounds=0, centers=None, weights=None, handicap=handicap,

@@ -357,7 +357,8 @@ class Match(Phase):
         ranks = np.sum([answer.ranks[best] for answer in answers.values()], axis=0) / m
         frame = frames[best][np.argsort(ranks, kind="stable")]
         mixes = settings.solver.mixes and settings.n_clusters > 1
-        return replace(server, frames=frame[None], mixture=first_mixture([frame], settings) if mixes else None)
+        mixture = first_mixture([frame], settings, server.words) if mixes else None
+        return replace(server, frames=frame[None], mixture=mixture)
 
 
 def order_of(centers: Array, frame: Array) -> Array:
