@@ -50,7 +50,7 @@ def all_rows():
     names = {(cell, method) for cell in evidence.DATASETS for method in evidence.COMPARED}
     names |= {(name, method) for name in evidence.FEDERATIONS for method in tested}
     names |= {(name, evidence.at_round(r)) for name in evidence.CONVERGENCE for r in evidence.ROUNDS}
-    grid = [evidence.fmtc_with(alpha=a, beta=b) for a in evidence.ALPHAS for b in evidence.BETAS]
+    grid = [evidence.with_tensor(alpha=a, beta=b) for a in evidence.ALPHAS for b in evidence.BETAS]
     names |= {(name, method) for name in evidence.SENSITIVITY for method in grid}
     names |= {(data, method) for name in evidence.TRIED for _, _, data, method in evidence.ablations(name)}
     rows = []

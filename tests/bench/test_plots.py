@@ -27,7 +27,7 @@ def test_bars_are_as_long_as_the_scores(all_rows):
 
 def test_the_heat_map_has_every_number(all_rows):
     figure = plots.sensitivity(all_rows, ["webkb4"])
-    mine = [r for r in all_rows if (r["dataset"], r["method"]) == ("webkb4", evidence.fmtc_with(alpha=0.1, beta=0.0))]
+    mine = [r for r in all_rows if (r["dataset"], r["method"]) == ("webkb4", evidence.with_tensor(alpha=0.1, beta=0.0))]
     inside, outside = (np.mean([100 * r[part]["mean"]["acc"] for r in mine]) for part in ("train", "test"))
     assert f"{outside:.1f}" in words(figure)
     assert min(abs(bar.get_height() - inside) for bar in figure.axes[0].patches) < 1e-9  # bars: as in the paper

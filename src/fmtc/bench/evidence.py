@@ -21,11 +21,13 @@ from .summary import SCORES
 
 Row = Mapping[str, Any]
 
-PARTS = ("test", "draws", "tables", "figures", "ablations")  # in the order in which they are run
+PARTS = ("test", "figures", "tables", "ablations", "first", "draws")  # in the order in which they are run
 SPLITS = 3
 ROWS_OF_A_SILO = 300  # at most, of a test federation
 TIME_LIMIT = 120  # seconds of one fit
 FEDERATIONS = tuple(f"{name}{',' if '?' in name else '?'}rows={ROWS_OF_A_SILO}" for name in federations.TEST)
+FIRST = tuple(f"{name}{',' if '?' in name else '?'}rows={ROWS_OF_A_SILO}" for name in federations.FIRST)
+AGAIN = ("fmtc", "fmtc-tensor", "fedkmeans", "kmeans", "gmm", "stsc")  # on the federations of the first comparison
 REFERENCES = ("random", "one-cluster")  # what a score is worth; not compared
 VARIANTS = tuple(name for name in METHODS if name.startswith("fmtc-") and name != "fmtc-subspace")  # of ours
 SIDE = ("sec", "fmtc-subspace")  # questions of development only
@@ -45,7 +47,7 @@ ALPHAS, BETAS = (0.1, 0.3, 1.0, 3.0, 10.0), (0.0, 0.05, 0.15, 0.4, 0.8)
 
 SETTINGS: dict[str, tuple[Any, ...]] = {  # one by one, all else as in the default
     "align": (False, True),
-    "coupling": ("tensor", "subspace", "average"),
+    "coupling": ("auto", "tensor", "subspace", "average"),
     "schatten_p": (1.0, 0.5),
     "beta": (0, 0.05, 0.15, 0.4),
     "labels_from": ("projection", "embedding"),
@@ -88,9 +90,14 @@ def _defaults() -> dict[str, Any]:
     return FMTC().get_params() | Solver().get_params()
 
 
+def with_tensor(**setting: Any) -> str:
+    """FMTC with this setting and the paper's coupling, whatever its rows: what the paper's figures show."""
+    return fmtc_with(coupling="tensor", **setting)
+
+
 def at_round(r: int) -> str:
-    """FMTC stopped after r rounds, converged or not."""
-    return f"fmtc/max_iter={r},tol=0"
+    """FMTC with the paper's coupling, stopped after r rounds, converged or not."""
+    return with_tensor(max_iter=r, tol=0)
 
 
 def ablations(dataset: str) -> Iterator[tuple[str, str, str, str]]:
@@ -115,9 +122,9 @@ def plan(part: str, *, splits: int = SPLITS, everywhere: bool = False) -> list[C
 
     Parameters
     ----------
-    part : {"test", "draws", "tables", "figures", "ablations", "all"}
-        Test federations with defaults; the same with twelve draws of the settings; the paper's two tables, its figures
-        and our ablations on development data.
+    part : {"test", "figures", "tables", "ablations", "first", "draws", "all"}
+        Test federations with defaults; the paper's figures and its two tables, our ablations and the federations of the
+        first comparison, all of them development data; test federations with twelve draws of the settings.
     splits : int
         Draws have one.
     everywhere : bool
@@ -145,9 +152,11 @@ def _cells_of(part: str, ways: range, there: Callable[[Iterable[str]], list[str]
         yield from cells(there(first_federations()), DRAWN, trials=TRIALS)
     elif part == "tables":
         yield from cells(there(DATASETS), METHODS, splits=ways)
+    elif part == "first":
+        yield from cells(there(FIRST), AGAIN, splits=ways)
     elif part == "figures":
         yield from cells(there(CONVERGENCE), map(at_round, ROUNDS), splits=ways)
-        grid = [fmtc_with(alpha=alpha, beta=beta) for alpha in ALPHAS for beta in BETAS]
+        grid = [with_tensor(alpha=alpha, beta=beta) for alpha in ALPHAS for beta in BETAS]
         yield from cells(there(SENSITIVITY), grid, splits=ways)
     else:
         for name in there(TRIED):

@@ -158,7 +158,7 @@ _GRAPH: Space = {
 }  # fmt: skip
 _COUPLED: Space = {"beta": [0.02, 0.05, 0.1, 0.15, 0.25, 0.4, 0.8], **_GRAPH}
 _KAPPA: Space = {"kappa": [None, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]}
-_COUPLINGS: Space = {"coupling": ["tensor", "subspace", "average"]}
+_COUPLINGS: Space = {"coupling": ["auto", "tensor", "subspace", "average"]}
 _ANCHORS: Space = {"method": ["auto", "anchors", "mixture"]}
 _ALONE = {name: values for name, values in _GRAPH.items() if name != "final"}
 
@@ -196,6 +196,7 @@ METHODS: dict[str, Method] = {
         Method("anchors-noise", "anchors, epsilon 2", NoisyAnchors, "control", "noisy sums", _ANCHORS),
         Method("fmtc-graph", "FMTC, graph", _with(view="graph"), "control", "d × k", _COUPLED | _COUPLINGS),
         Method("fmtc-mixture", "FMTC, mixture", _with(view="mixture"), "control", "sums", _KAPPA),
+        Method("fmtc-tensor", "FMTC, tensor", _with(coupling="tensor"), "control", "d × k", _COUPLED | _KAPPA),
         Method("fmtc-average", "FMTC, averaging", _with(coupling="average", kappa=inf), "control", "d × k", _COUPLED),
         Method("fmtc-subspace", "FMTC, subspace", _with(coupling="subspace"), "control", "d × k", _COUPLED | _KAPPA),
         Method("fmtc-alone", "FMTC alone", _alone, "control", "nothing", _ALONE),

@@ -13,7 +13,7 @@ import numpy as np
 from ..artifacts.files import write_file
 from ..datasets import FederatedDataset
 from . import comparison, federations
-from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, fmtc_with
+from .evidence import ALPHAS, BETAS, COMPARED, DATASETS, ROUNDS, Row, at_round, with_tensor
 from .methods import METHODS
 from .summary import PARTS, summarise
 from .tables import ablation_entries, of_tables
@@ -244,7 +244,7 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
         shades = mpl.colormaps["viridis"](np.linspace(0.05, 0.92, len(ALPHAS)))
         for name, (bars, heat) in zip(datasets, axes, strict=True):
             inside, outside = (
-                [[_scores(rows, name, fmtc_with(alpha=a, beta=b), "acc", part) for b in BETAS] for a in ALPHAS]
+                [[_scores(rows, name, with_tensor(alpha=a, beta=b), "acc", part) for b in BETAS] for a in ALPHAS]
                 for part in ("in", "out")
             )
             shown, mean = (
@@ -271,7 +271,7 @@ def sensitivity(rows: Sequence[Row], datasets: Sequence[str]) -> Any:
             heat.set_xticks(range(len(BETAS)), [f"{b:g}" for b in BETAS])
             heat.set_yticks(range(len(ALPHAS)), [f"{a:g}" for a in ALPHAS])
             heat.set(xlabel="beta", ylabel="alpha")
-            for i, j in np.argwhere([[fmtc_with(alpha=a, beta=b) == "fmtc" for b in BETAS] for a in ALPHAS]):
+            for i, j in np.argwhere([[with_tensor(alpha=a, beta=b) == with_tensor() for b in BETAS] for a in ALPHAS]):
                 heat.add_patch(mpl.patches.Rectangle((j - 0.47, i - 0.47), 0.94, 0.94, fill=False, ec="white", lw=2.5))
                 heat.set_title("framed: the default", weight="normal", size=10)
             heat.spines[:].set_visible(False)

@@ -138,7 +138,7 @@ def _figures(rows: Sequence[Row], with_clouds: bool) -> Iterator[tuple[str, Call
     sets = [name for name in evidence.CONVERGENCE if (name, last) in seen]
     if sets:
         yield "convergence", lambda: plots.convergence(rows, sets)
-    corner = evidence.fmtc_with(alpha=evidence.ALPHAS[0], beta=evidence.BETAS[0])
+    corner = evidence.with_tensor(alpha=evidence.ALPHAS[0], beta=evidence.BETAS[0])
     tried = [name for name in evidence.SENSITIVITY if (name, corner) in seen]
     if tried:
         yield "sensitivity", lambda: plots.sensitivity(rows, tried)
@@ -265,20 +265,24 @@ def _of_rounds(rows: Sequence[Row]) -> dict[str, str]:
             best = max(curve, key=lambda r: curve[r])
             said.append(f"{name} {curve[best]:.1f} after {best}, {curve[evidence.ROUNDS[-1]]:.1f} at the end")
     text = f"Best ACC on held-out rows: {'; '.join(said)}." if said else ""
-    return {"convergence": f"Objective, residuals and ACC of FMTC by round. {text}"} if said else {}
+    return {"convergence": f"Objective, residuals and ACC of FMTC with the tensor, by round. {text}"} if said else {}
 
 
 def _of_settings(rows: Sequence[Row]) -> dict[str, str]:
     said = []
     for name in evidence.SENSITIVITY:
         grid = [
-            _means(rows, name, evidence.fmtc_with(alpha=a, beta=b), "train")
+            _means(rows, name, evidence.with_tensor(alpha=a, beta=b), "train")
             for a in evidence.ALPHAS
             for b in evidence.BETAS
         ]
         if not any(np.isnan(grid)):
             said.append(f"from {min(grid):.1f} to {max(grid):.1f} on {name}")
-    return {"sensitivity": f"ACC over alpha and beta; on training rows {', '.join(said)}."} if said else {}
+    return (
+        {"sensitivity": f"ACC over alpha and beta, with the tensor; on training rows {', '.join(said)}."}
+        if said
+        else {}
+    )
 
 
 def _of_ablations(rows: Sequence[Row]) -> dict[str, str]:

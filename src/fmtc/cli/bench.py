@@ -21,6 +21,7 @@ from .words import Words, new_table, plural, print_json
 if TYPE_CHECKING:
     from ..bench.grid import Cell, Store
 
+PAPER_PARTS = ("test", "figures", "tables", "ablations", "first", "draws")  # of fmtc.bench.evidence
 CONCEPT_PARTS = ("missing", "atlas", "confidence", "later", "advice")  # of fmtc.bench.concepts
 SMOKE = ("digits", "synthetic-subspace", "webkb4", "yale")
 
@@ -164,7 +165,7 @@ Examples:
   fmtc bench paper --part test --jobs 4
   fmtc bench paper --part ablations --only webkb4""",
 )
-@click.option("--part", type=click.Choice(["test", "draws", "tables", "figures", "ablations", "all"]), default="all",
+@click.option("--part", type=click.Choice([*PAPER_PARTS, "all"]), default="all",
               show_default=True, cls=Option, help="What to run; files are made of all that is stored.")  # fmt: skip
 @click.option("--splits", type=click.IntRange(1, 3), default=3, show_default=True, cls=Option,
               help="Ways to hold out a fifth of each client.")  # fmt: skip
