@@ -162,3 +162,32 @@ def test_a_silo_that_compares_does_not_build_the_same_graph_again(monkeypatch):
     found = {wanted: model("graph", exit=wanted).set_params(scale="none").fit(X) for wanted in (True, False)}
     assert len(built) == 6
     assert_array_equal(found[True].labels_, found[False].labels_)
+
+
+# -------------------------------------------------------------------------------------------------- many honest silos
+
+
+def honest(m, n, seed):
+    """Silos with the same three groups in other shares, shifted a little."""
+    rng = np.random.default_rng(seed)
+    centers = 4.0 * rng.normal(size=(K, 6))
+    shares = [rng.dirichlet(np.full(K, 5.0)) for _ in range(m)]
+    return {
+        f"s{t:03d}": centers[rng.choice(K, n, p=share)] + rng.normal(size=(n, 6)) + 0.1 * rng.normal(size=6)
+        for t, share in enumerate(shares)
+    }
+
+
+@pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+@pytest.mark.parametrize(("m", "n", "rounds", "seed"), [(8, 100, 10, 2), (20, 100, 10, 0), (100, 60, 4, 0)])
+def test_honest_silos_are_not_held_however_many_they_are(m, n, rounds, seed):
+    """Somebody's k-means is unlucky; this is no reason to name it, nor for everybody to fit a model alone."""
+    found = model("graph").set_params(max_iter=rounds).fit(honest(m, n, seed))
+    assert found.held_ == []
+
+
+@pytest.mark.filterwarnings("ignore:the neighbour graph of client")
+def test_a_wild_silo_among_many_is_named_and_no_other():
+    X = honest(40, 30, 0)
+    found = fit_hostile(model("graph").set_params(max_iter=1), X, None, {"s012": Attack("shifted")}, ("settle",))
+    assert found.held_ == ["s012"]

@@ -91,6 +91,45 @@ def test_a_silo_of_far_rows_is_drawn_to_the_others():
         assert_array_equal(getattr(found[1], name), getattr(parts[1], name))
 
 
+def unlucky(seed, n=3000):
+    """Rows of a silo that takes the first two concepts for each other: a plausible mistake."""
+    part = sums_of(rows(seed, n))
+    order = [1, 0, 2]
+    means = part.means / part.weights[:, None]
+    moved = means[order]
+    scatter = part.scatter + (moved.T * part.weights) @ moved - (means.T * part.weights) @ means
+    return replace(part, means=moved * part.weights[:, None], scatter=scatter)
+
+
+@pytest.mark.parametrize(("m", "wrong"), [(3, 1), (8, 2), (100, 1), (100, 20)])
+def test_few_unlucky_silos_are_drawn_to_the_others_and_not_named(m, wrong):
+    parts = [sums_of(rows(t, 3000)) for t in range(m - wrong)] + [unlucky(t) for t in range(wrong)]
+    found, named = bounds.limited(parts, common(), far_at=8.0)
+    drawn = [one is not other for one, other in zip(found, parts, strict=True)]
+    assert_array_equal(np.flatnonzero(drawn), np.arange(m - wrong, m))
+    assert not named.any()
+    assert bounds.impossible_sums(found[-1], common(), ()) is None
+
+
+def test_unlucky_silos_are_named_if_they_are_many_or_beside_wild_ones_if_these_are():
+    parts = [sums_of(rows(t, 3000)) for t in range(20)]
+    many = parts[:12] + [unlucky(t) for t in range(8)]
+    assert_array_equal(np.flatnonzero(bounds.limited(many, common(), far_at=8.0)[1]), np.arange(12, 20))
+    parts[5] = unlucky(5)
+    parts[7] = sums_of(1000 * np.random.default_rng(0).normal(size=(60, R)))
+    assert_array_equal(np.flatnonzero(bounds.limited(parts, common(), far_at=8.0)[1]), [7])
+
+
+@pytest.mark.parametrize(("away", "is_named"), [(-90.0, False), (-1e6, True), (90.0, True)])
+def test_scores_too_low_for_any_start_are_named_and_so_are_those_too_high(away, is_named):
+    parts = [sums_of(rows(t)) for t in range(20)]
+    parts[3] = replace(parts[3], score=parts[3].score + parts[3].score[2] * np.array([away, away, 0]))
+    found, named = bounds.limited(parts, common())
+    assert found[3] is not parts[3]
+    assert named[3] == is_named
+    assert not np.delete(named, 3).any()
+
+
 def test_two_silos_cannot_be_told_apart():
     parts = [sums_of(rows(0)), sums_of(1000 * rows(1))]
     found, touched = bounds.limited(parts, common())

@@ -19,6 +19,8 @@ FEWEST = 3  # silos: of two that differ, nobody can say which is the odd one
 ROUNDING = 1e-6  # relative error of sums that are computed in two ways
 FAR = 30.0  # squared distance of a silo's means from the common ones, in medians of the silos
 WIDE = 10.0  # size of a silo's scatter per row, in medians
+APART = 2.0  # squared distance of a silo's means, in that of the two common ones furthest apart: beyond, it is wild
+FEW = 0.25  # of the silos may be beyond a limit without being named, if they are not wild
 DRIFTS = 200.0  # a silo's part in the estimate of shifts, in medians, which count as at least 1
 SCORES = 20.0  # log-likelihood of a row and coordinate, from the median
 AWAY, SPREAD = 5.0, 10.0  # means of columns, in deviations of the median silo; variances, in medians
@@ -139,11 +141,35 @@ def _within(sums: Sums, common: Common) -> Array:
 def limited(
     parts: Sequence[Sums], common: Common, levels: tuple[int, ...] = (), *, far_at: float = FAR, wide_at: float = WIDE
 ) -> tuple[list[Sums], Array]:
-    """Sums of silos, those far beyond the others' made smaller, and which they are.
+    """Sums of silos, those far beyond the others' made smaller, and which silos somebody should look at.
 
     A silo's means are drawn to the common ones until their squared distances, summed over its concepts with their
     weights, are at most `far_at` times the median silo's. The scatter of its rows about its means is at most `wide_at`
     times the median per row.
+
+    Some of these silos are honest: an unlucky start has split one concept and joined two others. The more silos there
+    are, the likelier is one of them, and the further off it seems, because distances are in units of the spread of all
+    silos' means. They differ from wild ones in that what they take for a concept lies among the common ones. So if at
+    most one silo in four is beyond a limit (or one of three), those whose means, scatter and score are within what the
+    distances between common concepts explain are drawn nearer like the others, but not named.
+
+    Parameters
+    ----------
+    parts : sequence of m Sums
+        Of single silos.
+    common : Common
+        That they were computed with.
+    levels : tuple of int
+        Levels of the categories.
+    far_at, wide_at : float
+        Limits of distances and scatter, in those of the median silo.
+
+    Returns
+    -------
+    list of m Sums
+        Those that were within all limits are the same objects.
+    ndarray of bool of shape (m,)
+        Silos whose sums were made smaller and are wild, or too many; none of fewer than three.
     """
     found, touched = list(parts), np.zeros(len(parts), bool)
     if len(parts) < FEWEST:
@@ -151,18 +177,30 @@ def limited(
     precision = np.linalg.inv(common.covariance)
     k, r = common.means.shape
     numbers = max(r, 1)  # a table of categories alone has none, and nothing that could lie far
-    far, wide, drifts, scores = [], [], [], []
+    far, wide, drifts, scores, among = [], [], [], [], []
+    apart = APART * _widest_gap(common.means, precision)
     for sums in parts:
         gap, within = _means(sums, common) - common.means, _within(sums, common)
         far.append(float(sums.weights @ np.einsum("jr,rs,js->j", gap, precision, gap)) / (k * numbers))
         wide.append(float((precision * within).sum()) / (float(sums.score[2]) * numbers))
         drifts.append(float(sums.drift[0] / sums.drift[1]) if sums.drift[1] > 0 else 0.0)
         scores.append(sums.score[:2] / sums.score[2])
+        among.append(float(sums.weights.sum()) * apart / (k * numbers))
     farthest, widest = far_at * max(float(np.median(far)), 1.0), wide_at * float(np.median(wide))
     drifted = DRIFTS * max(float(np.median(drifts)), 1.0)
     middle = np.median(scores, axis=0)
+    reach = SCORES * freedom(r, levels)
+    low = [float((middle - own).max()) for own in scores]
+    far_off = (np.array(far) > farthest) | ((np.array(wide) > widest) & (widest > 0))
+    beyond = far_off | (np.array(low) > reach)
+    few = np.count_nonzero(beyond) <= max(1.0, FEW * len(parts))
+    b = common.spread[(common.spread > 0) & np.isfinite(common.spread)]
     for t, sums in enumerate(parts):
-        if far[t] > farthest or wide[t] > widest > 0:
+        # what a row loses in the place of another concept, and its part in what the silo's means lose there
+        lost = 0.5 * apart * (1 + float((1 / b).sum()) / float(sums.score[2]))
+        tame = far[t] <= among[t] and wide[t] <= apart / numbers and low[t] <= reach + lost
+        named = bool(beyond[t]) and not (few and tame)
+        if far_off[t]:
             nearer = np.sqrt(min(1.0, farthest / far[t])) if far[t] > farthest else 1.0
             smaller = widest / wide[t] if wide[t] > widest > 0 else 1.0
             means = common.means + nearer * (_means(sums, common) - common.means)
@@ -170,13 +208,19 @@ def limited(
             spread = np.array([nearer**2 * sums.spread[0], sums.spread[1]])
             sums = replace(sums, means=means * sums.weights[:, None], scatter=(scatter + scatter.T) / 2, spread=spread)
         if drifts[t] > drifted:
-            sums = replace(sums, drift=np.array([drifted * sums.drift[1], sums.drift[1]]))
-        reach = SCORES * freedom(r, levels)
+            sums, named = replace(sums, drift=np.array([drifted * sums.drift[1], sums.drift[1]])), True
         if (np.abs(scores[t] - middle) > reach).any():
-            rows = float(sums.score[2])
+            rows, named = float(sums.score[2]), named or bool((scores[t] - middle > reach).any())
             sums = replace(sums, score=np.array([*(rows * np.clip(scores[t], middle - reach, middle + reach)), rows]))
-        found[t], touched[t] = sums, sums is not parts[t]
+        found[t], touched[t] = sums, named
     return found, touched
+
+
+def _widest_gap(means: Array, precision: Array) -> float:
+    """Largest squared distance between two concepts; (k, r), (r, r)."""
+    products = means @ precision @ means.T
+    sizes = np.diag(products)
+    return float((sizes[:, None] + sizes - 2 * products).max())
 
 
 def far_columns(means: Array, variances: Array) -> Array:
