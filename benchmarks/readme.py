@@ -219,6 +219,7 @@ def evidence_parts() -> dict[str, str]:
         "below": comparison.below_table(rows) if test else "",
         "kinds": comparison.kind_table(rows) if test else "",
         "settings": comparison.settings_table(rows),
+        "again": comparison.first_table(rows),
         "federations": comparison.federation_table(rows) if test else "",
         "tables": development_tables(rows),
         "reached": reached_table(rows),

@@ -268,3 +268,21 @@ def test_captions_say_what_the_rows_say(rows, all_rows, row):
     told = results.captions(few)
     assert "on 1 of 2 data sets by training rows, on 0 by held-out rows" in told["inside_outside_acc"]
     assert "largest loss is by align False (-10.0 points), the largest gain by beta 0 (+10.0)" in told["ablations"]
+
+
+def test_federations_of_the_first_comparison_stand_apart(monkeypatch):
+    names = ("a?dealing=even", "a?dealing=skewed", "b")
+    monkeypatch.setattr(comparison, "FIRST", names)
+
+    def row(name, method, ari, **other):
+        test = {"mean": {"ari": ari, "acc": ari}, "acc_frozen": ari / 2}
+        return {"dataset": name, "method": method, "trial": "default", "status": "ok", "test": test} | other
+
+    rows = [row(name, "fmtc", ari) for name, ari in zip(names, (0.2, 0.4, 0.9), strict=True)]
+    rows += [row(name, "kmeans", 0.5) for name in names] + [row("b", "fmtc", 0.0, trial="3"), row("c", "fmtc", 0.0)]
+    assert comparison.first_table(rows).splitlines()[2:] == [
+        "| FMTC | 60.0 | 30.0 | 2 |",
+        "| k-means alone | 50.0 | 25.0 | 2 |",
+    ]
+    assert comparison.first_table(rows[3:]).splitlines()[2:] == ["| k-means alone | 50.0 | 25.0 | 2 |"]
+    assert comparison.first_table([]) == ""

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from . import federations
-from .evidence import DRAWN, FEDERATIONS, REFERENCES, RIVALS, VARIANTS, Row, first_federations
+from .evidence import AGAIN, DRAWN, FEDERATIONS, FIRST, REFERENCES, RIVALS, VARIANTS, Row, first_federations
 from .methods import METHODS
 from .statistics import bootstrap_interval, friedman_nemenyi, wilcoxon_holm
 
@@ -55,12 +55,17 @@ def by_federation(rows: Iterable[Row], score: str) -> Scores:
     -------
     dict of method to dict of federation to float
     """
+    return _means(of_test(rows), score, FEDERATIONS)
+
+
+def _means(rows: Iterable[Row], score: str, names: Sequence[str]) -> Scores:
+    """Means over splits on those of the federations that all methods were run on."""
     read = SCORES[score][1]
     found: dict[str, dict[str, list[float]]] = {}
-    for row in of_test(rows):
+    for row in rows:
         place = found.setdefault(row["method"], {}).setdefault(row["dataset"], [])
         place.append(read(row) if row["status"] == "ok" else 0.0)
-    everywhere = [name for name in FEDERATIONS if found and all(name in line for line in found.values())]
+    everywhere = [name for name in names if found and all(name in line for line in found.values())]
     return {
         method: {name: float(np.mean(found[method][name])) for name in everywhere}
         for method in METHODS
@@ -310,6 +315,9 @@ def page(rows: Sequence[Row]) -> str:
     drawn = settings_table(rows)
     if drawn:
         text += ["## Settings chosen with labels", drawn]
+    again = first_table(rows)
+    if again:
+        text += ["## Federations of the first comparison, development data since", again]
     text += ["## Each federation", federation_table(rows)]
     return "\n\n".join(text) + "\n"
 
@@ -380,6 +388,19 @@ def settings_table(rows: Sequence[Row]) -> str:
         shown = " | ".join(f"{100 * line[key]:.1f}" for key in ("default", "others", "oracle"))
         lines.append(f"| {METHODS[line['method']].title} | {shown} |")
     return "\n".join(lines)
+
+
+def first_table(rows: Sequence[Row]) -> str:
+    """Means over the data sets of the first comparison, on which today's default was developed."""
+    known = [row for row in rows if row["dataset"] in FIRST and row["trial"] == "default" and row["method"] in AGAIN]
+    scores = [by_dataset(_means(known, score, FIRST)) for score in PRIMARY]
+    lines = ["| | ARI | frozen ACC | data sets |", "|---|---|---|---|"]
+    for name in scores[0]:
+        means = [100 * float(np.mean(list(each[name].values()))) for each in scores if each[name]]
+        if len(means) == len(PRIMARY):
+            shown = " | ".join(f"{mean:.1f}" for mean in means)
+            lines.append(f"| {METHODS[name].title} | {shown} | {len(scores[0][name])} |")
+    return "\n".join(lines) if len(lines) > 2 else ""
 
 
 def federation_table(rows: Sequence[Row]) -> str:
