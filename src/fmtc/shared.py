@@ -56,6 +56,14 @@ class Shared:
         """The paper's weights of the clients, which sum to 1; (m,)."""
         return client_weights(self.client_ids, self.weights)
 
+    @property
+    def kappa(self) -> Array:
+        """Pooling strength of each concept of the mixture; infinity: the same means for all."""
+        assert self.mixture is not None
+        with np.errstate(divide="ignore"):
+            kappa: Array = 1 / self.mixture.spread
+        return kappa
+
     def ridge(self, settings: Settings) -> float:
         """Weight of the consensus in the regression of a client of average weight."""
         return self.rho * len(self.client_ids) / (2 * settings.alpha)
