@@ -72,7 +72,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         warning. Given, clients may lack concepts: the graph view matches their clusters before it couples them, and in
         the mixture view a client drops concepts that too few of its rows speak for, whatever `n_clusters` is.
     view : {"auto", "graph", "mixture"}, default="auto"
-        "auto" decides without labels. Tables of at most 50 columns: the mixture, unless rows of half of the clients
+        "auto" decides without labels. Tables of at most 50 numbers: the mixture, unless rows of half of the clients
         fall into parts that no ellipse follows, such as rings. Many columns: the graph, unless the mixture keeps
         clearly more neighbours together. `view_` and `view_reason_` say what came of it.
     alpha : float, default=1.0

@@ -140,6 +140,14 @@ def _ordered(
     return replace(common, **rows), {cid: turned(numbers) for cid, numbers in parts.items()}
 
 
+def chosen_coupling(shared: Shared | None, model: Any) -> str | None:
+    """The coupling that a run of the graph view chose, where its settings left it open; None: nothing was chosen."""
+    if shared is None or shared.view != "graph" or model.coupling != "auto":
+        return None
+    name: str = model.settings(n_clusters=shared.n_clusters).coupling_of(shared.words)
+    return name
+
+
 def pool_of(shared: Shared, settings: Settings) -> Pool:
     """How the mixture of a run is pooled: the common part, which does not depend on a client's rows."""
     if shared.view == "mixture":

@@ -1,4 +1,4 @@
-"""Texts, by default: one projection for all silos and the same means of clusters; unless something else is asked for."""
+"""Texts, by default: one projection for all silos and the same means of clusters, unless another is asked for."""
 
 import warnings
 
