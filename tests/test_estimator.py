@@ -118,7 +118,7 @@ def test_what_the_two_checks_mean_to_check(container):
 def test_parameters_and_defaults():
     found = {name: p.default for name, p in inspect.signature(FMTC).parameters.items()}
     assert found == {
-        "n_clusters": 8, "n_concepts": None, "view": "auto", "alpha": 1.0, "beta": 0.15, "coupling": "tensor",
+        "n_clusters": 8, "n_concepts": None, "view": "auto", "alpha": 1.0, "beta": 0.15, "coupling": "auto",
         "scale": "auto",
         "max_iter": 25, "tol": 1e-3, "client_weights": None, "privacy": None, "solver": None, "random_state": None,
         "n_jobs": None, "device": "cpu", "verbose": 0,
@@ -175,7 +175,10 @@ def test_the_solver_of_a_fit_is_a_copy():
 
 def test_as_published_is_a_set_of_parameters():
     model = FMTC.as_published(4, alpha=10.0, beta=0.2, rho=0.5)
-    plain = {"n_clusters": 4, "view": "graph", "alpha": 10.0, "beta": 0.2, "scale": "none", "max_iter": 50}
+    plain = {
+        "n_clusters": 4, "view": "graph", "alpha": 10.0, "beta": 0.2, "coupling": "tensor", "scale": "none",
+        "max_iter": 50,
+    }  # fmt: skip
     assert model.get_params(deep=False) == FMTC().get_params(deep=False) | plain | {"solver": model.solver}
     assert model.solver == Solver(
         rho=0.5, align=False, center_features=False, lift=False, labels_from="embedding", final="kmeans",

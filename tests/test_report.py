@@ -404,7 +404,11 @@ def test_settings_are_those_of_fmtc_and_then_of_its_solver(home, tmp_path):
     assert eval(line.partition(" = ")[2], {"FMTC": FMTC, "Solver": Solver}).get_params() == published.get_params()
 
 
-@pytest.mark.parametrize("view", [(), ("--view", "graph"), ("--view", "mixture")], ids=["auto", "graph", "mixture"])
+@pytest.mark.parametrize(
+    "view",
+    [(), ("--view", "graph"), ("--view", "graph", "--coupling", "tensor"), ("--view", "mixture")],
+    ids=["auto", "graph", "tensor", "mixture"],
+)
 def test_texts_send_the_counts_of_their_words(tmp_path, view):
     words = [["red", "green", "blue", "apple", "pear"], ["one", "two", "three", "four", "five"]]
     rng = np.random.default_rng(0)
@@ -417,6 +421,10 @@ def test_texts_send_the_counts_of_their_words(tmp_path, view):
     assert [line["field"] for line in summary["sent"] if line["phase"] == "moments"] == ["n_samples", "document_counts"]
     loop = "round" if summary["view"] == "graph" else "em"
     assert loop in {line["phase"] for line in summary["sent"]}
+    averages = loop == "round" and "tensor" not in view
+    assert any("Rows are texts: all silos share one projection." in said for said in summary["run_words"]) == averages
+    report = (tmp_path / "run" / "report.json").read_text()
+    assert json.loads(report, parse_constant=pytest.fail)["coupling"] == ("average" if averages else None)
     assert "explanation" not in summary["absent"]
     assert "text_column='notes'" in summary["code"]
     told = [{d["what"] for d in one["differences"]} for one in summary["found"]]

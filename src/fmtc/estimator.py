@@ -72,7 +72,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         warning. Given, clients may lack concepts: the graph view matches their clusters before it couples them, and in
         the mixture view a client drops concepts that too few of its rows speak for, whatever `n_clusters` is.
     view : {"auto", "graph", "mixture"}, default="auto"
-        "auto" decides without labels. Tables of at most 50 columns: the mixture, unless rows of half of the clients
+        "auto" decides without labels. Tables of at most 50 numbers: the mixture, unless rows of half of the clients
         fall into parts that no ellipse follows, such as rings. Many columns: the graph, unless the mixture keeps
         clearly more neighbours together. `view_` and `view_reason_` say what came of it.
     alpha : float, default=1.0
@@ -87,8 +87,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         projections side by side, which depends neither on the order of clients nor on rotations. "average" draws all
         clients to one common projection, whatever `beta`. "auto" is "tensor" for dense rows. For texts, which are
         sparse rows or ``scale="tfidf"``, it is "average", and clusters have the same centres everywhere, unless
-        ``solver.kappa`` is given or `beta` is 0: silos have few rows for so many words. With ``scale="none"`` or
-        "client" nobody asks whether rows are texts, and it is "tensor".
+        ``solver.kappa`` is given or `beta` is 0: silos have few rows for so many words. With ``view="graph"`` and
+        ``scale="none"`` or "client" nobody asks whether rows are texts, and it is "tensor".
     scale : {"auto", "none", "client", "global", "tfidf"}, default="auto"
         Give each column mean 0 and standard deviation 1 first: "client" among the rows of each client, "global" among
         those of all, from sums that the clients send. "auto" is "global" for dense rows and "none" for sparse rows, for
@@ -143,8 +143,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Why `view="auto"` chose it, in words; empty where it did not choose, or the model was loaded.
     kappa_ : ndarray of shape (n_concepts,)
         Pooling strength of each concept: as many rows of its own outweigh, in a client, what the others know. From 0.1,
-        clients that have little in common, to 1000, clients that share the concept. Not in a model that was loaded, nor
-        with ``solver.final="kmeans"``.
+        clients that have little in common, to 1000, clients that share the concept; infinite where all clients have the
+        same means, as for texts (see `coupling`). Not in a model that was loaded, nor with ``solver.final="kmeans"``.
     cluster_centers_ : dict of str to ndarray of shape (n_concepts, n_features) or (n_concepts, n_concepts)
         Mixture view: means of each client, in the units of X; numbers first, then the shares of each level of each
         category. Graph view: centres among the normalised projections.

@@ -56,6 +56,14 @@ class Shared:
         """The paper's weights of the clients, which sum to 1; (m,)."""
         return client_weights(self.client_ids, self.weights)
 
+    @property
+    def kappa(self) -> Array:
+        """Pooling strength of each concept of the mixture; infinity: the same means for all."""
+        assert self.mixture is not None
+        with np.errstate(divide="ignore"):
+            kappa: Array = 1 / self.mixture.spread
+        return kappa
+
     def ridge(self, settings: Settings) -> float:
         """Weight of the consensus in the regression of a client of average weight."""
         return self.rho * len(self.client_ids) / (2 * settings.alpha)
@@ -130,6 +138,14 @@ def _ordered(
 
     rows = {f.name: getattr(common, f.name)[order] for f in fields(Common) if f.name not in ("covariance", "drift")}
     return replace(common, **rows), {cid: turned(numbers) for cid, numbers in parts.items()}
+
+
+def chosen_coupling(shared: Shared | None, model: Any) -> str | None:
+    """The coupling that a run of the graph view chose, where its settings left it open; None: nothing was chosen."""
+    if shared is None or shared.view != "graph" or model.coupling != "auto":
+        return None
+    name: str = model.settings(n_clusters=shared.n_clusters).coupling_of(shared.words)
+    return name
 
 
 def pool_of(shared: Shared, settings: Settings) -> Pool:

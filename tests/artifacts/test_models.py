@@ -305,7 +305,7 @@ def old_model(folder, **params):
 def test_a_model_of_the_first_format_still_predicts(tmp_path):
     arrays = old_model(tmp_path / "old")
     model = fmtc.load(tmp_path / "old")
-    assert model.get_params() == graph_view(2, random_state=0, final="kmeans").get_params()
+    assert model.get_params() == graph_view(2, coupling="tensor", random_state=0, final="kmeans").get_params()
     assert (model.n_iter_, model.converged_, model.client_ids_) == (2, True, ["north"])
     X = np.random.default_rng(1).normal(size=(20, 3))
     assert_array_equal(model.predict(X), (X @ arrays["W"]).argmax(axis=1))

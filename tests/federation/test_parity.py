@@ -35,6 +35,7 @@ def rows_of(kind):
     ("by", "kind", "coupling"),
     [
         ("simulated", "dense float64", "subspace"),
+        ("simulated", "sparse float64", "auto"),
         pytest.param("processes", "sparse float32", "tensor", marks=pytest.mark.federation),
     ],
 )
@@ -54,7 +55,8 @@ def test_a_federation_comes_to_what_fit_does(request, by, kind, coupling):
     assert set(psutil.Process().children(recursive=True)) <= before
     assert not hasattr(model, "n_features_in_")
     here = model.fit(rows)
-    for name in ("consensus_", "labels_", "n_features_in_", "client_ids_", "converged_", "n_iter_"):
+    assert np.isinf(here.kappa_).all() == (coupling == "auto")  # sparse rows are texts
+    for name in ("consensus_", "labels_", "kappa_", "n_features_in_", "client_ids_", "converged_", "n_iter_"):
         assert_array_equal(getattr(there, name), getattr(here, name))
     for cid in rows:
         for name, value in vars(here._models[cid]).items():
@@ -91,7 +93,7 @@ def test_silos_that_lack_concepts_calibrate_and_notice_drift_as_in_one_process(v
 @pytest.mark.parametrize("client_weights", [None, {"a": 1.0, "b": 2.0, "c": 1.0}], ids=["alike", "weighted"])
 @pytest.mark.usefixtures("simulated")
 def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(client_weights):
-    """A data frame with missing cells and categories, which ends in the mixture.
+    """A data frame with missing cells, categories and a number of three values, which ends in the mixture.
 
     Processes exchange the messages of a mixture in test_mistakes.py and test_methods.py, and categories in
     test_commands.py.
@@ -101,12 +103,14 @@ def test_a_federation_that_chooses_its_view_comes_to_what_fit_does(client_weight
         X[rng.random(X.shape) < 0.15] = np.nan
         ward = [None if np.isnan(x) else "surgery" if x > 0 else "medicine" for x in X[:, 0]]
         frame = pl.DataFrame({f"x{j}": X[:, j] for j in range(X.shape[1])}).fill_nan(None)
-        tables[cid] = frame.with_columns(ward=pl.Series(ward))
+        few = pl.Series(np.clip(np.round(X[:, 1]), -1, 1)).fill_nan(None)
+        tables[cid] = frame.with_columns(ward=pl.Series(ward), grade=few)
     model = FMTC(4, max_iter=3, tol=0, random_state=7, client_weights=client_weights)
     there = federate(tables, model)
     here = model.fit(tables)
     assert (there.view_, there.view_reason_) == (here.view_, here.view_reason_)
     assert here.view_ == "mixture"
+    assert (here._shared.floor > 0).sum() == 1
     for name in ("labels_", "kappa_", "n_features_in_", "client_ids_", "n_iter_"):
         assert_array_equal(getattr(there, name), getattr(here, name))
     for cid, table in tables.items():

@@ -42,7 +42,7 @@ def begin(cells, labels, k, *, spread=0.1, drift=0.0):
     return Common(means, np.eye(r), shares, profiles, np.full(k, float(spread)), float(drift)), own
 
 
-def rounds(cells, common, own, pool, n, size=1.0):
+def rounds(cells, common, own, pool, n, size=1.0, floor=None):
     """Rounds of the mixture; common parameters, statistics and the score after each."""
     levels, scores = cells[0].levels, []
     for _ in range(n):
@@ -55,7 +55,7 @@ def rounds(cells, common, own, pool, n, size=1.0):
             parts.append(sums)
         total = added(parts)
         scores.append(total.score)
-        own, common = after, pooled(common, total, pool, levels, size, len(cells))
+        own, common = after, pooled(common, total, pool, levels, size, len(cells), floor)
     return common, own, np.array(scores)
 
 

@@ -388,7 +388,7 @@ def test_other_phases_are_answered_three_times(lasting, phase, given):
 def test_a_question_that_comes_again_when_a_run_resumes_is_no_new_one(lasting):
     """In whatever round: the answer is the one it got first, and does not count. Another question does."""
     given = COORDINATES.Answer(
-        n_samples=9, sums=np.ones(4), within=np.eye(4), fourths=np.ones(4), between=np.zeros((4, 4))
+        n_samples=9, sums=np.ones(4), within=np.eye(4), fourths=np.ones(4), many=np.ones(4), between=np.zeros((4, 4))
     )
     first = release(lasting(), Message("coordinates", COORDINATES.Ask()), given, COORDINATES)
     for round_no in range(2, 20, 3):

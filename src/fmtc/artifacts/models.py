@@ -254,7 +254,7 @@ RENAMED: dict[str, str | None] = {
 }
 CHANGED: dict[str, dict[Any, Any]] = {"align": {"loop": True, "init": True, "none": False}}
 # What runs were before there were two views, where a file does not say it.
-BEFORE_VIEWS = {"view": "graph", "scale": "none"}
+BEFORE_VIEWS = {"view": "graph", "scale": "none", "coupling": "tensor"}
 BEFORE_FINALS = {"lift": False, "final": "kmeans"}
 
 

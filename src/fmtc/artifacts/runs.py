@@ -69,6 +69,7 @@ ANY_REPORT = {
     "view?": str,
     "view_reason?": str,
     "scaled?": bool,
+    "coupling?": (str, None),
     "converged": (bool, None),
     "stopped_because": str,
     "seconds": float,
@@ -238,6 +239,8 @@ def report(
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
+    from ..shared import chosen_coupling
+
     return {
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,
@@ -251,6 +254,7 @@ def report(
         "view": model.view_,
         "view_reason": model.view_reason_,
         "scaled": model._scales,
+        "coupling": chosen_coupling(getattr(model, "_shared", None), model),
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,

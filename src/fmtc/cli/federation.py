@@ -496,6 +496,7 @@ def _write_consensus(
     """The folder of a run at the coordinator: consensus, history and report."""
     from ..protocol.method import view_method
     from ..runtime.conductor import read_result
+    from ..shared import chosen_coupling
 
     result, about = read_result(file)
     for silo in result.missing:
@@ -511,6 +512,7 @@ def _write_consensus(
         "notes": words.notes,
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
+        "coupling": chosen_coupling(result.server.shared, model),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
         "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
         | runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),

@@ -79,7 +79,7 @@ def model_options(command: Any) -> Any:
     ):  # fmt: skip
         command = option(command)
     defaults = {f.name: f.default for f in (*fields(Settings), *fields(Solver))}
-    defaults |= {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto"}
+    defaults |= {"n_jobs": None, "device": HOST, "view": "auto", "scale": "auto", "coupling": "auto"}
     for name, (kind, text) in reversed(MODEL_OPTIONS.items()):
         text = text if defaults[name] is None else f"{text}  [default: {defaults[name]}]"
         flag = "--" + name.replace("_", "-")

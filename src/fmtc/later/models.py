@@ -257,7 +257,7 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
     if found.shared is not None and found.shared.Z is not None:
         model.consensus_ = found.shared.Z
     if found.shared is not None and found.shared.mixture is not None:
-        model.kappa_ = 1 / np.maximum(found.shared.mixture.spread, 1e-300)
+        model.kappa_ = found.shared.kappa
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
     for cid, (Xt, places) in parts.items():
         model.labels_[places] = assign(Xt, model._models[cid])
@@ -313,7 +313,7 @@ def leave(model: FMTC, client: Any) -> FMTC:
     if found._shared.Z is not None:
         found.consensus_ = found._shared.Z
     if found._shared.mixture is not None:
-        found.kappa_ = 1 / np.maximum(found._shared.mixture.spread, 1e-300)
+        found.kappa_ = found._shared.kappa
     found.held_ = [cid for cid in model.held_ if cid != name]
     found.history_ = [_without(record, name) for record in model.history_]
     found.stopped_because_ = f"{name!r} left after the run: one step of the server without it"

@@ -124,7 +124,8 @@ def agreed(server: ServerState, pooled: scaling.Moments, in_one_unit: bool, sett
     """The server with common units, from the moments of all rows; it knows numbers of rows and columns already."""
     units = _units(pooled, in_one_unit, settings)
     lifted = units is not None and _lifts(pooled, units, settings)
-    wide = pooled.means is None or numbers_of(server, settings) > scaling.FEW_COLUMNS
+    wide = pooled.means is None or server.n_features > MOST_COORDINATES
+    wide = wide or numbers_of(server, settings) > scaling.FEW_COLUMNS
     return _decided(replace(server, scaling=units, lifted=lifted, wide=wide, words=pooled.means is None), settings)
 
 
@@ -201,5 +202,6 @@ def _lifts(pooled: scaling.Moments, units: scaling.Scaling, settings: Settings) 
     return wanted is True or (lifts(d, settings.n_clusters) and not two_valued.any())
 
 
+MOST_COORDINATES = 1000  # numbers and levels of categories: products of all pairs of them are sent
 FEWEST_ROWS = 10  # of a silo for each cluster: with fewer, many columns are left to the graph view
 MOMENTS = Moments()

@@ -589,6 +589,8 @@ def _run_words(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     report, m = run.report, len(summary["silos"])
     why = report.get("view_reason")
     viewed = f"The {run.view} view was {f'chosen: {why}' if why else 'used'}."
+    if report.get("coupling") == "average":
+        viewed += " Rows are texts: all silos share one projection."
     rounds, time = f"after {_count(report['n_iter'], 'round')}", f"({report['seconds']:.1f} s)"
     if report["converged"]:
         said = [viewed, f"The run converged {rounds} {time}."]
