@@ -144,7 +144,7 @@ def main() -> None:
         model.fit(data)
         found["seconds"] = time.perf_counter() - started
         found["seconds in rounds"] = sum(record.seconds for record in model.history_)
-    found["clients that were held"] = len({cid for r in model.history_ for cid in (*r.capped, *r.odd)})
+    found["clients that were held"] = len(model.held_)
     found["peak of the process, GB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     found["input, GB"] = sum(X.nbytes for X in data.values()) / 1e9
     if given.device.startswith("cuda"):
