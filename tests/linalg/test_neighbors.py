@@ -70,6 +70,7 @@ def test_nearest_rows_of_new_ones(rng, kind):
 def single(monkeypatch):
     """Six hundred rows count as enough for tiles, which are small; says what scikit-learn was asked for."""
     monkeypatch.setattr(neighbors, "SINGLE_FROM", 600)
+    monkeypatch.setattr(neighbors, "SINGLE_CORES", 10**6)
     monkeypatch.setattr(neighbors, "SINGLE_WIDTH", 2_048)
     left = []
     by_scikit_learn = neighbors._by_scikit_learn
@@ -105,6 +106,9 @@ def test_many_columns_are_searched_in_single_precision(rng, single, monkeypatch)
     for rows, k in ((X, 10), (X[:599], 10), (X[:, :15], 10), (X, 49)):
         assert_array_equal(nearest_neighbors(rows, k)[1], brute(rows, k)[1])
     assert_array_equal(nearest_neighbors(X, 5, X[:9])[1], brute(X, 5, X[:9])[1])
+    assert len(asked) == 1
+    monkeypatch.setattr(neighbors, "SINGLE_CORES", 0)  # as on a machine of many cores
+    assert_array_equal(nearest_neighbors(X, 10)[1], brute(X, 10)[1])
     assert len(asked) == 1
 
 

@@ -26,6 +26,7 @@ ADD_PARTS, BLOCK = 500, 8_192  # parts in which rows are added to it; rows conve
 ORDER_AXES, ORDER_SAMPLE = 8, 256  # principal axes that rows are sorted by, and rows that these are computed from
 SINGLE_FROM, SINGLE_COLUMNS, SINGLE_NEIGHBORS = 16_384, 256, 48  # rows from which tiles in single precision pay; limits
 SINGLE_ROWS, SINGLE_WIDTH = 128, 4_096  # of a tile, which fits in the cache
+SINGLE_CORES = 4  # on more, threads of Python wait for each other, and scikit-learn's own are faster
 PAIRS = 2**16  # differences of entries computed at a time
 SPARE = 8  # more candidates than neighbours, so that they are certain in spite of rounding
 SPARSE_MEMORY = 8  # MiB of distances at a time: they fit in the cache
@@ -70,7 +71,7 @@ def nearest_neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     if many and (found := _hnsw(X, k)) is not None:
         return found
     dense = X_new is None and not sp.issparse(X) and not by_tree
-    if dense and n >= SINGLE_FROM and d <= SINGLE_COLUMNS and k <= SINGLE_NEIGHBORS:
+    if dense and n >= SINGLE_FROM and d <= SINGLE_COLUMNS and k <= SINGLE_NEIGHBORS and (many or _few_cores()):
         found = _in_single_precision(_Flat.of(X) if many else _Tiles.of(X), k)
         if found is not None:
             return found
@@ -81,6 +82,12 @@ def nearest_neighbors(X: Any, k: int, X_new: Any = None) -> tuple[Array, Array]:
     # the limit matters for sparse rows, whose distances take a share of n x n
     with _one_tree_at_a_time if by_tree else config_context(working_memory=SPARSE_MEMORY):
         return search.kneighbors(X_new)
+
+
+def _few_cores() -> bool:
+    from joblib import cpu_count
+
+    return int(cpu_count()) <= SINGLE_CORES
 
 
 # --------------------------------------------------------------------------- exact on a processor, in single precision
