@@ -16,7 +16,7 @@ import numpy as np
 from .. import __version__
 from ..artifacts.files import jsonable, read_json
 from ..bench import comparison, federations, freeze, paper, tables
-from ..bench.evidence import DATASETS, FEDERATIONS, Row, compact, read_compact
+from ..bench.evidence import DATASETS, FEDERATIONS, FIRST, Row, compact, read_compact
 from ..bench.grid import Store
 from ..bench.methods import METHODS, method_of
 from ..bench.plots import TITLES, WHAT
@@ -265,7 +265,7 @@ def _in_scope(entry: Mapping[str, Any], scope: str) -> bool:
 
 
 def _title(dataset: str) -> str:
-    return federations.title(dataset) if _kind(dataset) == "test" else TITLES.get(dataset, dataset)
+    return federations.title(dataset) if dataset in (*FEDERATIONS, *FIRST) else TITLES.get(dataset, dataset)
 
 
 def _frozen(rows: Sequence[Row]) -> list[Row]:
