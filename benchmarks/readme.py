@@ -70,6 +70,7 @@ MAKERS = {
             "below",
             "kinds",
             "settings",
+            "again",
             "federations",
             "tables",
             "reached",
