@@ -49,6 +49,7 @@ def all_rows():
     tested = (*evidence.COMPARED, "fmtc-average", "random")
     names = {(cell, method) for cell in evidence.DATASETS for method in evidence.COMPARED}
     names |= {(name, method) for name in evidence.FEDERATIONS for method in tested}
+    names |= {(name, method) for name in evidence.FIRST[:3] for method in ("fmtc", "kmeans")}
     names |= {(name, evidence.at_round(r)) for name in evidence.CONVERGENCE for r in evidence.ROUNDS}
     grid = [evidence.with_tensor(alpha=a, beta=b) for a in evidence.ALPHAS for b in evidence.BETAS]
     names |= {(name, method) for name in evidence.SENSITIVITY for method in grid}
