@@ -59,6 +59,8 @@ def lines(found: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
     for rows_of, each in speed["predict"].items():
         what = f"`predict` over bare product and arg-min, {rows_of}"
         at_most(what, 1.25, each["predict / bare product and arg-min"])
+        what = f"the same over scikit-learn's mixture on projections, {rows_of}"
+        at_most(what, 1, each["predict / scikit-learn's mixture on projections"])
     onnx = speed["onnx"]
     at_most("ONNX model less its matrix, kB", 100, (onnx["bytes"] - onnx["bytes of d x k in single precision"]) / 1e3,
             "{:.1f}")  # fmt: skip

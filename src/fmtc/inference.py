@@ -25,7 +25,7 @@ from .mixture.steps import Personal, log_shares, row_distances, row_scores
 Array = np.ndarray
 
 LATER = {"optional": True}  # of a field that older files of models do not have: it then has its default
-BLOCK = 32_768  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
+BLOCK = 8_192  # new rows projected at a time: what is made on the way stays in cache, and is worth a thread
 
 
 @dataclass(frozen=True)
@@ -413,9 +413,9 @@ def _scores(frame: Frame, X: Any, own: Personal, covariance: Array, *, normalize
         return _finite(scores), _finite(constant)
 
 
-def _probabilities(scores: Array, dtype: Any) -> Array:
-    """Softmax of each row in a precision; the cluster with the largest score, which `assign` takes, has the most."""
-    P = posteriors(scores)[0].astype(dtype)
+def _probabilities(scores: Array, dtype: Any, scale: Array | float = 1.0) -> Array:
+    """Softmax of each row over its scale; the cluster with the largest score, which `assign` takes, has the most."""
+    P = posteriors(scores / scale)[0].astype(dtype)
     label = scores.argmax(axis=1)[:, None]
     most = np.take_along_axis(P, label, axis=1)
     tied = most == P
@@ -462,7 +462,8 @@ def assign(X: Any, model: ClientModel) -> Array:
         return model.scores(X).argmax(axis=1)
     X = model.design(X)
     if model.precision is not None:
-        return _blockwise(X, model.keep, lambda block: _cluster_scores(block, model).argmax(axis=1))
+        scorer = _cluster_scorer(X, model)
+        return _blockwise(X, model.keep, lambda block: scorer(block)[0].argmax(axis=1))
     V = to_device_of(model.W @ model.centers.T, X)
     mean = None if model.mean is None else to_device_of(model.mean, X)
     if model.lacks is None:
@@ -493,14 +494,25 @@ def outliers(X: Any, model: MixtureModel, level: float) -> Array:
     return distance > chi2.isf(level, np.maximum(filled, 1))
 
 
-def _cluster_scores(block: Any, model: GraphModel) -> Array:
-    """Log of share times density of each cluster at the normalised projections, up to a row's constant."""
+def _cluster_scorer(X: Any, model: GraphModel) -> Callable[[Any], tuple[Array, Array]]:
+    """Function of blocks of X: log of share times density of each cluster, times |y|, and (y, |y|), y the projection.
+
+    The density is that of y / |y|, up to a constant of the row. Times |y|, its log is linear in (y, |y|): one product
+    more, of k columns, gives it; (n, d) -> (n, k), (n, k + 1).
+    """
     assert model.precision is not None and model.shares is not None
-    W, mean = to_device_of(model.W, block), None if model.mean is None else to_device_of(model.mean, block)
-    Y = _finite(Rows(block, mean) @ W)
     V = model.precision @ model.centers.T.astype(np.float64)
     c = model.log_shares - 0.5 * (model.centers.T * V).sum(axis=0)
-    return double(Y / row_norms(Y)) @ to_device_of(V, double(Y)) + to_device_of(c, double(Y))
+    W = to_device_of(np.pad(model.W, ((0, 0), (0, 1))), X)  # one more column, for the norm
+    mean = None if model.mean is None else to_device_of(model.mean, X)
+    Vc = np.vstack([V, c])
+
+    def scores(block: Any) -> tuple[Array, Array]:
+        Y = double(Rows(block, mean) @ W)
+        Y[:, -1:] = _finite(row_norms(Y))
+        return Y @ to_device_of(Vc, Y), Y
+
+    return scores
 
 
 def memberships(X: Any, model: ClientModel) -> Array:
@@ -513,7 +525,13 @@ def memberships(X: Any, model: ClientModel) -> Array:
         return _probabilities(model.scores(X), X.dtype)
     X = model.design(X)
     if model.precision is not None:
-        return _blockwise(X, model.keep, lambda block: _probabilities(_cluster_scores(block, model), model.W.dtype))
+        scorer = _cluster_scorer(X, model)
+
+        def of_mixture(block: Any) -> Array:
+            scaled, Y = scorer(block)
+            return _probabilities(scaled, model.W.dtype, Y[:, -1:])
+
+        return _blockwise(X, model.keep, of_mixture)
     V, allowed = model.W @ model.centers.T, model.log_shares
     variance = max(model.spread / np.isfinite(allowed).sum(), 1e-12)
 
@@ -539,24 +557,26 @@ def raw_scores(X: Any, model: GraphModel | MixtureModel) -> tuple[Array, Array, 
         scores, constant = model._scored(X)
         return scores, posteriors(scores)[1] + constant, None
     X = model.design(X)
-    W, mean = to_device_of(model.W, X), None if model.mean is None else to_device_of(model.mean, X)
     lacks = np.zeros(model.k, bool) if model.shares is None else model.shares <= 0
 
-    def answer(block: Any) -> Array:
+    def of_unit_centers(block: Any) -> Array:
         Y = to_numpy(double(_finite(Rows(block, mean) @ W)))
         norm = row_norms(Y)
-        Z = Y / norm
-        if model.precision is None:
-            scores = Z @ model.centers.T.astype(np.float64)
-        else:
-            scores = to_numpy(_cluster_scores(block, model))
-        scores = np.where(lacks, -np.inf, scores)
-        density = scores.max(axis=1)
-        if model.precision is not None:
-            density = posteriors(scores)[1] - 0.5 * np.einsum("ij,jk,ik->i", Z, model.precision, Z)
-        return np.column_stack([scores, density, np.log(norm[:, 0])])
+        scores = np.where(lacks, -np.inf, Y / norm @ model.centers.T.astype(np.float64))
+        return np.column_stack([scores, scores.max(axis=1), np.log(norm)])
 
-    found = _blockwise(X, model.keep, answer)
+    def of_mixture(block: Any) -> Array:
+        scaled, Y = map(to_numpy, scorer(block))
+        scores, Z = scaled / Y[:, -1:], Y[:, :-1] / Y[:, -1:]
+        density = posteriors(scores)[1] - 0.5 * np.einsum("ij,ij->i", Z @ precision, Z)
+        return np.column_stack([scores, density, np.log(Y[:, -1])])
+
+    if (precision := model.precision) is None:
+        W, mean = to_device_of(model.W, X), None if model.mean is None else to_device_of(model.mean, X)
+        found = _blockwise(X, model.keep, of_unit_centers)
+    else:
+        scorer = _cluster_scorer(X, model)
+        found = _blockwise(X, model.keep, of_mixture)
     return found[:, :-2], found[:, -2], found[:, -1]
 
 

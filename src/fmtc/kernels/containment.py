@@ -125,8 +125,8 @@ def affinities(W: Array, among: Array, sizes: Array) -> Array:
 
     if len(W) < len(some) * k:
         B = columns(slice(None), among).reshape(len(W), len(among), k)
-        own = _basis(np.einsum("dmk,dmj->mkj", B, B, optimize=True))
-        Q = np.einsum("dmk,mkj->dmj", B, own, optimize=True)
+        B = np.swapaxes(B, 0, 1)
+        Q = np.swapaxes(B @ _basis(np.swapaxes(B, 1, 2) @ B), 0, 1)
         part = Q[:, ::step].reshape(len(W), -1)
         lam, U = np.linalg.eigh(part @ part.T)
         lam, U = lam[::-1][: DIRECTIONS * k], U[:, ::-1][:, : DIRECTIONS * k]
@@ -169,7 +169,7 @@ def _basis(gram: Array) -> Array:
 def _blockwise(A: Array, own: Array) -> Array:
     """Columns of A, k at a time, times one k x k matrix each; (n, m k), (m, k, k) -> (n, m k)."""
     m, k, _ = own.shape
-    return np.einsum("nmk,mkj->nmj", A.reshape(-1, m, k), own, optimize=True).reshape(len(A), m * k)
+    return np.swapaxes(np.swapaxes(A.reshape(-1, m, k), 0, 1) @ own, 0, 1).reshape(len(A), m * k)
 
 
 def pulls(T: Array, Z: Array, prox: Callable[[Array], Array], *, drop: bool = False) -> Array | None:
