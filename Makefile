@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # One thread for each process of tests: those of several processes would wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: help demo test test-all test-processors test-haswell test-nehalem coverage test-torch test-federation test-browser lint docs bench nightly clean
+.PHONY: help demo test test-all test-processors test-haswell test-nehalem coverage test-torch test-federation test-browser test-long lint docs bench nightly clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -74,13 +74,16 @@ test-torch: $(VENV)/torch/stamp ## the same kernels on PyTorch's tensors, which 
 	$(subst $(BIN),$(VENV)/torch/bin,$(PYTEST)) $$(grep -rl mark.torch --include='*.py' tests) -m torch --numprocesses=auto -q $(ARGS)
 
 test-federation: $(VENV)/dev.stamp ## federations of real processes
-	$(PYTEST) tests/federation -m federation --numprocesses=4 --dist=loadfile $(ARGS)
+	$(PYTEST) tests/federation -m 'federation and not long' --numprocesses=4 --dist=loadfile $(ARGS)
 
 test-browser: $(VENV)/dev.stamp ## the report page in Chromium, which it installs where it can
 	scripts/install-browser
 	$(PYTEST) tests/browser -m browser $(ARGS)
 
-test-all: lint coverage test-processors test-federation test-browser docs test-torch demo ## everything, one after the other
+test-long: $(VENV)/dev.stamp ## what other tests cover, too, on real data or by real processes; not in CI
+	$(PYTEST) -m long --numprocesses=2 $(ARGS)
+
+test-all: lint coverage test-processors test-federation test-browser test-long docs test-torch demo ## everything, one after the other
 
 lint: $(VENV)/dev.stamp ## style and types
 	$(BIN)/ruff check .

@@ -24,7 +24,9 @@ def accuracy(rows, labels):
     return score_clients(rows.y, labels, rows.clients)["mean"]["acc"]
 
 
-@pytest.mark.parametrize(("name", "sparse", "n_splits"), [("webkb4", True, 3), ("yale", False, 1)])
+@pytest.mark.parametrize(
+    ("name", "sparse", "n_splits"), [pytest.param("webkb4", True, 3, marks=pytest.mark.long), ("yale", False, 1)]
+)
 def test_defaults_beat_k_means_alone(name, sparse, n_splits):
     """On the mean of the splits; k-means, which depends far more on its seed, on the mean of three seeds as well."""
     data, ours, theirs = load(name), [], []

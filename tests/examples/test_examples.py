@@ -25,6 +25,7 @@ PAGES = sorted(
     for page in [*DOCS.glob("**/*.md"), DOCS.parent / "README.md"]
     if not {"_build", "gallery"} & set(page.parts) and (page.stem in COMMANDS or "```py" in page.read_text("utf-8"))
 )
+QUICK = ("plot_cells", "plot_predict")  # `make docs` runs all of them
 LOOPS = {"plot_hospitals": "for held_out in range(5):"}  # 25 fits, where ten run the same lines
 FLARE_WARNS = "ignore:ssl_context is deprecated:DeprecationWarning"  # how nvflare 2.9 calls aiohttp
 
@@ -36,8 +37,13 @@ def test_there_are_examples():
 
 
 @pytest.mark.parametrize(
-    "script", [s for s in SCRIPTS if s.stem != "plot_lost_silo"], ids=lambda script: script.stem
-)  # that one takes a minute, and `make docs` runs it
+    "script",
+    [
+        pytest.param(script, id=script.stem, marks=[] if script.stem in QUICK else pytest.mark.long)
+        for script in SCRIPTS
+        if script.stem != "plot_lost_silo"  # takes a minute, and `make docs` runs it
+    ],
+)
 def test_script_runs(script, tmp_path):
     """In a process of its own, a warning is an error, nothing is left beside the script."""
     before = sorted(script.parent.iterdir())
@@ -90,8 +96,11 @@ def test_script_becomes_a_notebook(script, tmp_path):
     ]
 
 
-# Commands on README.md that take minutes or other machines: their flags must exist, and the tables they read
-ONLY_READ = ("bench smoke", "federate local", "federation init", "join", "coordinate")
+# Commands that take minutes or other machines: their flags must exist, and the tables they read
+ONLY_READ = {
+    "README": ("bench smoke", "federate local", "federation init", "join", "coordinate"),
+    "cli": ("bench smoke", "bench run"),  # tests/test_cli_bench.py runs them on less
+}
 
 
 def check_command(words):
@@ -130,7 +139,7 @@ def test_code_on_the_page_runs(page, tmp_path, monkeypatch, capsys):
             for command in re.findall(r"^\$ fmtc (.*)$", code, re.MULTILINE):
                 words = shlex.split(command, comments=True)
                 commands += 1
-                if page.stem == "README" and command.startswith(ONLY_READ):
+                if command.startswith(ONLY_READ.get(page.stem, ())):
                     check_command(words)
                 else:
                     done = CliRunner().invoke(main_group, words)

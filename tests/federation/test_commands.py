@@ -71,15 +71,19 @@ LOCAL = {  # rows, flags, and what they come to: view, rounds, a line
 }
 
 
-BY_PROCESSES = "auto, graph"  # and "auto, mixture" in test_mistakes.py; the others are simulated
+BY_PROCESSES = ("auto, graph", "processes")  # and "auto, mixture" in test_mistakes.py
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(name, marks=pytest.mark.federation) if name == BY_PROCESSES else name for name in LOCAL]
+    ("case", "by"),
+    [
+        *((case, "simulated") for case in LOCAL),
+        pytest.param(*BY_PROCESSES, marks=[pytest.mark.federation, pytest.mark.long]),
+    ],
 )
-def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path, request, case):
+def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path, request, case, by):
     """Also with missing cells and categories."""
-    if case != BY_PROCESSES:
+    if by == "simulated":
         request.getfixturevalue("simulated")
     rows, flags, (view, rounds, line) = LOCAL[case]
     files = write_tables(tmp_path, rows())

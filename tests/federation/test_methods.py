@@ -81,6 +81,7 @@ def test_a_method_that_nobody_knows_is_refused(simulation):
         simulation.run(FedKMeansSettings(4), method="fed-unknown")
 
 
+@pytest.mark.long
 @pytest.mark.federation
 def test_a_baseline_with_real_processes(federation, data):
     assert_parity(federation, data, "fed-kmeans")
