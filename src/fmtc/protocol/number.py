@@ -175,9 +175,10 @@ def _cut(graph: Graph, F: Array) -> float:
 
 def _indicator(graph: Graph, labels: Array, k: int) -> Array:
     """Clusters as an orthonormal embedding, in which `_cut` is the normalised cut over k; (n,) -> (n, k)."""
-    degree = to_numpy(graph.to_client_order(double(graph.degree[:, None])))
-    H = np.sqrt(degree) * (labels[:, None] == np.arange(k))
-    return asarray_like(H / row_norms(H.T).T, graph.degree)
+    degree = to_numpy(graph.to_client_order(double(graph.degree[:, None])))[:, 0]
+    H = np.zeros((len(labels), k))
+    H[np.arange(len(labels)), labels] = np.sqrt(degree / np.bincount(labels, degree, k)[labels])
+    return asarray_like(H, graph.degree)
 
 
 def _sphere_labels(F: Array, k: int, seed: int) -> Array:
