@@ -75,7 +75,7 @@ def test_shares_that_cannot_be_are_refused(model, tmp_path, shares):
 
 
 def test_a_private_run_tells_of_no_silo(tmp_path, silos):
-    model = FMTC(3, privacy=Privacy(8, bounds=(-6, 12)), random_state=0).fit(silos)
+    model = FMTC(3, privacy=Privacy(16, bounds=(-6, 12)), random_state=0).fit(silos)
     atlas = fmtc.load(model.save(tmp_path / "model")).atlas_
     assert atlas == model.atlas_
     assert "presence" not in (tmp_path / "model" / "model.json").read_text()
