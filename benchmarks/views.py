@@ -1,6 +1,6 @@
 """Graph view, mixture view and the choice between them on nineteen federations, beside k-means of each silo alone.
 
-    FMTC_DATA=folder python benchmarks/views.py [--only penguins] [--json]     # about an hour on one core
+    FMTC_DATA=folder python benchmarks/views.py [--only penguins] [--json]     # a quarter of an hour on one fast core
 
 ACC in percent, mean of silos, then of three seeds, with one setting for all data sets. At most 400 rows of a silo and
 12 silos, drawn once. Labels score and nothing else; only the column `better view` looks at them. Results are kept data
