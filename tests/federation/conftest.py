@@ -207,7 +207,8 @@ class Trouble:
         if due and self.act is not None:
             act, self.act = self.act, None
             act()
-        assert "done" not in kinds or event["event"] in ("ended", "aborted")
+        after = ("ended", "aborted", "away", "job gone", "over", "waiting", "submitted", "started", "done")
+        assert "done" not in kinds or event["event"] in after  # no round
 
     @property
     def kinds(self):

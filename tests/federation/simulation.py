@@ -86,7 +86,7 @@ class Silo:
 
     def __init__(self, world, kit):
         self.world, self.kit, self.log = world, kit, kit.path / CONSOLE
-        self.faults = {}  # round -> (kind, seconds), each once; 0: in every round
+        self.faults = {}  # round or name of a phase -> (kind, seconds), each once; 0: in every round
         self.said = []  # lines of its own log
         self.alive, self.seen = False, -1e9
 
@@ -166,6 +166,8 @@ class Worker:
 
     def _fault(self, task):
         meta = adapter.from_shareable(task.data).meta
+        if meta["phase"] in self.silo.faults:
+            return self.silo.faults.pop(meta["phase"])
         if meta["phase"] not in ("round", "em"):
             return "", 0.0
         if meta["round_no"] in self.silo.faults:
@@ -177,8 +179,8 @@ class Worker:
             return
         with self._full_disk() if kind == "raise" else nullcontext():
             reply = self.executor.execute("fmtc", task.data, self.context, None)
-        if kind == "exit-after":
-            self.silo.kill_job()
+        if kind in ("exit-after", "die-after"):
+            self.silo.kill() if kind == "die-after" else self.silo.kill_job()
         elif kind == "stale":
             reply["DXO"]["meta"]["round_no"] -= 1
         elif kind == "garbage":

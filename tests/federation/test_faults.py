@@ -291,6 +291,79 @@ def test_silos_that_left_after_the_end_are_not_waited_for_for_long(simulation, u
     assert_same(outcome, *undisturbed)
 
 
+# ------------------------------------------------------------------------------------------- after the last round
+
+CLOSING = {"graph": (OF_RUN, ("finish", "settle", "number", "end")), "mixture": (IN_MIXTURE, ("conclude", "end"))}
+DEATHS = ("exit-before", "exit-after", "die", "die-after")  # of the job's process, and of all that `join` started
+LAST_MOMENTS = [
+    (view, phase, kind, least)
+    for view, (_, phases) in CLOSING.items()
+    for phase in phases
+    for kind in DEATHS
+    for least in (None, 2)
+    if least is None or phase in phases[-2:]  # before that, two go on without the third
+]
+
+
+def unlabelled(simulation):
+    states = {cid: kit.path / "fmtc" / simulation.order.run_id for cid, kit in simulation.kits.items()}
+    return {cid for cid, folder in states.items() if not (folder / "ended.json").exists()}
+
+
+@pytest.mark.parametrize(("view", "phase", "kind", "min_clients"), LAST_MOMENTS)
+def test_a_silo_that_is_lost_after_the_last_round_has_its_labels_in_the_end(
+    simulation, data, view, phase, kind, min_clients
+):
+    """Its process comes back by itself; the other silos leave when they have their labels, and are not missed."""
+    settings, _ = CLOSING[view]
+    simulation.processes["b"].faults[phase] = (kind, 0.0)
+    began = simulation.clock.time()
+    assert_same(simulation.run(settings, min_clients=min_clients), *expected(data, settings))
+    assert not unlabelled(simulation)
+    assert simulation.clock.time() - began < 120
+
+
+@pytest.mark.parametrize("view", CLOSING)
+@pytest.mark.parametrize("victim", ["job", "server"])
+@pytest.mark.parametrize("told", range(3))
+def test_a_coordinator_that_is_lost_while_it_tells_the_end(simulation, data, view, victim, told):
+    """Its process of the job, or its server, when so many silos have heard that the run is over."""
+    settings, _ = CLOSING[view]
+    heard = []
+
+    def kill():
+        simulation.job.kill() if victim == "job" else simulation.coordinator.server.kill()
+
+    def look(event):
+        heard.append(event["event"])
+        if event["event"] == "done" and heard.count("done") == 1:
+            for place, silo in enumerate(simulation.processes.values()):
+                if place >= told:  # it answers much later than the others
+                    silo.faults["end"] = ("slow", 5.0)
+            simulation.clock.after(2.0, kill)
+
+    assert_same(simulation.run(settings, listen=look), *expected(data, settings))
+    assert not unlabelled(simulation)
+
+
+@pytest.mark.parametrize("view", CLOSING)
+def test_a_silo_that_stays_away_is_served_when_it_is_back(simulation, data, view):
+    """The others have their labels and are gone; it comes back long after the coordinator has given up."""
+    settings, phases = CLOSING[view]
+    simulation.tends = False
+    simulation.processes["b"].faults[phases[-2]] = ("die", 0.0)
+    first = simulation.run(settings, wait=60.0)
+    assert first.result.missing == ("b",)
+    assert unlabelled(simulation) == {"b"}
+    for cid in "ac":
+        simulation.processes[cid].kill()
+    simulation.start("b")
+    trouble = Trouble(None)
+    assert_same(simulation.resume(trouble), *expected(data, settings))
+    assert trouble.kinds[0] == "over" and "round" not in trouble.kinds
+    assert not unlabelled(simulation)
+
+
 # ----------------------------------------------------------------------------------------------------------- quorum
 
 

@@ -22,7 +22,7 @@ from fmtc.protocol.em import SETTLE_STEPS
 from fmtc.protocol.end import END
 from fmtc.runtime import kitclient
 from fmtc.runtime.clock import ManualClock
-from fmtc.runtime.conductor import CHECKPOINT, RESULT, Spec, conduct, read_result
+from fmtc.runtime.conductor import CHECKPOINT, CONFIRMED, RESULT, Spec, conduct, read_result
 from fmtc.runtime.driver import run
 from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
@@ -130,6 +130,9 @@ def test_a_finished_run_needs_no_second_one(kits, tmp_path):
     conducted(KitTransport(kits, SETTINGS), spec)
     again = KitTransport(kits, SETTINGS)
     assert conducted(again, spec) == ["done", "ended"]
+    assert again.seen == []  # all have confirmed
+    (tmp_path / CONFIRMED).unlink()
+    assert conducted(again, spec) == ["done", "ended"]
     assert {message.phase for _, message in again.seen} == {"end"}
     assert (tmp_path / CHECKPOINT).exists()
 
@@ -162,10 +165,11 @@ def test_the_end_needs_no_rows(kits, tmp_path):
 
 
 def test_the_end_of_a_run_that_a_client_does_not_know(kits):
-    """Its kit is a new one: there is nothing to write down, and nothing of its last run is thrown away."""
+    """It has no labels to confirm, and nothing of its last run is thrown away."""
     transport = KitTransport(kits, SETTINGS)
     run(transport, SETTINGS)
-    assert new_client(kits, "other").answer(OVER) == Nothing()
+    assert new_client(kits, "other").answer(OVER) == Failure(error="RefusedError")
+    assert "no labels" in transport.trouble("a")[-1]
     assert [path.name for path in (kits["a"] / kitclient.STATES).iterdir()] == ["r"]
     assert not (transport.folder("a") / kitclient.ENDED).exists()
 
@@ -416,11 +420,24 @@ def test_a_comparison_leaves_an_interrupted_run_alone(kits):
 
 
 def test_a_new_run_throws_the_states_of_old_ones_away_but_not_the_ledger(kits):
-    run(KitTransport(kits, SETTINGS), SETTINGS)
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    transport.tell("a", OVER)
     before = read_lines(kits["a"] / LEDGER)
     new_client(kits, "s").answer(HELLO)
     assert [path.name for path in (kits["a"] / kitclient.STATES).iterdir()] == ["s"]
     assert read_lines(kits["a"] / LEDGER)[: len(before)] == before
+
+
+def test_a_new_run_ends_one_of_which_only_the_last_word_is_missing(kits):
+    """Its labels are not thrown away before anybody has seen them; the run after the next one does that."""
+    transport = KitTransport(kits, SETTINGS)
+    run(transport, SETTINGS)
+    new_client(kits, "s").answer(HELLO)
+    assert read_json(transport.folder("a") / kitclient.ENDED) == {"converged": None, "alone": True}
+    assert len(transport.result("a").client.labels) > 0
+    new_client(kits, "t").answer(HELLO)
+    assert [path.name for path in (kits["a"] / kitclient.STATES).iterdir()] == ["t"]
 
 
 def test_the_name_of_a_run_is_no_path(kits):

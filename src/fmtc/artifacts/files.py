@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -109,6 +110,15 @@ def new_folder(path: Path, *, overwrite: bool = False, private: bool = False) ->
     finally:
         if temporary.exists():
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sweep(path: Path) -> None:
+    """Remove what a `new_folder` left that was killed while it wrote; nobody else may be writing to `path` now."""
+    old = "(old-)?" if path.exists() else ""  # killed between two renames: the old folder is all there is
+    left = re.compile(rf"\.{re.escape(path.name[:50])}-{old}[a-z0-9_]{{8}}")  # names of tempfile.mkdtemp
+    for folder in path.parent.glob(".*"):
+        if left.fullmatch(folder.name) and folder.is_dir():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -23,8 +23,8 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from ..artifacts import runs
-from ..artifacts.files import new_folder, read_json, write_json
-from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError, TrustError
+from ..artifacts.files import new_folder, read_json, sweep, write_json
+from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError, TrustError, listed
 from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
@@ -113,7 +113,7 @@ class View:
             "submitted": f"starting with {silos}",
             "started": "silos prepare their rows",
             "done": "finding clusters",
-            "over": "the run is over; informing silos that do not know it yet",
+            "over": f"the run is over; waiting until {silos} confirmed to have labels",
         }
         notes = {
             "away": f"{self.site(event)} was lost",
@@ -371,9 +371,12 @@ def coordinate(
 
     A silo that is lost, or a process that dies, does not end the run: it resumes from the last round when enough
     silos are back. Writes to --out: consensus.safetensors, history.json and report.json; no row comes here.
+
+    Ends with exit code 5 where a silo has not confirmed that it has its labels. --resume then serves that silo when it
+    joins again; nothing is needed from the others.
     """
     from ..artifacts.locks import held
-    from ..runtime.conductor import RESULT, finished
+    from ..runtime.conductor import RESULT, finished, read_result, unconfirmed
     from ..runtime.flare.enrol import Roster
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
@@ -392,7 +395,8 @@ def coordinate(
     _check_numbers(model, plan.silos)
     weights = model._weights(plan.silos)
     roster = Roster.read(kit.startup)
-    out = free_path(out, force, _is_consensus)
+    written = resume and not force and _is_consensus(out)
+    out = free_path(out, force or written, _is_consensus)
     folder = out.parent.resolve() / f".{out.name}.checkpoint"
     folder.parent.mkdir(parents=True, exist_ok=True)
     names = {silo: silo for silo in plan.silos}
@@ -400,6 +404,11 @@ def coordinate(
     before = f"federation {plan.name!r} at {plan.host}:{plan.port}: starting the server"
     with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
         run_id, advised = _run_to_resume(folder, resume, force)
+        sweep(out)
+        if written and run_id is None:
+            return words.say(f"the run in {out} is complete: there is nothing to resume")
+        if written and run_id != read_result(out / CONSENSUS)[1]["run"]:
+            raise click.UsageError(f"{out} holds another run than {folder}; replace it with --force --resume")
         if isinstance(model.n_clusters, str):
             model.n_clusters = advised or _ask_how_many(words, coordinator, model, names, min_clients, deadline, wait)
         order = Order(
@@ -407,6 +416,9 @@ def coordinate(
             preflight="no" if no_preflight else "first", random_state=model.random_state,
         )  # fmt: skip
         ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
+        if written and not unconfirmed(order.spec):
+            shutil.rmtree(folder, ignore_errors=True)
+            return words.say(f"the run in {out} is complete, and all silos have their labels; tidied up")
         try:
             with View(words, model.max_iter, names, before) as view:
                 coordinator.open()
@@ -427,8 +439,11 @@ def coordinate(
         about = finished(order.spec)
         assert about is not None
         members = {"code": roster.code, "silos": roster.fingerprints}
-        report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started, members)
-        shutil.rmtree(folder, ignore_errors=True)
+        waiting = unconfirmed(order.spec)
+        report = _write_consensus(
+            words, out, force or written, model, as_published, plan.name, folder / RESULT, started, members
+        )
+        _tidy(folder, keep=bool(waiting))
     show_end(words, report)
     drawn = ", atlas.json" if (out / runs.ATLAS).is_file() else ""
     words.say(
@@ -436,6 +451,25 @@ def coordinate(
     )
     if as_json:
         print_json({"out": str(out), **report, "history": read_json(out / "history.json")})
+    if waiting:
+        raise ClientError(
+            f"silo {listed(waiting)} did not confirm to have labels. Run the same command with --resume when it joins "
+            "again; nothing is needed from the other silos. A silo whose labels were ready writes them when it joins, "
+            "also without a coordinator."
+        )
+
+
+def _tidy(folder: Path, *, keep: bool) -> None:
+    """Remove the coordinator's folder of a run; with `keep`, all but what silos without labels need."""
+    from ..runtime.conductor import CONFIRMED, LATE, RESULT, SURVEYED
+
+    if not keep:
+        return shutil.rmtree(folder, ignore_errors=True)
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name not in (ORDER, RESULT, CONFIRMED, LATE, SURVEYED):
+            path.unlink()
 
 
 def _check_numbers(model: FMTC, silos: Iterable[str]) -> None:
@@ -447,6 +481,7 @@ def _check_numbers(model: FMTC, silos: Iterable[str]) -> None:
 
 
 ORDER = "order.json"  # in the coordinator's folder of a run: its name
+CONSENSUS = "consensus.safetensors"  # in the folder that `coordinate` writes
 
 
 def _ask_how_many(words: Words, coordinator: Any, model: FMTC, names: Mapping[str, str], *how: Any) -> int:
@@ -519,7 +554,7 @@ def _write_consensus(
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
-        shutil.copyfile(file, part / "consensus.safetensors")
+        shutil.copyfile(file, part / CONSENSUS)
         write_json(part / "history.json", [asdict(record) for record in result.rounds])
         write_json(part / "report.json", report)
         if about.get("atlas"):
@@ -532,7 +567,7 @@ def _mode(privacy: Any) -> str:
 
 
 def _is_consensus(folder: Path) -> bool:
-    return (folder / "report.json").is_file() and (folder / "consensus.safetensors").is_file()
+    return (folder / "report.json").is_file() and (folder / CONSENSUS).is_file()
 
 
 @main_group.command(
@@ -662,6 +697,11 @@ def join(
     with words.console.status("") as status, Membership(kit, source) as member:
         if discard:
             member.discard()
+        if member.unfinished:
+            words.say(
+                "the labels of the last run are in the kit; waiting for the coordinator's last word, for at most "
+                f"{plan.lost_after:g} seconds if nobody answers"
+            )
         for event in member.watch():
             kind = event["event"]
             if kind == "connected":
@@ -699,10 +739,17 @@ def join(
                     words.say("our columns match those of the other silos", "green")
             elif kind == "round":
                 status.update(f"round {event['round']}")
+            elif kind == "confirmed":
+                words.say("the coordinator knows now that this silo has its labels", "green")
+                if not stay:
+                    break
             elif kind == "ended":
+                place = out.with_name(f"{out.name}-{event['run'][:8]}") if event["earlier"] else out
+                if event.get("alone"):
+                    words.note(_ended_alone(event["earlier"], place))
                 try:
                     with words.warnings_as_notes():
-                        report = _write_silo(words, source, kit.path, event, out, force or stay)
+                        report = _write_silo(words, source, kit.path, event, place, force or stay)
                 except ChangedError as error:
                     why = f"{error} The labels stay in the kit until the next run"
                     if not stay:
@@ -712,12 +759,21 @@ def join(
                     words.note(f"{why}.")
                     continue
                 member.deliver(event["run"])
-                written.append(report)
-                show_run(words, report, out)
-                if not stay:
+                written.append({"out": str(place), **report})
+                show_run(words, report, place)
+                if not (stay or event["earlier"]):
                     break
-    if as_json:
-        print_json({"out": str(out), **written[-1]})
+    if as_json and written:
+        print_json(written[-1])
+
+
+def _ended_alone(earlier: bool, out: Path) -> str:
+    """Why labels are written without the coordinator's last word, and what they lack."""
+    what = f"an earlier run, which goes to {out}" if earlier else "this run"
+    return (
+        f"the coordinator's last word about {what} did not come. Labels and model are complete; whether the run "
+        "converged, and which clusters other silos share, is not known here"
+    )
 
 
 def policy_of(path: Path | None, kit: Path, terminal: bool) -> Policy:

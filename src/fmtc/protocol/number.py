@@ -52,7 +52,7 @@ def present(client: ClientState) -> Presence:
 def with_presence(server: ServerState, answers: Mapping[str, Any]) -> ServerState:
     """The server, which knows how much of each concept clients have."""
     said = {cid: answer.shares for cid, answer in answers.items() if isinstance(answer, Presence)}
-    return replace(server, presence={**server.presence, **said})
+    return replace(server, presence=dict(sorted({**server.presence, **said}.items())))  # some may answer later
 
 
 class Number(Phase):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
-from ..protocol.base import Message
+from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.end import END, told
 from ..protocol.graph import METHOD
 from ..protocol.method import Method
@@ -22,6 +24,8 @@ from .driver import ClientError, Received, Result, RoundRecord, Transport, add_r
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
 SURVEYED = "surveyed.json"  # in the coordinator's folder of a run: what a comparison of columns has received
 RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
+CONFIRMED = "confirmed.json"  # in the coordinator's folder of a run: clients that have said that they have their labels
+LATE = "late.safetensors"  # in the coordinator's folder of a run: what lost clients are asked, to conclude later
 RESULT_FORMAT = 2
 SHARED = "shared/"  # names of arrays in a result that go on where the run ended
 PREFLIGHT = ("no", "first", "only")
@@ -63,14 +67,19 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
     The events are surveyed, differ, agree, round, done and ended; and, where the run cannot go on: aborted, lost (too
     few clients are there), stopped (too few clients can answer), refused data, trust refused, failed.
     """
-    over = finished(spec)
-    if over is not None:  # an earlier attempt wrote the result, and was lost before all clients knew
-        return _end(transport, over["client_ids"], over["missing"], over["converged"], over.get("atlas"), listen)
+    if finished(spec) is None and not _train(transport, spec, listen):
+        return
+    _conclude(transport, spec)
+    _end(transport, spec, listen)
+
+
+def _train(transport: Transport, spec: Spec, listen: Listen) -> bool:
+    """Run a method until its result is written; False where it ends without one."""
     begun = (spec.folder / CHECKPOINT).exists()
     try:
         compare_first = spec.preflight == "only" or (spec.preflight == "first" and not begun)
         if compare_first and _differ(transport, spec, listen):
-            return None
+            return False
         result = run(
             transport,
             spec.settings,
@@ -82,33 +91,112 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
             min_clients=spec.min_clients,
         )
     except AbortedError:
-        return listen("aborted")
+        listen("aborted")
     except ClientError as error:
-        return listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
+        listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
     except InputError as error:
-        return listen("refused data", why=str(error))
+        listen("refused data", why=str(error))
     except TrustError as error:
-        return listen("trust refused", why=str(error))
+        listen("trust refused", why=str(error))
     except Exception as error:
         listen("failed", why=f"{type(error).__name__}: {error}")
         raise
-    atlas = write_result(spec, result)
-    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), atlas, listen)
+    else:
+        if result.late:
+            _write_late(spec, result.server, result.late)
+        write_result(spec, result)
+        return True
+    return False
 
 
-def _end(
-    transport: Transport,
-    client_ids: Iterable[str],
-    missing: Iterable[str],
-    converged: bool,
-    atlas: Mapping[str, Any] | None,
-    listen: Listen,
+def _conclude(transport: Transport, spec: Spec) -> None:
+    """Ask clients that were lost when all others concluded; the result then says what it would have said."""
+    if not (spec.folder / LATE).exists():
+        return
+    server, late = _read_late(spec, transport.client_ids)
+    for cid, messages in list(late.items()):
+        heard: dict[tuple[str, str], Received] = {}
+        for message in messages:
+            replies = transport.exchange({cid: message})
+            if cid not in replies.answers:
+                break
+            phase = spec.method.phase(message.phase)
+            add_received(heard, phase, replies)
+        else:
+            if not dropped(phase, server, replies.answers, spec.settings):
+                server = phase.reduce(server, replies.answers, spec.settings)
+            del late[cid]
+            _add_late(spec, server, cid, late, heard)
+            _write_late(spec, server, late)
+
+
+def _add_late(
+    spec: Spec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
 ) -> None:
-    """Tell the clients that all have their numbers, how the run ended, and whether others have their concepts."""
-    listen("done", missing=list(missing))
-    asks = {cid: END.Ask(converged=converged, **told(atlas, cid)) for cid in client_ids}
-    transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items()})
+    """Write the result again, with a client that has concluded since."""
+    result, _ = read_result(spec.folder / RESULT)
+    received = {(line.phase, line.field): line for line in result.received if line.phase != SURVEY.name}
+    for key, line in heard.items():
+        before = received.get(key, replace(line, times=0, bytes=0))
+        received[key] = replace(line, times=before.times + line.times, bytes=before.bytes + line.bytes)
+    missing = tuple(other for other in result.missing if other != cid)
+    lines = tuple(received.values())
+    write_result(spec, replace(result, server=server, missing=missing, received=lines, late=late))
+
+
+def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
+    """Tell clients how the run ended, and whether others have their clusters; keep who has said to have its labels."""
+    about = finished(spec)
+    assert about is not None
+    listen("done", missing=about["missing"])
+    done = {*about["client_ids"]} - {*unconfirmed(spec), *about["missing"]}
+    asks = {
+        cid: END.Ask(converged=bool(about["converged"]), **told(about.get("atlas"), cid)) for cid in about["client_ids"]
+    }
+    replies = transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items() if cid not in done})
+    write_json(spec.folder / CONFIRMED, sorted(done | {*replies.answers}))
     listen("ended")
+
+
+def unconfirmed(spec: Spec) -> tuple[str, ...]:
+    """Clients of a run that is over which have not said that they have their labels, and can have them."""
+    about, path = finished(spec), spec.folder / CONFIRMED
+    if about is None:
+        return ()
+    left = {*about["missing"]} - {*about.get("late", ())} | {*(read_json(path) if path.exists() else ())}
+    return tuple(cid for cid in about["client_ids"] if cid not in left)
+
+
+def _write_late(spec: Spec, server: Any, late: Mapping[str, tuple[Message, ...]]) -> None:
+    """Keep what clients that were lost have to be asked, and the server that waits for their last answers."""
+    arrays, values = flatten(server)
+    arrays = {f"server/{name}": array for name, array in arrays.items()}
+    asked: dict[str, list[Any]] = {}
+    for place, (cid, messages) in enumerate(late.items()):
+        asked[cid] = []
+        for turn, message in enumerate(messages):
+            flat = pack(message.ask)
+            arrays |= {f"{place}/{turn}/{n}": value for n, value in flat.items() if isinstance(value, np.ndarray)}
+            rest = {n: value for n, value in flat.items() if not isinstance(value, np.ndarray)}
+            asked[cid].append([message.phase, message.round_no, message.last_round, message.turn, rest])
+    write_tensors(spec.folder / LATE, arrays, {"server": values, "asked": asked})
+
+
+def _read_late(spec: Spec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, tuple[Message, ...]]]:
+    """Undo `_write_late`."""
+    arrays, about = read_tensors(spec.folder / LATE)
+    inner = {name.removeprefix("server/"): array for name, array in arrays.items() if name.startswith("server/")}
+    server = unflatten(spec.method.open_server(client_ids, spec.settings, spec.weights), inner, about["server"])
+    late = {}
+    for place, (cid, asked) in enumerate(about["asked"].items()):
+        messages = []
+        for turn, (phase, round_no, last_round, number, rest) in enumerate(asked):
+            above = f"{place}/{turn}/"
+            flat = {name.removeprefix(above): array for name, array in arrays.items() if name.startswith(above)}
+            ask = unpack(spec.method.phase(phase).Ask, {**flat, **rest})
+            messages.append(Message(phase, ask, round_no, last_round, number))
+        late[cid] = tuple(messages)
+    return server, late
 
 
 def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
@@ -148,11 +236,8 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
 # -------------------------------------------------------------------------------------- what the coordinator keeps
 
 
-def write_result(spec: Spec, result: Result) -> dict[str, Any] | None:
-    """Keep what the coordinator has of a run: common structure, atlas and history, and nothing of a row.
-
-    Returns the atlas in what JSON knows, if there is one.
-    """
+def write_result(spec: Spec, result: Result) -> None:
+    """Keep what the coordinator has of a run: common structure, atlas and history, and nothing of a row."""
     atlas = spec.method.atlas(result.server, spec.settings)
     document = None if atlas is None else jsonable(atlas.to_dict())
     surveyed = read_json(spec.folder / SURVEYED) if (spec.folder / SURVEYED).exists() else []
@@ -166,6 +251,7 @@ def write_result(spec: Spec, result: Result) -> dict[str, Any] | None:
         "converged": result.converged,
         "stopped_because": result.stopped_because,
         "missing": result.missing,
+        "late": sorted(result.late),
         "n_iter": len(result.history) - result.before,
         "before": result.before,
         "why": getattr(result.server, "why", ""),
@@ -183,7 +269,6 @@ def write_result(spec: Spec, result: Result) -> dict[str, Any] | None:
         inner, about["shared"] = flatten(shared)
         arrays |= {f"{SHARED}{name}": array for name, array in inner.items() if name != "Z"}
     write_tensors(spec.folder / RESULT, arrays, about)
-    return document
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import ClientError, FileError, RefusedError, TrustError
+from ..errors import ClientError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph import METHOD
@@ -150,6 +150,7 @@ class Result:
     missing: tuple[str, ...] = ()  # clients the run had to continue without
     received: tuple[Received, ...] = ()
     before: int = 0  # rounds of earlier loops, where the method has several
+    late: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)  # what lost clients are asked to conclude
 
     @property
     def rounds(self) -> list[RoundRecord]:
@@ -235,6 +236,8 @@ class _Run:
         self.server: Any = None
         self.refused: set[str] = set()  # clients whose answer was dropped at any time: they cannot end the run
         self.loop, self.begun = "", 0  # the loop that the run is in, and the rounds before it
+        self.before_closing: Any = None  # the server when the last loop ended
+        self.closing: dict[str, list[Message]] = {}  # what each client was asked since then
         self.stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
 
     @property
@@ -258,7 +261,25 @@ class _Run:
         missing = set(self.transport.client_ids) - set(answered)
         converged, why = self.stopped
         received = tuple(self.received.values())
-        return Result(self.server, self.history, converged, why, tuple(sorted(missing)), received, self.begun)
+        late = {cid: self._late(cid) for cid in sorted(missing) if self._was_to_conclude(cid)}
+        return Result(self.server, self.history, converged, why, tuple(sorted(missing)), received, self.begun, late)
+
+    def _was_to_conclude(self, cid: str) -> bool:
+        """Whether a client was lost when it was asked to conclude, which needs nothing of the others."""
+        asked = self.closing.get(cid, [])
+        return bool(asked) and self.method.phase(asked[-1].phase).concludes
+
+    def _late(self, cid: str) -> tuple[Message, ...]:
+        """What a client is asked to conclude later, in a process that begins anew: as if the run had been resumed."""
+        method, server, settings = self.method, self.before_closing, self.settings
+        place = {"round_no": self.round_no, "last_round": self.answered.get(cid, 0)}
+        again = [
+            Message(phase.name, phase.asks(server, settings)[cid], **place, turn=turn)
+            for phase in method.phases[: method.phases.index(method.phase(self.loop))]
+            if phase.rebuilds
+            for turn in range(phase.times(server, settings))
+        ]
+        return (*again, *self.closing[cid])
 
     def _phase(self, phase: Phase, answered: Iterable[str], *, again: bool) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one. `again`: its answers were reduced before."""
@@ -291,7 +312,7 @@ class _Run:
             self.loop, self.begun = phase.name, len(self.history)
         while (stopped := self.method.loop_stops(phase, self.history[self.begun :], self.settings)) is None:
             self._round(phase)
-        self.stopped = stopped
+        self.stopped, self.before_closing, self.closing = stopped, self.server, {}
 
     def _round(self, phase: Phase) -> None:
         """One turn of a loop."""
@@ -333,8 +354,12 @@ class _Run:
         doing = f"in round {number}" if loops else phase.doing
         for cid, error in replies.failures.items():
             logger.warning("client %r failed %s: %s: %s", cid, doing, type(error).__name__, error)
+        for cid, message in messages.items() if not loops and self.before_closing is not None else ():
+            self.closing.setdefault(cid, []).append(message)
         # whom the server refuses cannot end the run for the others, unless too few of them are left to compare
         needed = self._enough(len(messages))
+        if phase.concludes and self.method.keeps:  # others have what they need; who was lost concludes later
+            needed -= sum(isinstance(e, SiteError) and not isinstance(e, OwnError) for e in replies.failures.values())
         if len(replies.answers) < needed:
             if not replies.failures:  # a resumed run: clients were left out before its first round
                 raise ClientError(f"{len(messages)} clients take part in this run, {needed} needed: lower min_clients")

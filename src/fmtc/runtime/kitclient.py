@@ -312,7 +312,8 @@ class KitClient:
                 self.preflight != "only" and self.method.keeps
             ):  # a run replaces the last one; a comparison leaves it to be resumed
                 for old in self.folder.parent.glob("*"):
-                    shutil.rmtree(old, ignore_errors=True)
+                    if not finish_alone(old):
+                        shutil.rmtree(old, ignore_errors=True)
             self.folder.mkdir(parents=True, mode=0o700)
             append_line(self.kit / RUNS, {"run": self.run_id}, self.clock)
         asked = jsonable({"method": self.method.name, "settings": asdict(self.settings), "preflight": self.preflight})
@@ -419,9 +420,27 @@ class _Run:
         return {}
 
     def end(self, converged: bool, told: Mapping[str, Any] | None = None) -> None:
-        """Note that the run is over, and what was told of the client's concepts, where it has a result of the run."""
-        if (self.client.folder / RESULT).exists():  # else it was away, or has lost its kit
+        """Note that the run is over, and what was told of the client's concepts; that is, confirm to have labels."""
+        if (self.client.folder / RESULT).exists():
             write_json(self.client.folder / ENDED, {"converged": converged} | ({"told": told} if told else {}))
+        elif self.client.method.keeps:  # it was away, or has lost its kit
+            raise RefusedError("the run is over, and this silo has no labels of it yet")
+
+
+def lacks_last_word(folder: Path) -> bool:
+    """Whether a client has its labels of a run, and was not told yet that the run is over."""
+    return (folder / RESULT).exists() and not (folder / ENDED).exists()
+
+
+def finish_alone(folder: Path) -> bool:
+    """End a run of which only the coordinator's last word is missing; False where more is missing, or nothing.
+
+    The last word would have added whether the run converged, and how similar the clusters of other clients are.
+    """
+    if not lacks_last_word(folder):
+        return False
+    write_json(folder / ENDED, {"converged": None, "alone": True})
+    return True
 
 
 # --------------------------------------------------------------------------------------------------------- lines, files
@@ -494,4 +513,4 @@ def read_client_result(path: Path) -> KeptResult:
         raise FileError(f"{path} is damaged: {error}") from None
 
 
-__all__ = ["ClientSource", "KeptResult", "KitClient", "read_client_result"]
+__all__ = ["ClientSource", "KeptResult", "KitClient", "finish_alone", "lacks_last_word", "read_client_result"]

@@ -21,6 +21,8 @@ from ..kitclient import (
     STATES,
     TROUBLE,
     ClientSource,
+    finish_alone,
+    lacks_last_word,
     read_client_result,
 )
 from . import compat, serve
@@ -109,9 +111,15 @@ class Membership:
         They are connected, restarted, trouble (nobody answers), refused (the coordinator does not accept us), second
         party (somebody else tried to join as this silo), roster (a person has to accept it: the caller asks and calls
         `pin`, or `TrustError` is raised), asked (the settings of a run), held (an answer that
-        waits for a person), preflight, error (of our own), round, ended and idle.
+        waits for a person), preflight, error (of our own), round, ended, confirmed (the coordinator knows that we have
+        our labels) and idle.
+
+        A run whose labels are here ends also when its last word does not come: nobody answers for as long as a silo
+        may be silent, or another run has begun. The event says ``alone`` then, and ``earlier`` in the second case.
         """
         clock, delivered, compared = self.clock, self._delivered, self._compared
+        alone = {path.parent.name for path in self._states.glob(f"*/{ENDED}") if read_json(path).get("alone")}
+        silent, asked = clock.monotonic(), clock.monotonic()  # since when nobody answers; when we asked last
         newest: dict[str, int] = {}
         held: set[Path] = set()
         began, warned, crashes = clock.monotonic(), False, 0
@@ -158,17 +166,37 @@ class Membership:
                     compared.add(run_id)
                     yield {"event": "preflight", **read_json(path)}
                 if path.name == ENDED and run_id not in delivered:
-                    result = read_client_result(path.with_name(RESULT))
-                    self.process.finish_jobs()
+                    result, how = read_client_result(path.with_name(RESULT)), read_json(path)
+                    later = [other for other in self._states.iterdir() if _began(other) > _began(path.parent)]
+                    if not later:
+                        self.process.finish_jobs()
                     delivered.add(run_id)  # reported once, even where it could not be written
-                    yield {"event": "ended", "run": run_id, "result": result, **read_json(path)}
+                    if how.get("alone"):
+                        alone.add(run_id)
+                    yield {"event": "ended", "run": run_id, "result": result, "earlier": bool(later), **how}
+                elif path.name == ENDED and run_id in alone and not read_json(path).get("alone"):
+                    alone.discard(run_id)
+                    self.process.finish_jobs()
+                    yield {"event": "confirmed", "run": run_id}
             for path in sorted(self._states.glob(f"*/{HELD}/*.json")):
                 if path not in held:
                     held.add(path)
                     yield {"event": "held", **read_json(path)}
             held = {path for path in held if path.exists()}
+            if clock.monotonic() - asked > SLOW / 2 and self.unfinished:
+                asked = clock.monotonic()
+                if not reachable(self.kit):
+                    silent = asked
+                elif asked - silent > self.kit.plan.lost_after:
+                    for folder in self._states.glob("*"):
+                        finish_alone(folder)
             yield {"event": "idle"}
             clock.sleep(0.2)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether labels of a run are here, and only the coordinator's last word is missing."""
+        return any(map(lacks_last_word, self._states.glob("*")))
 
     def _twice(self) -> str:
         return (
@@ -187,8 +215,17 @@ class Membership:
 
     def discard(self) -> None:
         """Give up results that could not be written."""
+        for folder in self._states.glob("*"):
+            finish_alone(folder)
         for path in self._states.glob(f"*/{ENDED}"):
             self.deliver(path.parent.name)
+
+
+def _began(folder: Path) -> float:
+    """When a run asked for something first, or again with other settings."""
+    with contextlib.suppress(OSError):
+        return (folder / ASKED).stat().st_mtime
+    return 0.0
 
 
 __all__ = ["Membership"]

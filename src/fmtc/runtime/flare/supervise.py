@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 
 from ...errors import ClientError, DifferError, FederationError, InputError, ServerLostError, TrustError
 from ..clock import SYSTEM, Clock
-from ..conductor import finished
+from ..conductor import finished, unconfirmed
 from ..driver import quorum
 from . import compat, serve
 from .adapter import EVENTS
@@ -24,6 +24,7 @@ from .processes import CONSOLE, Process, check_port, quiet
 Listener = Callable[[Mapping[str, Any]], None]
 
 BARREN = 3  # jobs in a row that complete no round, after which a run is given up
+GRACE = 2.0  # seconds that a silo which is there waits for others, once the run is over: they dial within that time
 
 
 class Follower:
@@ -205,9 +206,10 @@ def supervise(
         When a comparison of columns finds that the silos do not go together.
     """
     plan, clock = coordinator.kit.plan, coordinator.clock
-    needed = quorum(order.min_clients, len(plan.silos), order.spec.method)
+    needed, wanted = quorum(order.min_clients, len(plan.silos), order.spec.method), set(plan.silos)
     follow = Follower(order.folder / EVENTS)
     barren, begun = 0, False  # jobs in a row that completed no round; whether any job completed one
+    until = 0.0  # when silos that do not have their labels yet are waited for no longer
 
     def tell(event: str, **facts: Any) -> None:
         listen({"event": event, "time": clock.time(), **facts})
@@ -218,27 +220,37 @@ def supervise(
             tell("second party", silo=silo)
 
     while True:
-        over = finished(order.spec) is not None
+        about = finished(order.spec)
+        waiting = () if about is None else unconfirmed(order.spec)
+        if about is not None and not waiting:
+            return
         try:
             coordinator.open()
-            if over:  # tell the silos that do not know it yet; those that do may have left
-                tell("over")
-                needed = 0
-            patience = min(order.wait, plan.lost_after) if begun or over else order.wait
-            present = _gather(coordinator, order, needed, patience, tell, look)
-            if not present:
+            if about is None:
+                least, patience, left = needed, min(order.wait, plan.lost_after) if begun else order.wait, order.wait
+            else:  # nothing is needed of those that have their labels, and may have left
+                wanted = {silo for silo in plan.silos if order.client_ids.get(silo, silo) in waiting}
+                tell("over", silos=sorted(wanted))
+                enough = len(plan.silos) - len(about["missing"]) >= needed
+                until = until or clock.monotonic() + (min(order.wait, plan.lost_after) if enough else order.wait)
+                least, patience, left = 1, GRACE, until - clock.monotonic()
+            try:
+                present = _gather(coordinator, order, wanted, least, patience, left, tell, look)
+            except ClientError:
+                if about is None:
+                    raise
                 return
             with tempfile.TemporaryDirectory(prefix="fmtc-job-") as scratch:
                 job = coordinator.submit(write_job(Path(scratch) / "job", order, plan, present))
             tell("submitted", silos=sorted(present))
-            ending = _attend(coordinator, job, follow, present, listen, tell, look)
+            ending = _attend(coordinator, job, follow, present, wanted, listen, tell, look)
             if ending.kind == "gone":
                 tell("job gone", why=ending.why)
         except ServerLostError as error:
             tell("server lost", why=str(error))
             coordinator.close()
             ending = Ending("lost", 0, str(error))
-        if ending.kind in ("done", "agree"):
+        if ending.kind == "agree":
             return
         if ending.kind == "differ":
             raise DifferError("the silos' columns differ in a way that would stop the run, or spoil it")
@@ -248,7 +260,10 @@ def supervise(
         if ending.kind == "stopped":
             raise ClientError(ending.why)
         begun = begun or ending.rounds > 0
-        barren = 0 if ending.rounds else barren + 1
+        told = about is not None and unconfirmed(order.spec) != waiting
+        barren = 0 if ending.rounds or told or (about is None and ending.kind == "done") else barren + 1
+        if about is not None and (barren >= BARREN or (ending.kind == "done" and not told)):
+            return
         if barren >= BARREN:
             raise ClientError(f"{BARREN} attempts in a row completed no round: {ending.why}")
 
@@ -256,24 +271,26 @@ def supervise(
 def _gather(
     coordinator: Coordinator,
     order: Order,
+    silos: set[str],
     needed: int,
     patience: float,
+    limit: float,
     tell: Callable[..., None],
     tend: Callable[[], None],
 ) -> set[str]:
-    """Wait `patience` seconds for all silos, then for as many as are needed, for `order.wait` seconds in all."""
-    silos, clock = set(coordinator.kit.plan.silos), coordinator.clock
+    """Wait `patience` seconds for all of these silos, then for as many as needed, for `limit` seconds in all."""
+    clock = coordinator.clock
     began = clock.monotonic()
     missing: set[str] | None = None
     while True:
         tend()
-        present, waited = coordinator.present(), clock.monotonic() - began
+        present, waited = coordinator.present() & silos, clock.monotonic() - began
         if present >= silos or (waited > patience and len(present) >= needed):
             return present
         if silos - present != missing:
             missing = silos - present
             tell("waiting", missing=sorted(missing))
-        if waited > order.wait:
+        if waited > limit:
             raise ClientError(
                 f"{len(present)} of {len(silos)} silos are there, {needed} needed; still missing after "
                 f"{order.wait:g} seconds: {', '.join(sorted(order.client_ids.get(silo, silo) for silo in missing))}. "
@@ -287,20 +304,21 @@ def _attend(
     job: str,
     follow: Follower,
     present: set[str],
+    wanted: set[str],
     listen: Listener,
     tell: Callable[..., None],
     tend: Callable[[], None],
 ) -> Ending:
     """Watch one job until it ends; end it where a silo comes back, so that the next job has all silos."""
     clock, sites = coordinator.clock, coordinator.kit.plan.sites
-    rounds, kind, why, over, looked = 0, "", "", False, float("-inf")
+    rounds, kind, why, over, looked, ended = 0, "", "", False, float("-inf"), False
     while not over:
         tend()
         if clock.monotonic() - looked > 0.5:
             looked = clock.monotonic()
             status = coordinator.status(job)
             over = status.startswith(compat.JOB_OVER)
-            here = coordinator.present()
+            here = coordinator.present() & wanted
             if not over and not kind and here - present:
                 tell("silo back", silos=sorted(here - present))
                 coordinator.abort(job)
@@ -313,13 +331,16 @@ def _attend(
         for event in follow.events():
             listen(event)
             rounds += event["event"] == "round"
-            over = over or event["event"] == "ended"
+            ended = ended or event["event"] == "ended"
             if event["event"] == "away":
                 present = present - {silo for silo, site in sites.items() if site == event["site"]}
             if event["event"] in ENDS:
                 kind, why = event["event"], event.get("why", "")
+        over = over or ended
         clock.sleep(0.05)
-    return Ending(kind, rounds, why) if kind else Ending("gone", rounds, f"a process of the job was lost ({status})")
+    if kind and (ended or kind != "done"):  # "done" alone: the silos were not told
+        return Ending(kind, rounds, why)
+    return Ending("gone", rounds, f"a process of the job was lost ({status})")
 
 
 __all__ = ["Coordinator", "DifferError", "Follower", "Listener", "ServerLostError", "supervise"]
