@@ -42,6 +42,7 @@ an interrupt, a killed join, a parent that is gone  test_commands.py (real)
 from __future__ import annotations
 
 import json
+import re
 import time
 from dataclasses import replace
 from functools import partial
@@ -58,7 +59,7 @@ from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
 from fmtc.runtime.kitclient import TROUBLE, ClientSource, read_lines
 
-from .commands import NAMES, in_process, write_tables
+from .commands import NAMES, SETTINGS, in_process, write_tables
 from .conftest import IN_MIXTURE, OF_RUN, Trouble, Troubles, assert_same, expected, rows_with_holes, silo_rows
 from .simulation import Silo, SimulatedCoordinator, Simulation, World
 
@@ -521,3 +522,71 @@ def test_texts_and_a_preflight_over_the_federation(study, joined):
         assert done.exit_code == 0, done.output
         labels = in_process("predict", mine, table, "--id-column", "patient")
         assert labels.stdout.encode() == (mine / "labels" / f"{name}.csv").read_bytes()
+
+
+def test_the_command_tells_who_has_no_labels_yet_and_resume_serves_them(study, joined, tmp_path):
+    """One silo dies while all conclude; the others leave with their labels, and are not needed any more."""
+    folder, checkpoint = study.folder / "run", study.folder / ".run.checkpoint"
+    silos = {name: joined(name) for name in NAMES}
+    silos["west"].faults["number"] = ("die", 0.0)
+    done = in_process(*study.coordinator, "--view", "graph", "--wait", "60")
+    assert done.exit_code == 5, done.output
+    assert re.search("silo 'west' did not confirm .*--resume", done.stderr.splitlines()[-1])
+    assert read_json(folder / "report.json")["missing"] == ["west"]
+    kept = sorted(path.name for path in checkpoint.iterdir())
+    assert kept == ["confirmed.json", "late.safetensors", "order.json", "result.safetensors", "surveyed.json"]
+
+    for silo in silos.values():
+        silo.kill()
+    joined("west")
+    done = in_process(*study.coordinator, "--view", "graph", "--resume")
+    assert done.exit_code == 0, done.output
+    assert read_json(folder / "report.json")["missing"] == []
+    assert not checkpoint.exists()
+    ours = tmp_path / "of-west"
+    done = in_process("join", "--kit", study.folder / "kits/west", "--data", study.files[2], "--id-column", "patient",
+                      "--out", ours, "--accept-roster", study.code)  # fmt: skip
+    assert done.exit_code == 0, done.output
+    fit = in_process(
+        "fit", *study.files, "--id-column", "patient", *SETTINGS, "--view", "graph", "--out", tmp_path / "fit"
+    )
+    assert fit.exit_code == 0, fit.output
+    assert (ours / "labels/west.csv").read_bytes() == (tmp_path / "fit/labels/west.csv").read_bytes()
+
+
+def test_a_coordinator_that_is_killed_before_it_tidies_up(study, joined, monkeypatch):
+    """The run is complete: --resume says so, and removes what was left; it needs no silo and no server."""
+    from fmtc.cli import federation
+
+    run, checkpoint = study.folder / "run", study.folder / ".run.checkpoint"
+    for name in NAMES:
+        joined(name)
+    with monkeypatch.context() as patch:
+        patch.setattr(federation, "_tidy", lambda folder, keep: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert in_process(*study.coordinator, "--view", "graph").exit_code == 130
+    assert run.exists() and checkpoint.exists()
+    half, other = study.folder / ".run-k3_9abcd", study.folder / ".run-2-k3_9abcd"
+    half.mkdir(), other.mkdir()
+    before = (run / "report.json").read_bytes()
+    refused = in_process(*study.coordinator, "--view", "graph")
+    assert refused.exit_code == 2, refused.output
+    monkeypatch.setattr(SimulatedCoordinator, "open", lambda *_: pytest.fail("no server is needed"))
+    for _ in range(2):  # also where nothing is left to do
+        done = in_process(*study.coordinator, "--view", "graph", "--resume")
+        assert done.exit_code == 0, done.output
+        assert "is complete" in done.stderr
+        assert not checkpoint.exists()
+        assert not half.exists()
+    assert other.exists()  # of a run that goes to run-2
+    assert (run / "report.json").read_bytes() == before
+
+
+def test_resume_does_not_replace_another_run(study, joined):
+    for name in NAMES:
+        joined(name)
+    assert in_process(*study.coordinator, "--view", "graph").exit_code == 0
+    checkpoint = study.folder / ".run.checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "order.json").write_text('{"run": "another"}')
+    done = in_process(*study.coordinator, "--view", "graph", "--resume")
+    assert (done.exit_code, "another run" in done.stderr) == (2, True), done.output

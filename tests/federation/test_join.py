@@ -202,6 +202,75 @@ def test_a_file_that_changes_during_the_run(home, during, clock):
     assert (home / "kits/north/fmtc/r" / DELIVERED).exists()
 
 
+def without_an_end(kit, clock, run_id="r", model=MODEL):
+    """A run of which the last word does not come."""
+    say(kit, "Successfully registered client: silo-north")
+    run(silos(kit, clock, model.settings(), run_id=run_id), model.settings(), method=view_method(model.view))
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["still there", "joined again"])
+def test_labels_whose_last_word_does_not_come(home, during, clock, again):
+    """Nobody answers: the silo has all it needs, and finishes by itself."""
+    if again:
+        enrolled = Kit.read(home / "kits/north")
+        ClientSource("north", str(home / "north.csv"), id_column="patient").write(enrolled.path)
+        without_an_end(enrolled, clock)
+    during((lambda kit: None) if again else lambda kit: without_an_end(kit, clock))
+    began = clock.time()
+    done = join(home)
+    assert done.exit_code == 0, done.output
+    assert 8 < clock.time() - began < 30
+    assert labels(home) == fitted(home)
+    assert ("waiting for the coordinator's last word" in done.stderr) is again
+    assert "last word about this run did not come" in " ".join(done.stderr.split())
+    report = read_json(home / "ours/report.json")
+    assert report["converged"] is None
+    assert load(home / "ours/model").client_ids_ == ["north"]
+
+
+def test_a_coordinator_that_is_there_has_the_last_word(home, during, clock, monkeypatch):
+    """However long it takes; then nothing is amiss."""
+    monkeypatch.setattr(membership, "reachable", lambda kit: "")
+    during(lambda kit: whole_run(kit, clock, before_the_end=lambda: clock.sleep(300.0)))
+    done = join(home)
+    assert done.exit_code == 0, done.output
+    assert "did not come" not in done.stderr
+    assert read_json(home / "ours/report.json")["converged"] is True
+
+
+def test_a_coordinator_hears_that_a_silo_which_ended_alone_has_its_labels(home, during, clock):
+    during(lambda kit: without_an_end(kit, clock))
+    assert join(home).exit_code == 0
+
+    def resumed(kit):
+        say(kit, "Successfully registered client: silo-north")
+        clock.sleep(1.0)
+        silos(kit, clock).tell("north", Message(END.name, END.Ask(converged=True)))
+
+    during(resumed)
+    done = join(home, "--force")
+    assert done.exit_code == 0, done.output
+    assert "knows now" in done.stderr
+
+
+def test_a_new_run_does_not_cost_the_labels_of_the_last_one(home, during, clock, monkeypatch):
+    """The coordinator has begun another run in place of ending the first: both results are written."""
+    monkeypatch.setattr(membership, "reachable", lambda kit: "")
+
+    def two_runs(kit):
+        without_an_end(kit, clock, run_id="abcdefgh-first")
+        clock.sleep(1.0)
+        whole_run(kit, clock, run_id="second")
+
+    during(two_runs)
+    done = join(home)
+    assert done.exit_code == 0, done.output
+    assert labels(home) == fitted(home)
+    earlier = pl.read_csv(home / "ours-abcdefgh/labels/north.csv")
+    assert dict(earlier.select("patient", "cluster").iter_rows()) == fitted(home)
+    assert "an earlier run, which goes to" in " ".join(done.stderr.split())
+
+
 def test_labels_that_are_given_up(home, during, clock):
     during(lambda kit: whole_run(kit, clock, before_the_end=lambda: re_export(home)))
     assert join(home).exit_code == 3

@@ -1,14 +1,18 @@
-"""Real processes, killed in the middle of a run: silo, server, and those of the job. test_faults.py has all faults."""
+"""Real processes, killed in the middle of a run, and at its end. test_faults.py has all faults, in a simulation."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+import numpy as np
+import psutil
 import pytest
 
 from fmtc.privacy.ledger import LEDGER, verify
 
-from .conftest import OF_RUN, Troubles, assert_same, expected, family, silo_rows, slay
+from .commands import NAMES, SETTINGS, finish, in_process, start, wait_until
+from .conftest import IN_MIXTURE, OF_RUN, Troubles, assert_same, expected, family, silo_rows, slay
 
 pytestmark = pytest.mark.federation
 
@@ -22,9 +26,9 @@ VICTIMS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def mortal(lean):
-    """Processes of jobs that end when they are told to."""
+    """Processes of jobs that end when they are told to, and take their time to hear that the run is over."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FMTC_TEST_FAULT", "exit@0")
+        patch.setenv("FMTC_TEST_FAULT", "exit@0,slow@end:1.5")
         yield
 
 
@@ -69,3 +73,67 @@ def test_where_one_silo_is_enough_the_run_goes_on_until_the_other_is_back(federa
     away = {record.round_no for record in outcome.result.history if "b" in record.missing}
     assert away
     assert_same(outcome, *expected(data, settings, away=away, min_clients=1))
+
+
+@pytest.mark.parametrize("settings", [pytest.param(OF_RUN, marks=pytest.mark.long), IN_MIXTURE], ids=["graph", "auto"])
+def test_all_have_their_labels_whoever_is_killed_when_the_run_is_over(federation, data, settings):
+    """One victim in each job, while silos are told: all of them are told again."""
+    left, jobs = ["server's job process", "silo's process", "silo's job process", "server"], []
+
+    def kill(event):
+        jobs.append(event["event"])
+        if event["event"] == "done" and left:
+            victim = left.pop(0)
+            if victim == "silo's job process":
+                slay(family(federation.processes["b"])[1:])
+            else:
+                VICTIMS[victim](federation)
+
+    outcome = federation.run(replace(settings, max_iter=4), listen=kill)
+    assert left == []
+    assert_same(outcome, *expected(data, replace(settings, max_iter=4)))
+    for kit in federation.kits.values():
+        assert (kit.path / "fmtc" / federation.order.run_id / "ended.json").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("draw", range(12))
+def test_commands_that_are_killed_after_the_last_round(study, misbehave, tmp_path, draw):
+    """A race: whoever is killed, whenever, all silos have the labels of `fmtc fit` in the end."""
+    misbehave("slow@end:0.3")
+    rng = np.random.default_rng(draw)
+    flags = [("--view", "mixture"), ("--view", "graph"), ("--view", "mixture", "--privacy", "sums")][draw % 3]
+    fit = in_process("fit", *study.files, "--id-column", "patient", *SETTINGS, *flags, "--out", tmp_path / "fit")
+    assert fit.exit_code == 0, fit.output
+    command = (*study.coordinator, *flags, "--wait", "20")
+    silos = {name: study(name) for name in NAMES}
+    coordinator, events = start(*command), tmp_path / ".run.checkpoint/events.jsonl"
+    study.started.append(coordinator)
+    last = rng.choice(["conclude" if "mixture" in flags else "number", '"done"'])
+    file = events if last == '"done"' else tmp_path / "kits/west/ledger.jsonl"
+    wait_until(lambda: file.exists() and last in file.read_text())
+    time.sleep(rng.uniform(0, 0.5))
+    victim = rng.choice(["west", "coordinator", "job"])
+    if victim == "job":
+        slay(
+            [
+                p
+                for p in psutil.Process(coordinator.pid).children(recursive=True)
+                if "runner_process" in str(p.cmdline())
+            ]
+        )
+    else:
+        (silos["west"] if victim == "west" else coordinator).kill()
+    if victim == "west" and not (tmp_path / "of-west").exists():
+        silos["west"] = study("west")
+    code, _, said = finish(coordinator)
+    if victim == "coordinator" or code == 5:
+        coordinator = start(*command, "--resume")
+        study.started.append(coordinator)
+        code, _, said = finish(coordinator)
+    ended = {name: finish(process, 60) for name, process in silos.items()}
+    assert {name: end[0] for name, end in ended.items()} == dict.fromkeys(NAMES, 0), (victim, ended, said)
+    assert code in (0, 5), said  # 5: a silo that was killed when it had its labels
+    for name in NAMES:
+        ours, theirs = (folder / "labels" / f"{name}.csv" for folder in (tmp_path / f"of-{name}", tmp_path / "fit"))
+        assert ours.read_bytes() == theirs.read_bytes()

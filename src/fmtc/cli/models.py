@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
+HOW_ENDED = {True: ", converged", False: ", all that were allowed", None: ""}  # None: a silo that was not told
+
 
 @main_group.command(
     short_help="Cluster silos, one file each.",
@@ -705,7 +707,7 @@ def _show_model(about: Mapping[str, Any]) -> None:
     facts = {
         "model": f"{about['model']} ({decimal(about['bytes'])})",
         "holds": f"{plural(len(clients), 'silo')}, {features}, {plural(about['n_clusters'], 'cluster')}",
-        "rounds": f"{about['n_iter']}, {'converged' if about['converged'] else 'all that were allowed'}",
+        "rounds": f"{about['n_iter']}{HOW_ENDED[about['converged']]}",
         "stopped": about["stopped_because"],
         "view": about["view"],
     }

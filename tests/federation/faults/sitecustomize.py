@@ -1,8 +1,9 @@
 """Makes a silo's process misbehave on request: put this folder on PYTHONPATH and say how in FMTC_TEST_FAULT.
 
-``slow@0:SECONDS`` delays every round; ``hold@ROUND`` waits in a round for a file "go" in the kit; ``exit@0`` ends the
-process in the first round in which there is a file "exit" in the kit, when the answer is ready and not yet sent.
-Several with commas between. Other faults need no process: simulation.py has them.
+``slow@0:SECONDS`` delays every round, ``slow@PHASE:SECONDS`` a phase outside the rounds; ``hold@ROUND`` waits in a
+round for a file "go" in the kit; ``exit@0`` ends the process in the first round in which there is a file "exit" in the
+kit, when the answer is ready and not yet sent. Several with commas between. Other faults need no process: simulation.py
+has them.
 
 With FMTC_TEST_RECORD, the name of a file, each process writes there what it asks of the network: a line of JSON for
 every name it looks up, and every address it binds, dials or sends to.
@@ -31,12 +32,14 @@ def _patch(kitclient):
     for fault in os.environ["FMTC_TEST_FAULT"].split(","):
         kind, _, rest = fault.partition("@")
         at, _, seconds = rest.partition(":")
-        faults[int(at)] = (kind, float(seconds or 0))
+        faults[int(at) if at.isdigit() else at] = (kind, float(seconds or 0))
     answer = kitclient.KitClient.answer
 
     def faulty(self, message):
         in_loop = message.phase in ("round", "em")
-        kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0))) if in_loop else ("", 0)
+        kind, seconds = faults.get(message.phase, ("", 0))
+        if in_loop:
+            kind, seconds = faults.get(message.round_no, faults.get(0, ("", 0)))
         if kind == "slow":
             time.sleep(seconds)
         while kind == "hold" and not (self.kit / "go").exists():
