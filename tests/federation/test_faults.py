@@ -531,7 +531,7 @@ def test_the_command_tells_who_has_no_labels_yet_and_resume_serves_them(study, j
     silos["west"].faults["number"] = ("die", 0.0)
     done = in_process(*study.coordinator, "--view", "graph", "--wait", "60")
     assert done.exit_code == 5, done.output
-    assert re.search("silo 'west' did not confirm .*--resume", done.stderr.splitlines()[-1])
+    assert re.search("'west' has not confirmed .*--resume", done.stderr.splitlines()[-1])
     assert read_json(folder / "report.json")["missing"] == ["west"]
     kept = sorted(path.name for path in checkpoint.iterdir())
     assert kept == ["confirmed.json", "late.safetensors", "order.json", "result.safetensors", "surveyed.json"]

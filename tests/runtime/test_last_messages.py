@@ -15,7 +15,7 @@ from fmtc.errors import SiteError
 from fmtc.protocol.base import Failure
 from fmtc.protocol.method import view_method
 from fmtc.runtime import kitclient
-from fmtc.runtime.conductor import LATE, RESULT, Spec, conduct, read_result, unconfirmed
+from fmtc.runtime.conductor import LATE, RESULT, Spec, conduct, finished, read_result, unconfirmed
 
 from .kits import KitTransport, assert_sent_the_same_again, make_kits
 from .test_sums import _few_steps, signed_kits  # noqa: F401 (a fixture that applies to all tests here)
@@ -58,6 +58,10 @@ class Losing(KitTransport):
         if self.away and message is not None:
             replies.failures["b"] = SiteError("gave no sign of life")
         return replies
+
+
+def waiting(spec):
+    return unconfirmed(spec.folder, finished(spec))
 
 
 def conducted(transport, spec):
@@ -106,14 +110,14 @@ def test_a_silo_that_is_lost_when_all_conclude_needs_nobody_when_it_is_back(rows
     lossy = Losing(kits, settings, phase=asked[-2], after=after, **how)
     assert conducted(lossy, spec)[-2:] == ["done", "ended"]  # the others have their labels
     assert lossy.away
-    assert unconfirmed(spec) == ("b",)
+    assert waiting(spec) == ("b",)
     for cid in "ac":
         assert read_json(lossy.folder(cid) / kitclient.ENDED)["converged"] is False
         assert_array_equal(lossy.result(cid).client.labels, whole.result(cid).client.labels)
     again = Losing(kits, settings, phase="", after=False, back=True, **how)
     assert conducted(again, spec) == ["done", "ended"]
     assert {cid for cid, _ in again.seen} == {"b"}
-    assert unconfirmed(spec) == ()
+    assert waiting(spec) == ()
     assert_sent_the_same_again(kits["b"])
     for cid in "ac":  # what they were told was told without b
         other = whole.folder(cid) / kitclient.ENDED
@@ -128,12 +132,12 @@ def test_a_silo_that_misses_the_last_word_is_told_later(rows, tmp_path, name, af
     settings = RUNS[name]
     kits, spec, how = prepared(rows, tmp_path / "cut", settings)
     conducted(Losing(kits, settings, phase="end", after=after, **how), spec)
-    assert unconfirmed(spec) == ("b",)
+    assert waiting(spec) == ("b",)
     assert not (spec.folder / LATE).exists()
     again = KitTransport(kits, settings, **how)
     conducted(again, spec)
     assert [(cid, message.phase) for cid, message in again.seen] == [("b", "end")]
-    assert unconfirmed(spec) == ()
+    assert waiting(spec) == ()
 
 
 def test_a_silo_whose_kit_was_emptied_does_not_confirm_labels(rows, tmp_path):
@@ -142,7 +146,7 @@ def test_a_silo_whose_kit_was_emptied_does_not_confirm_labels(rows, tmp_path):
     again = KitTransport(kits, MIXTURE, **how)
     (again.folder("b") / kitclient.RESULT).unlink()
     conducted(again, spec)
-    assert unconfirmed(spec) == ("b",)
+    assert waiting(spec) == ("b",)
     assert "no labels" in again.trouble("b")[-1]
 
 

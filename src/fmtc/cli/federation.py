@@ -113,7 +113,7 @@ class View:
             "submitted": f"starting with {silos}",
             "started": "silos prepare their rows",
             "done": "finding clusters",
-            "over": f"the run is over; waiting until {silos} confirmed to have labels",
+            "over": f"the run is over; waiting for {silos} to confirm having labels",
         }
         notes = {
             "away": f"{self.site(event)} was lost",
@@ -376,7 +376,7 @@ def coordinate(
     joins again; nothing is needed from the others.
     """
     from ..artifacts.locks import held
-    from ..runtime.conductor import RESULT, finished, read_result, unconfirmed
+    from ..runtime.conductor import RESULT, finished, unconfirmed
     from ..runtime.flare.enrol import Roster
     from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
@@ -405,10 +405,8 @@ def coordinate(
     with Coordinator(kit) as coordinator, held(folder.with_suffix(".lock"), f"the run that goes to {out}"):
         run_id, advised = _run_to_resume(folder, resume, force)
         sweep(out)
-        if written and run_id is None:
-            return words.say(f"the run in {out} is complete: there is nothing to resume")
-        if written and run_id != read_result(out / CONSENSUS)[1]["run"]:
-            raise click.UsageError(f"{out} holds another run than {folder}; replace it with --force --resume")
+        if written and _is_complete(words, out, folder, run_id):
+            return
         if isinstance(model.n_clusters, str):
             model.n_clusters = advised or _ask_how_many(words, coordinator, model, names, min_clients, deadline, wait)
         order = Order(
@@ -416,9 +414,6 @@ def coordinate(
             preflight="no" if no_preflight else "first", random_state=model.random_state,
         )  # fmt: skip
         ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
-        if written and not unconfirmed(order.spec):
-            shutil.rmtree(folder, ignore_errors=True)
-            return words.say(f"the run in {out} is complete, and all silos have their labels; tidied up")
         try:
             with View(words, model.max_iter, names, before) as view:
                 coordinator.open()
@@ -439,7 +434,7 @@ def coordinate(
         about = finished(order.spec)
         assert about is not None
         members = {"code": roster.code, "silos": roster.fingerprints}
-        waiting = unconfirmed(order.spec)
+        waiting = unconfirmed(folder, about)
         report = _write_consensus(
             words, out, force or written, model, as_published, plan.name, folder / RESULT, started, members
         )
@@ -453,10 +448,24 @@ def coordinate(
         print_json({"out": str(out), **report, "history": read_json(out / "history.json")})
     if waiting:
         raise ClientError(
-            f"silo {listed(waiting)} did not confirm to have labels. Run the same command with --resume when it joins "
-            "again; nothing is needed from the other silos. A silo whose labels were ready writes them when it joins, "
-            "also without a coordinator."
+            f"{listed(waiting)} {'has' if len(waiting) == 1 else 'have'} not confirmed having labels. Have them join "
+            "again, and run the same command with --resume; nothing is needed from the other silos. Where labels were "
+            "ready, `fmtc join` writes them also without a coordinator."
         )
+
+
+def _is_complete(words: Words, out: Path, folder: Path, run_id: str | None) -> bool:
+    """Whether a run that was written to `out` needs nothing more, also of silos; then what is left of it is removed."""
+    from ..runtime.conductor import read_result, unconfirmed
+
+    about = read_result(out / CONSENSUS)[1]
+    if run_id is not None and run_id != about["run"]:
+        raise click.UsageError(f"{out} holds another run than {folder}; replace it with --force --resume")
+    if run_id is not None and unconfirmed(folder, about):
+        return False
+    _tidy(folder, keep=False)
+    words.say(f"the run in {out} is complete, and all silos have their labels: there is nothing to resume", "green")
+    return True
 
 
 def _tidy(folder: Path, *, keep: bool) -> None:

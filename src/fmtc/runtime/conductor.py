@@ -149,7 +149,7 @@ def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
     about = finished(spec)
     assert about is not None
     listen("done", missing=about["missing"])
-    done = {*about["client_ids"]} - {*unconfirmed(spec), *about["missing"]}
+    done = {*about["client_ids"]} - {*unconfirmed(spec.folder, about), *about["missing"]}
     asks = {
         cid: END.Ask(converged=bool(about["converged"]), **told(about.get("atlas"), cid)) for cid in about["client_ids"]
     }
@@ -158,11 +158,14 @@ def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
     listen("ended")
 
 
-def unconfirmed(spec: Spec) -> tuple[str, ...]:
-    """Clients of a run that is over which have not said that they have their labels, and can have them."""
-    about, path = finished(spec), spec.folder / CONFIRMED
+def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Clients of a run that is over which have not said that they have their labels, and can have them.
+
+    `folder` is the coordinator's of the run, `about` what `finished` says of it.
+    """
     if about is None:
         return ()
+    path = folder / CONFIRMED
     left = {*about["missing"]} - {*about.get("late", ())} | {*(read_json(path) if path.exists() else ())}
     return tuple(cid for cid in about["client_ids"] if cid not in left)
 

@@ -70,6 +70,7 @@ class Membership:
             self._delivered = {path.parent.name for path in self._states.glob(f"*/{DELIVERED}")}
             self._compared = {path.parent.name for path in self._states.glob(f"*/{PREFLIGHT}")}
             self._errors = Follower(self.kit.path / TROUBLE)
+            self._answered = self._asked = self.clock.monotonic()  # when somebody answered last; when we asked last
             self._start()
             self._kept = self._kept.pop_all()
         return self
@@ -105,6 +106,18 @@ class Membership:
         self.process = self.start(self.kit, self.party)
         self.connected = False
 
+    def _finish_unheard(self) -> None:
+        """End a run of which only the last word is missing, once nobody has answered for as long as silos may."""
+        now = self.clock.monotonic()
+        if now - self._asked < SLOW / 2 or not self.unfinished:
+            return
+        self._asked = now
+        if not reachable(self.kit):
+            self._answered = now
+        elif now - self._answered > self.kit.plan.lost_after:
+            for folder in self._states.glob("*"):
+                finish_alone(folder)
+
     def watch(self) -> Iterator[dict[str, Any]]:
         """Events as they happen, without end.
 
@@ -119,7 +132,6 @@ class Membership:
         """
         clock, delivered, compared = self.clock, self._delivered, self._compared
         alone = {path.parent.name for path in self._states.glob(f"*/{ENDED}") if read_json(path).get("alone")}
-        silent, asked = clock.monotonic(), clock.monotonic()  # since when nobody answers; when we asked last
         newest: dict[str, int] = {}
         held: set[Path] = set()
         began, warned, crashes = clock.monotonic(), False, 0
@@ -183,13 +195,7 @@ class Membership:
                     held.add(path)
                     yield {"event": "held", **read_json(path)}
             held = {path for path in held if path.exists()}
-            if clock.monotonic() - asked > SLOW / 2 and self.unfinished:
-                asked = clock.monotonic()
-                if not reachable(self.kit):
-                    silent = asked
-                elif asked - silent > self.kit.plan.lost_after:
-                    for folder in self._states.glob("*"):
-                        finish_alone(folder)
+            self._finish_unheard()
             yield {"event": "idle"}
             clock.sleep(0.2)
 

@@ -180,7 +180,10 @@ class Ending(NamedTuple):
     why: str
 
 
-ENDS = ("done", "agree", "differ", "lost", "stopped", "refused data", "trust refused", "failed")  # these end a job
+ERRORS: dict[str, type[Exception]] = {  # ends that another job would come to, too
+    "refused data": InputError, "trust refused": TrustError, "failed": FederationError, "stopped": ClientError,
+}  # fmt: skip
+ENDS = ("done", "agree", "differ", "lost", *ERRORS)  # these end a job
 
 
 def supervise(
@@ -205,142 +208,146 @@ def supervise(
     DifferError
         When a comparison of columns finds that the silos do not go together.
     """
-    plan, clock = coordinator.kit.plan, coordinator.clock
-    needed, wanted = quorum(order.min_clients, len(plan.silos), order.spec.method), set(plan.silos)
-    follow = Follower(order.folder / EVENTS)
-    barren, begun = 0, False  # jobs in a row that completed no round; whether any job completed one
-    until = 0.0  # when silos that do not have their labels yet are waited for no longer
+    watch = _Watch(coordinator, order, listen, tend)
+    if finished(order.spec) is None:
+        watch.train()
+    watch.inform()
 
-    def tell(event: str, **facts: Any) -> None:
-        listen({"event": event, "time": clock.time(), **facts})
 
-    def look() -> None:
-        tend()
-        for silo in coordinator.second_parties():
-            tell("second party", silo=silo)
+class _Watch:
+    """A run as `supervise` sees it through; its parameters."""
 
-    while True:
-        about = finished(order.spec)
-        waiting = () if about is None else unconfirmed(order.spec)
-        if about is not None and not waiting:
-            return
-        try:
-            coordinator.open()
-            if about is None:
-                least, patience, left = needed, min(order.wait, plan.lost_after) if begun else order.wait, order.wait
-            else:  # nothing is needed of those that have their labels, and may have left
-                wanted = {silo for silo in plan.silos if order.client_ids.get(silo, silo) in waiting}
-                tell("over", silos=sorted(wanted))
-                enough = len(plan.silos) - len(about["missing"]) >= needed
-                until = until or clock.monotonic() + (min(order.wait, plan.lost_after) if enough else order.wait)
-                least, patience, left = 1, GRACE, until - clock.monotonic()
-            try:
-                present = _gather(coordinator, order, wanted, least, patience, left, tell, look)
-            except ClientError:
-                if about is None:
-                    raise
+    def __init__(self, coordinator: Coordinator, order: Order, listen: Listener, tend: Callable[[], None]):
+        self.coordinator, self.order, self.listen, self.tend = coordinator, order, listen, tend
+        self.plan, self.clock = coordinator.kit.plan, coordinator.clock
+        self.needed = quorum(order.min_clients, len(self.plan.silos), order.spec.method)
+        self.follow = Follower(order.folder / EVENTS)
+
+    def train(self) -> None:
+        """Job after job, until there is a result, or only a comparison of columns was asked for."""
+        barren, begun, wait = 0, False, self.order.wait  # jobs in a row without a round; whether there was any round
+        while finished(self.order.spec) is None:
+            patience = min(wait, self.plan.lost_after) if begun else wait
+            ending = self.job(set(self.plan.silos), self.needed, patience, wait)
+            if ending.kind == "agree":
                 return
+            if ending.kind == "differ":
+                raise DifferError("the silos' columns differ in a way that would stop the run, or spoil it")
+            if ending.kind in ERRORS:
+                raise ERRORS[ending.kind](ending.why)
+            begun = begun or ending.rounds > 0
+            barren = 0 if ending.rounds else barren + 1
+            if barren >= BARREN and ending.kind != "done":
+                raise ClientError(f"{BARREN} attempts in a row completed no round: {ending.why}")
+
+    def inform(self) -> None:
+        """Job after job, until all silos have confirmed their labels, or they are waited for no longer.
+
+        Nothing is needed of those that have confirmed, and may have left.
+        """
+        about, barren, until = finished(self.order.spec), 0, None
+        while about is not None and barren < BARREN and (waiting := self.waiting()):
+            wanted = {silo for silo in self.plan.silos if self.order.client_ids.get(silo, silo) in waiting}
+            self.tell("over", silos=sorted(wanted))
+            if until is None:
+                enough = len(self.plan.silos) - len(about["missing"]) >= self.needed
+                wait = min(self.order.wait, self.plan.lost_after) if enough else self.order.wait
+                until = self.clock.monotonic() + wait
+            try:
+                ending = self.job(wanted, 1, GRACE, until - self.clock.monotonic())
+            except ClientError:  # none of them is there
+                return
+            if self.waiting() != waiting:
+                barren = 0
+            elif ending.kind == "done":  # they cannot confirm: a kit without the run, a full disk
+                return
+            else:
+                barren += 1
+
+    def waiting(self) -> tuple[str, ...]:
+        """Clients that have not confirmed their labels."""
+        return unconfirmed(self.order.folder, finished(self.order.spec))
+
+    def job(self, silos: set[str], needed: int, patience: float, limit: float) -> Ending:
+        """One job with as many of these silos as are there."""
+        try:
+            self.coordinator.open()
+            present = self.gather(silos, needed, patience, limit)
             with tempfile.TemporaryDirectory(prefix="fmtc-job-") as scratch:
-                job = coordinator.submit(write_job(Path(scratch) / "job", order, plan, present))
-            tell("submitted", silos=sorted(present))
-            ending = _attend(coordinator, job, follow, present, wanted, listen, tell, look)
+                job = self.coordinator.submit(write_job(Path(scratch) / "job", self.order, self.plan, present))
+            self.tell("submitted", silos=sorted(present))
+            ending = self.attend(job, present, silos)
             if ending.kind == "gone":
-                tell("job gone", why=ending.why)
+                self.tell("job gone", why=ending.why)
         except ServerLostError as error:
-            tell("server lost", why=str(error))
-            coordinator.close()
+            self.tell("server lost", why=str(error))
+            self.coordinator.close()
             ending = Ending("lost", 0, str(error))
-        if ending.kind == "agree":
-            return
-        if ending.kind == "differ":
-            raise DifferError("the silos' columns differ in a way that would stop the run, or spoil it")
-        errors = {"refused data": InputError, "trust refused": TrustError, "failed": FederationError}
-        if ending.kind in errors:
-            raise errors[ending.kind](ending.why)
-        if ending.kind == "stopped":
-            raise ClientError(ending.why)
-        begun = begun or ending.rounds > 0
-        told = about is not None and unconfirmed(order.spec) != waiting
-        barren = 0 if ending.rounds or told or (about is None and ending.kind == "done") else barren + 1
-        if about is not None and (barren >= BARREN or (ending.kind == "done" and not told)):
-            return
-        if barren >= BARREN:
-            raise ClientError(f"{BARREN} attempts in a row completed no round: {ending.why}")
+        return ending
 
+    def tell(self, event: str, **facts: Any) -> None:
+        """An event of our own."""
+        self.listen({"event": event, "time": self.clock.time(), **facts})
 
-def _gather(
-    coordinator: Coordinator,
-    order: Order,
-    silos: set[str],
-    needed: int,
-    patience: float,
-    limit: float,
-    tell: Callable[..., None],
-    tend: Callable[[], None],
-) -> set[str]:
-    """Wait `patience` seconds for all of these silos, then for as many as needed, for `limit` seconds in all."""
-    clock = coordinator.clock
-    began = clock.monotonic()
-    missing: set[str] | None = None
-    while True:
-        tend()
-        present, waited = coordinator.present() & silos, clock.monotonic() - began
-        if present >= silos or (waited > patience and len(present) >= needed):
-            return present
-        if silos - present != missing:
-            missing = silos - present
-            tell("waiting", missing=sorted(missing))
-        if waited > limit:
-            raise ClientError(
-                f"{len(present)} of {len(silos)} silos are there, {needed} needed; still missing after "
-                f"{order.wait:g} seconds: {', '.join(sorted(order.client_ids.get(silo, silo) for silo in missing))}. "
-                "The run can be resumed later."
-            )
-        clock.sleep(0.2)
+    def look(self) -> None:
+        """What is looked after all the time."""
+        self.tend()
+        for silo in self.coordinator.second_parties():
+            self.tell("second party", silo=silo)
 
+    def gather(self, silos: set[str], needed: int, patience: float, limit: float) -> set[str]:
+        """Wait `patience` seconds for all of these silos, then for as many as needed, for `limit` seconds in all."""
+        began = self.clock.monotonic()
+        missing: set[str] | None = None
+        while True:
+            self.look()
+            present, waited = self.coordinator.present() & silos, self.clock.monotonic() - began
+            if present >= silos or (waited > patience and len(present) >= needed):
+                return present
+            if silos - present != missing:
+                missing = silos - present
+                self.tell("waiting", missing=sorted(missing))
+            if waited > limit:
+                names = sorted(self.order.client_ids.get(silo, silo) for silo in missing)
+                raise ClientError(
+                    f"{len(present)} of {len(silos)} silos are there, {needed} needed; still missing after "
+                    f"{limit:g} seconds: {', '.join(names)}. The run can be resumed later."
+                )
+            self.clock.sleep(0.2)
 
-def _attend(
-    coordinator: Coordinator,
-    job: str,
-    follow: Follower,
-    present: set[str],
-    wanted: set[str],
-    listen: Listener,
-    tell: Callable[..., None],
-    tend: Callable[[], None],
-) -> Ending:
-    """Watch one job until it ends; end it where a silo comes back, so that the next job has all silos."""
-    clock, sites = coordinator.clock, coordinator.kit.plan.sites
-    rounds, kind, why, over, looked, ended = 0, "", "", False, float("-inf"), False
-    while not over:
-        tend()
-        if clock.monotonic() - looked > 0.5:
-            looked = clock.monotonic()
-            status = coordinator.status(job)
-            over = status.startswith(compat.JOB_OVER)
-            here = coordinator.present() & wanted
-            if not over and not kind and here - present:
-                tell("silo back", silos=sorted(here - present))
-                coordinator.abort(job)
-                for event in follow.events():  # what the job still reported
-                    listen(event)
-                return Ending("back", max(rounds, 1), "a silo is back")
-            if status == compat.JOB_WAITS and present - here:  # it would wait for them, far longer than we do
-                coordinator.abort(job)
-                return Ending("left", rounds, "a silo left before the job began")
-        for event in follow.events():
-            listen(event)
-            rounds += event["event"] == "round"
-            ended = ended or event["event"] == "ended"
-            if event["event"] == "away":
-                present = present - {silo for silo, site in sites.items() if site == event["site"]}
-            if event["event"] in ENDS:
-                kind, why = event["event"], event.get("why", "")
-        over = over or ended
-        clock.sleep(0.05)
-    if kind and (ended or kind != "done"):  # "done" alone: the silos were not told
+    def attend(self, job: str, present: set[str], wanted: set[str]) -> Ending:
+        """Watch one job until it ends; end it where a silo comes back, so that the next job has all silos."""
+        sites, coordinator = self.plan.sites, self.coordinator
+        rounds, kind, why, status, over, looked = 0, "", "", "", False, float("-inf")
+        while not over:
+            self.look()
+            if self.clock.monotonic() - looked > 0.5:
+                looked = self.clock.monotonic()
+                status = coordinator.status(job)
+                over = status.startswith(compat.JOB_OVER)
+                here = coordinator.present() & wanted
+                if not over and not kind and here - present:
+                    self.tell("silo back", silos=sorted(here - present))
+                    coordinator.abort(job)
+                    for event in self.follow.events():  # what the job still reported
+                        self.listen(event)
+                    return Ending("back", max(rounds, 1), "a silo is back")
+                if status == compat.JOB_WAITS and present - here:  # it would wait for them, far longer than we do
+                    coordinator.abort(job)
+                    return Ending("left", rounds, "a silo left before the job began")
+            for event in self.follow.events():
+                self.listen(event)
+                if event["event"] == "ended":
+                    return Ending(kind, rounds, why)
+                rounds += event["event"] == "round"
+                if event["event"] == "away":
+                    present = present - {silo for silo, site in sites.items() if site == event["site"]}
+                if event["event"] in ENDS:
+                    kind, why = event["event"], event.get("why", "")
+            self.clock.sleep(0.05)
+        if kind in ("", "done"):  # nothing was said, or not to all silos
+            kind, why = "gone", f"a process of the job was lost ({status})"
         return Ending(kind, rounds, why)
-    return Ending("gone", rounds, f"a process of the job was lost ({status})")
 
 
 __all__ = ["Coordinator", "DifferError", "Follower", "Listener", "ServerLostError", "supervise"]
