@@ -106,7 +106,7 @@ _CLUSTERS = [
         "cluster": COUNT, "rows": COUNT, "share": float, "words": str, "given": str,
         "differences": [
             {"column": str, "kind": str, "inside": float, "outside": float, "effect": float, "level": str, "unit": str,
-             "histogram": (_HISTOGRAM, None)},
+             "histogram": (_HISTOGRAM, None), "agreed?": bool},
         ],
     },
 ]  # fmt: skip
@@ -116,7 +116,8 @@ DRAWN = {  # what a reader relies on in atlas.json
         {
             "id": COUNT, "name": str, "presence": {str: NUMBER}, "cosine": {str: float}, "flags": {str: str},
             "top_features": [
-                {"column": str, "weight": float, "amount": NUMBER, "level": str, "unit": str, "kind": str},
+                {"column": str, "weight": float, "amount": NUMBER, "level": str, "unit": str, "kind": str,
+                 "agreed?": bool},
             ],
         },
     ],
@@ -442,7 +443,7 @@ def read_atlas(folder: Path) -> Atlas | None:
 
 
 def name_labels(folder: Path, names: Mapping[int, str]) -> None:
-    """Write given names of clusters beside their numbers in labels/; without names the column goes."""
+    """Write names of clusters beside their numbers in labels/; without names the column goes."""
     import polars as pl
 
     for file in sorted((folder / "labels").glob("*.csv")):
@@ -451,10 +452,12 @@ def name_labels(folder: Path, names: Mapping[int, str]) -> None:
 
 
 def with_names(table: pl.DataFrame, run: Path) -> pl.DataFrame:
-    """A table of `join_labels` with the names that were given to clusters of the run beside their numbers, if any."""
+    """A table of `join_labels` with names of the clusters of the run beside their numbers, if somebody gave any."""
+    from ..concepts import Explanation
+
     kept = read_explanation(run)
-    given = {one["cluster"]: one["given"] for one in kept["clusters"] if one["given"]} if kept else {}
-    return _named(table, "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster", given)
+    names = Explanation.from_dict(kept).label_names if kept else {}
+    return _named(table, "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster", names)
 
 
 def _named(table: pl.DataFrame, column: str, names: Mapping[int, str]) -> pl.DataFrame:

@@ -83,7 +83,7 @@ def explain(
     if rename:
         names = dict(map(_numbered, rename))
         explanation = explanation.renamed(names)
-        name_labels(run, {one.cluster: one.given for one in explanation.clusters if one.given})
+        name_labels(run, explanation.label_names)
         write_explanation(run, explanation.to_dict())
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
     chosen = explanation.clusters if client is None else explanation.of(client)
@@ -171,7 +171,7 @@ def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path |
     from ..artifacts import runs
     from ..concepts import Explanation
     from ..errors import DataError
-    from ..estimator import load, load_atlas
+    from ..estimator import load
     from ..reasons import explain_row
     from ..tables import column_words
 
@@ -198,7 +198,7 @@ def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path |
     name = silo.name if client is None or silo.name in model.client_ids_ else client
     why = explain_row(model._models[client or name], silo.X[[place]], model._features(lookup, silo.feature_names))
     kept = runs.read_explanation(run)
-    called = Explanation.from_dict(kept).names if kept else load_atlas(run).names
+    called = Explanation.from_dict(kept).names if kept else {}
     return f"{silo.id_name or 'row'} {row} of {client or name}", why.named(called)
 
 

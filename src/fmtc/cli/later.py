@@ -216,7 +216,7 @@ def _keep_names(out: Path, names: Mapping[int, str]) -> None:
     if not names or kept is None:
         return
     explanation = Explanation.from_dict(kept).renamed(dict(names))
-    runs.name_labels(out, {one.cluster: one.given for one in explanation.clusters if one.given})
+    runs.name_labels(out, explanation.label_names)
     runs.write_explanation(out, explanation.to_dict())
 
 

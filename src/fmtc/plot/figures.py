@@ -132,8 +132,9 @@ def profiles(
     for i, cluster in enumerate(found):
         for one in cluster.differences:
             place = columns.index(one.what)
-            effects[i, place] = one.effect
-            ax.text(place, i, one.values.partition(" against ")[0], ha="center", va="center", size="small", color=INK)
+            effects[i, place] = one.effect if one.agreed else 0.0
+            said = one.values.partition(" against ")[0].removesuffix(" by silo")
+            ax.text(place, i, said, ha="center", va="center", size="small", color=INK)
     reach = max(1.0, float(np.nanmax(np.abs(effects))))
     ax.imshow(effects, cmap="RdBu_r", vmin=-1.6 * reach, vmax=1.6 * reach, aspect="auto")
     ax.set_xticks(range(len(columns)), columns, rotation=35, ha="right", rotation_mode="anchor")
