@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .concepts import FEW, HASHED, UNMATCHED, Lookup, percent, written
+from .concepts import FEW, HASHED, UNMATCHED, Lookup, percent, percents, written
 from .errors import DataError
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel
 from .schema import Schema
@@ -121,6 +121,11 @@ class Concept:
     cosine: dict[str, float] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def is_somewhere(self) -> bool:
+        """Whether any silo has it, as far as that is known."""
+        return not self.presence or any(share is None or share for share in self.presence.values())
+
     def share(self, client: str) -> str:
         """The share of one silo as people may see it."""
         if client not in self.presence:
@@ -170,6 +175,12 @@ class Atlas:
         """Name of each concept that has one."""
         return {concept.id: concept.name for concept in self.concepts if concept.name}
 
+    def shares(self, client: str) -> list[str]:
+        """The shares of one silo in all concepts as people may see them; they add up."""
+        known = percents([one.presence.get(client) or 0.0 for one in self.concepts])
+        pairs = zip(self.concepts, known, strict=True)
+        return [share if one.presence.get(client) else one.share(client) for one, share in pairs]
+
     @property
     def lone(self) -> tuple[str, ...]:
         """Silos all of whose concepts are unique: they have none in common with any other."""
@@ -189,19 +200,20 @@ class Atlas:
         """A table for notebooks: concepts down, silos across; everything in it is escaped."""
         signs = {MATCHED: "", UNSURE: " ?", ALONE: " !"}
         head = "".join(f"<th>{html.escape(cid)}</th>" for cid in self.client_ids)
+        shares, left = {cid: self.shares(cid) for cid in self.client_ids}, " style='text-align:left'"
         lines = "".join(
-            f"<tr><td>{one.id}</td><td style='text-align:left'>{html.escape(one.name)}</td>"
+            f"<tr><td>{one.id}</td>{f'<td{left}>{html.escape(one.name)}</td>' if self.names else ''}"
             + "".join(
-                f"<td>{html.escape(one.share(cid))}{signs[one.flags[cid]] if cid in one.flags else ''}</td>"
+                f"<td>{html.escape(shares[cid][j])}{signs[one.flags[cid]] if cid in one.flags else ''}</td>"
                 for cid in self.client_ids
             )
-            + f"<td style='text-align:left'>{html.escape(', '.join(map(str, one.top_features)))}</td></tr>"
-            for one in self.concepts
+            + f"<td{left}>{html.escape(', '.join(map(str, one.top_features)))}</td></tr>"
+            for j, one in enumerate(self.concepts)
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return (
-            f"<table><thead><tr><th>concept</th><th style='text-align:left'>name</th>{head}"
-            f"<th style='text-align:left'>features</th></tr></thead><tbody>{lines}</tbody></table>"
+            f"<table><thead><tr><th>concept</th>{f'<th{left}>name</th>' if self.names else ''}{head}"
+            f"<th{left}>features</th></tr></thead><tbody>{lines}</tbody></table>"
             f"<p>? unsure, ! unique to this silo</p>{notes}"
         )
 
@@ -541,7 +553,7 @@ def _together(
     units = units * use[:, :, None]
     strong = np.where(np.abs(units) >= LEAST * np.abs(units).max(axis=2, keepdims=True), units, 0.0)
     direction = units.sum(axis=0)
-    agreed: Array = ~((strong > 0).any(axis=0) & (strong < 0).any(axis=0))
+    agreed = np.asarray(~((strong > 0).any(axis=0) & (strong < 0).any(axis=0)))
     length = np.linalg.norm(direction, axis=1, keepdims=True)
     direction = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     if any(one.amounts is None for one in members):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -30,6 +30,7 @@ HASHED = (
     "The columns are words under a keyed hash, and this run does not know which: it cannot say what its clusters are "
     "about."
 )
+OWN_ROWS = "Rows and shares are those of this silo alone. What the other silos of the run have is not known here."
 UNMATCHED = (
     "The numbers of the silos' clusters were not matched (align=False): the same number may mean something else in "
     "another silo. Read each silo by itself."
@@ -202,10 +203,17 @@ class Cluster:
         starts = first is not None and not said.startswith(first.column)  # a name of a column keeps its letters
         return f"{said[:1].upper() if starts else said[:1]}{said[1:]}." if said else ""
 
-    def __str__(self) -> str:
-        title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, "
-        title += f"{self.size} rows ({percent(self.share)})"
+    def counted(self, share: str) -> str:
+        """Such as ``40 rows (20 %)``; `share` as it is printed."""
+        return f"{self.size} rows ({share})" if self.rows else "no rows"
+
+    def told(self, share: str) -> str:
+        """Title and differences, a line each; `share` as it is printed."""
+        title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, {self.counted(share)}"
         return "\n".join([title, *(f"  {difference}" for difference in self.differences)])
+
+    def __str__(self) -> str:
+        return self.told(percent(self.share))
 
 
 @dataclass(frozen=True)
@@ -273,17 +281,16 @@ class Explanation:
     def __str__(self) -> str:
         rows = sum(cluster.rows for cluster in self.clusters)
         where = f" in {len(self.silos)} silos" if len(self.silos) > 1 else ""
-        return "\n".join(
-            [f"{rows:,} rows{where}, {len(self.clusters)} clusters", *map(str, self.clusters), *self.notes]
-        )
+        told = (one.told(share) for one, share in zip(self.clusters, percents_of(self.clusters), strict=True))
+        return "\n".join([f"{rows:,} rows{where}, {len(self.clusters)} clusters", *told, *self.notes])
 
     def _repr_html_(self) -> str:
         """A table for notebooks; everything in it is escaped."""
         lines = "".join(
             f"<tr><td>{c.cluster}</td><td style='text-align:left'>{html.escape(c.name)}</td><td>{c.size}</td>"
-            f"<td>{percent(c.share)}</td>"
+            f"<td>{share}</td>"
             f"<td style='text-align:left'>{html.escape('; '.join(map(str, c.differences)))}</td></tr>"
-            for c in self.clusters
+            for c, share in zip(self.clusters, percents_of(self.clusters), strict=True)
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return (
@@ -620,7 +627,7 @@ def _averaged(parts: Sequence[_Contrasts], sizes: Sequence[Array], is_text: bool
     inside, outside = (np.stack([getattr(part, side) for part in parts]) for side in ("inside", "outside"))
     clear = _in_deviations(inside - outside, mean(inside), mean(outside)) if is_text else effect
     clear = np.where(np.abs(clear) >= np.stack([_least(n)[:, None] for n in sizes]), clear, 0.0)
-    opposed: Array = (clear > 0).any(axis=0) & (clear < 0).any(axis=0)
+    opposed = np.asarray((clear > 0).any(axis=0) & (clear < 0).any(axis=0))
     return _Contrasts(mean(inside), mean(outside), mean(effect), opposed)
 
 
@@ -757,14 +764,68 @@ def percent(share: float) -> str:
     return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
+def percents(shares: Sequence[float]) -> list[str]:
+    """Shares of one whole as `percent`, rounded so that they add up as printed.
+
+    Examples
+    --------
+    >>> from fmtc.concepts import percents
+    >>> percents([0.574, 0.423, 0.003]), percents([1 / 3, 1 / 3, 1 / 3])
+    (['58 %', '42 %', '< 1 %'], ['34 %', '33 %', '33 %'])
+    """
+    exact = 100 * np.asarray(shares, dtype=np.float64)
+    whole = np.floor(exact + 1e-9)
+    rest = round(float(exact.sum() - whole.sum()))
+    whole[np.argsort(whole - exact, kind="stable")[:rest]] += 1
+    return ["< 1 %" if share > 0 and not n else f"{n:.0f} %" for share, n in zip(shares, whole, strict=True)]
+
+
+def percents_of(clusters: Sequence[Cluster]) -> list[str]:
+    """Printed shares of all clusters of a silo, or of all silos."""
+    return percents([cluster.share for cluster in clusters])
+
+
+def empty_clusters_sentence(sizes: Iterable[Sequence[int]], *, all_silos: bool = True) -> str:
+    """Which clusters have no row, and what to do; empty where there is none.
+
+    Parameters
+    ----------
+    sizes : iterable of sequences of int
+        Of each silo, the rows of each cluster.
+    all_silos : bool
+        Whether these are all silos of the run; other silos may have what one lacks.
+
+    Examples
+    --------
+    >>> from fmtc.concepts import empty_clusters_sentence
+    >>> empty_clusters_sentence([[30, 12, 0, 0], [20, 0, 0, 0]])
+    'clusters 2 and 3 have no rows: fit again with fewer clusters (2 of 4 have rows)'
+    >>> empty_clusters_sentence([[30, 12, 0]], all_silos=False)
+    'cluster 2 has no rows in this silo'
+    """
+    total = np.sum([np.asarray(counts) for counts in sizes], axis=0)
+    empty = [str(j) for j in np.flatnonzero(total == 0)]
+    if not empty:
+        return ""
+    listed = empty if len(empty) <= 6 else [*empty[:5], f"{len(empty) - 5} more"]
+    names = listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
+    said = f"cluster{'s' if len(empty) > 1 else ''} {names} {'have' if len(empty) > 1 else 'has'} no rows"
+    if not all_silos:
+        return f"{said} in this silo"
+    return f"{said}: fit again with fewer clusters ({len(total) - len(empty)} of {len(total)} have rows)"
+
+
 __all__ = [
     "Cluster",
     "Difference",
     "Explanation",
     "Histogram",
     "both_written",
+    "empty_clusters_sentence",
     "explain",
     "explain_silos",
     "percent",
+    "percents",
+    "percents_of",
     "written",
 ]

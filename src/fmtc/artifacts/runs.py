@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -296,6 +296,12 @@ def seen(model: FMTC) -> dict[str, Any]:
     }
 
 
+def of_one_silo(report: Mapping[str, Any]) -> bool:
+    """Whether a report is of one silo of several, so that all that it counts are rows of this silo."""
+    mode = (report.get("trust") or {}).get("mode", "alone")
+    return "joined" in report or (len(report["silos"]) == 1 and mode != "alone")
+
+
 def trust(
     client_ids: Sequence[str],
     history: Sequence[RoundRecord],
@@ -359,6 +365,8 @@ def write_run(
     schema = results[0].silo.schema
     if schema is not None:
         model.schema_ = schema
+    from ..concepts import OWN_ROWS
+
     history = [asdict(record) for record in model.history_]
     with new_folder(out, overwrite=force, private=True) as folder:
         (folder / "labels").mkdir()
@@ -378,6 +386,8 @@ def write_run(
             feature_names=results[0].silo.feature_names,
             words=words,
         )
+        if of_one_silo(report):
+            explanation = replace(explanation, notes=(*explanation.notes, OWN_ROWS))
         write_explanation(folder, explanation.to_dict())
         atlas = model._atlas(feature_names=results[0].silo.feature_names, words=words)
         write_atlas(folder, atlas.to_dict())
