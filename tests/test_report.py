@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.test_concepts import assert_names_agree
 from tests.views import graph_view
 
 import fmtc
@@ -23,7 +24,7 @@ from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
-from fmtc.concepts import empty_clusters_sentence
+from fmtc.concepts import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
 from fmtc.inference import plotted
@@ -319,6 +320,36 @@ def test_the_page_names_the_silo_that_nearly_lacks_a_cluster(tmp_path):
     page = words_of_page(tmp_path / "run")
     assert "hardly any rows in south (< 5 of 1,003)" in page and "in 1 of 2 silos" in page
     assert "nearly the same shares of each cluster" not in page
+
+
+def named_on(part):
+    """Numbers and names of clusters in a part of a page."""
+    found = re.findall(r'<span class="number">(\d)</span> (?:<bdi>(.*?)</bdi>|[<c])', part)
+    return {int(number): name for number, name in found if name}
+
+
+@pytest.mark.parametrize(("seed", "view"), [(0, "mixture"), (1, "graph"), (2, "mixture"), (3, "graph")])
+def test_a_cluster_has_one_name_which_agrees_with_its_numbers(tmp_path, seed, view):
+    """On cards, in the atlas and by `explain`, also after --rename; −999 stays in one silo, four rows are few."""
+    rng, files = np.random.default_rng(seed), [tmp_path / f"{name}.csv" for name in ("north", "south", "west")]
+    for file in files:
+        y = np.repeat([0, 1, 2], (60, 50, 4 if file.stem == "north" else 0))
+        X = np.array([[0, 0, 0], [3, 2, 0], [0, 9, 9]])[y] + rng.normal(size=(len(y), 3))
+        if file.stem == "west":
+            X[rng.random(len(y)) < 0.02 + 0.1 * (y == 1), 0] = -999
+        pl.DataFrame(X, schema=["a", "b", "c"]).write_csv(file)
+    fmtc_ok("fit", *files, "-k", 3, "-q", "--view", view, "--out", tmp_path / "run")
+    for renamed in ((), ("--rename", "0=mild"), ("--rename", "0=", "--rename", "2=odd")):
+        fmtc_ok("explain", tmp_path / "run", *renamed)
+        told = Explanation.from_dict(json.loads(fmtc_ok("explain", tmp_path / "run", "--json").stdout))
+        assert_names_agree(told)  # those of silos are the same
+        assert load_atlas(tmp_path / "run").names == told.names
+        page = render(summarise(tmp_path / "run"))
+        cards, atlas = page.partition('id="atlas"')[0].split('<li class="card"')[1:], page.partition('id="atlas"')[2]
+        assert named_on("".join(cards)) == named_on(atlas.partition("</table>")[0]) == told.names
+        for one, card in zip(told.clusters, cards, strict=True):
+            amounts = re.findall(r'<bdi>([abc])</bdi> <span class="values">(.*?)</span>', card)
+            assert amounts == [(difference.what, difference.values) for difference in one.differences]
 
 
 def test_clusters_without_rows_are_named(tmp_path):
