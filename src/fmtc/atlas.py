@@ -21,7 +21,7 @@ TOP = 10  # features of a concept
 UNIQUE = 0.3  # cosine to the other members below which a concept is the silo's own
 SURE = 0.5  # cosine from which a member is matched, if it leads
 LEAD = 0.1  # over the second concept
-LEAST = 0.15  # of a silo's strongest weight: a weaker one does not make silos differ in the direction of a feature
+LEAST = 0.15  # of the median weight of a feature: a silo with a smaller one does not differ in its direction
 MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
 TRACE = 1e-6  # share below which a model has no rows in a concept
 
@@ -542,7 +542,8 @@ def _together(
 ) -> tuple[Array, Array | None, Array]:
     """Of each concept, the mean direction of its members at length 1, their mean amounts, and where they agree; k x f.
 
-    They do not where one member's weight has another sign and is not small, nor where the mean amount has.
+    They do not where a member's weight has another sign and is not small beside those of the others, nor where the
+    mean amount has.
     """
     stack = np.array(S)
     norm = np.linalg.norm(stack, axis=2, keepdims=True)
@@ -551,7 +552,8 @@ def _together(
                         for one in members])  # fmt: skip
     use = np.where(counted.any(axis=0), counted, there) & there
     units = units * use[:, :, None]
-    strong = np.where(np.abs(units) >= LEAST * np.abs(units).max(axis=2, keepdims=True), units, 0.0)
+    usual = np.ma.median(np.ma.array(np.abs(units), mask=np.broadcast_to(~use[:, :, None], units.shape)), axis=0)
+    strong = np.where(np.abs(units) >= LEAST * usual.filled(0.0), units, 0.0)
     direction = units.sum(axis=0)
     agreed = np.asarray(~((strong > 0).any(axis=0) & (strong < 0).any(axis=0)))
     length = np.linalg.norm(direction, axis=1, keepdims=True)

@@ -30,7 +30,6 @@ HASHED = (
     "The columns are words under a keyed hash, and this run does not know which: it cannot say what its clusters are "
     "about."
 )
-OWN_ROWS = "Rows and shares are those of this silo alone. What the other silos of the run have is not known here."
 UNMATCHED = (
     "The numbers of the silos' clusters were not matched (align=False): the same number may mean something else in "
     "another silo. Read each silo by itself."
@@ -254,11 +253,6 @@ class Explanation:
     def names(self) -> dict[int, str]:
         """Name of each cluster that has one, given or in words."""
         return {cluster.cluster: cluster.name for cluster in self.clusters if cluster.name}
-
-    @property
-    def label_names(self) -> dict[int, str]:
-        """What stands beside numbers in tables of labels: all names, once somebody gave one; before that none."""
-        return self.names if any(cluster.given for cluster in self.clusters) else {}
 
     def of(self, client: Any) -> tuple[Cluster, ...]:
         """The clusters of one silo."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ ATLAS = "atlas.json"
 ATLAS_FORMAT = 1
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
+OWN_ROWS = "Rows and shares are those of this silo alone. What the other silos of the run have is not known here."
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
 
 TRUST = {  # who pulls whom
@@ -365,8 +366,6 @@ def write_run(
     schema = results[0].silo.schema
     if schema is not None:
         model.schema_ = schema
-    from ..concepts import OWN_ROWS
-
     history = [asdict(record) for record in model.history_]
     with new_folder(out, overwrite=force, private=True) as folder:
         (folder / "labels").mkdir()
@@ -386,9 +385,8 @@ def write_run(
             feature_names=results[0].silo.feature_names,
             words=words,
         )
-        if of_one_silo(report):
-            explanation = replace(explanation, notes=(*explanation.notes, OWN_ROWS))
-        write_explanation(folder, explanation.to_dict())
+        notes = [*explanation.notes, *([OWN_ROWS] if of_one_silo(report) else [])]
+        write_explanation(folder, explanation.to_dict() | {"notes": notes})
         atlas = model._atlas(feature_names=results[0].silo.feature_names, words=words)
         write_atlas(folder, atlas.to_dict())
         if schema is not None:
@@ -452,10 +450,18 @@ def read_atlas(folder: Path) -> Atlas | None:
     return Atlas.from_dict({name: document[name] for name in DRAWN})
 
 
-def name_labels(folder: Path, names: Mapping[int, str]) -> None:
-    """Write names of clusters beside their numbers in labels/; without names the column goes."""
+def label_names(explanation: Mapping[str, Any]) -> dict[int, str]:
+    """What stands beside numbers in tables of labels: names of all clusters once somebody gave one, else none."""
+    clusters = explanation["clusters"]
+    given = any(one["given"] for one in clusters)
+    return {one["cluster"]: one["given"] or one["words"] for one in clusters} if given else {}
+
+
+def name_labels(folder: Path, explanation: Mapping[str, Any]) -> None:
+    """Write names of clusters beside their numbers in labels/; where nobody gave any the column goes."""
     import polars as pl
 
+    names = label_names(explanation)
     for file in sorted((folder / "labels").glob("*.csv")):
         table = pl.read_csv(file, infer_schema=False, glob=False).drop("cluster_name", strict=False)
         write_file(file, as_csv(_named(table, "cluster", names)))
@@ -463,10 +469,8 @@ def name_labels(folder: Path, names: Mapping[int, str]) -> None:
 
 def with_names(table: pl.DataFrame, run: Path) -> pl.DataFrame:
     """A table of `join_labels` with names of the clusters of the run beside their numbers, if somebody gave any."""
-    from ..concepts import Explanation
-
     kept = read_explanation(run)
-    names = Explanation.from_dict(kept).label_names if kept else {}
+    names = label_names(kept) if kept else {}
     return _named(table, "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster", names)
 
 

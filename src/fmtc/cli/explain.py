@@ -55,8 +55,8 @@ def explain(
     With --row, says which columns decided for the row's cluster against the next one, and what change of one column
     would lead to another. The row is looked for in FILE, or in the files of the run where they still are.
     """
-    from ..artifacts.runs import EXPLANATION, is_run, name_labels, read_explanation, write_explanation
-    from ..concepts import OWN_ROWS, Explanation, empty_clusters_sentence
+    from ..artifacts.runs import EXPLANATION, OWN_ROWS, is_run, name_labels, read_explanation, write_explanation
+    from ..concepts import Explanation, empty_clusters_sentence
     from ..errors import FileError
 
     words = Words()
@@ -83,7 +83,7 @@ def explain(
     if rename:
         names = dict(map(_numbered, rename))
         explanation = explanation.renamed(names)
-        name_labels(run, explanation.label_names)
+        name_labels(run, explanation.to_dict())
         write_explanation(run, explanation.to_dict())
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
     chosen = explanation.clusters if client is None else explanation.of(client)
