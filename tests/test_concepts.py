@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose
 from fmtc import FMTC, Solver
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
-from fmtc.concepts import HASHED, UNMATCHED, Cluster, Difference, Explanation, explain, explain_silos
+from fmtc.concepts import HASHED, UNMATCHED, Cluster, Difference, Explanation, explain, explain_silos, percents
+from fmtc.demo import Gain
 from fmtc.errors import DataError, FileError
 from fmtc.schema import Column, Schema
 from fmtc.tables import column_words, hashed_counts, read_texts
@@ -277,6 +278,18 @@ def test_names_that_were_given_stay_and_everything_survives_json(rng):
     assert found.renamed({1: ""}).clusters[1].name.startswith("low rate")
     with pytest.raises(DataError, match="no cluster 7; clusters are 0 to 2"):
         found.renamed({7: "x"})
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_shares_add_up_as_printed(seed):
+    """To 100, each within one of its own value; what is printed as "< 1 %" counts as none."""
+    shares = np.random.default_rng(seed).dirichlet(np.full(2 + seed % 9, 0.5))
+    numbers = np.array([0 if text == "< 1 %" else int(text.removesuffix(" %")) for text in percents(shares.tolist())])
+    assert numbers.sum() == 100 and np.abs(numbers - 100 * shares).max() < 1
+    y = np.repeat([0, 1, 2], [574, 423, 3])
+    said = str(explain(np.column_stack([y, y]), y))
+    assert [said.count(f"({text})") for text in ("58 %", "42 %", "< 1 %")] == [1, 1, 1]
+    assert [change.points for change in (Gain("a", 9, 0.8851, 0.9049), Gain("b", 9, 0.8949, 0.8851))] == [1, 0]
 
 
 def test_hostile_names_are_text_in_a_notebook(rng):
