@@ -179,7 +179,6 @@ def test_categories_are_named_by_the_level_that_says_most():
     assert [features.place(j) for j in range(3)] == [(1, -1), (0, 0), (0, 1)]
     S = np.array([[0.5, -0.8, 0.9], [-0.5, 0.8, -0.9]])
     atlas = draw({"a": Member(S, np.arange(3), (0.5, 0.5), S), "b": Member(S, np.arange(3), (0.5, 0.5), S)}, features)
-    assert [one.name for one in atlas.concepts] == ["more male, high age", "less male, low age"]
     assert [str(f) for f in atlas.concepts[0].top_features] == ["sex: male +90 %", "age +0.50 years"]
 
 
@@ -190,7 +189,8 @@ def test_words_are_those_that_a_concept_has_more_of():
     atlas = draw({"a": Member(S, columns), "b": Member(S, columns)}, features)
     assert [[f.column for f in one.top_features] for one in atlas.concepts] == [["word7"], ["word9"]]
     hashed = draw({"a": Member(S, columns), "b": Member(S, columns)}, Features(is_text=True))
-    assert hashed.concepts[0].name == "column 7, column 30" and "hash" in hashed.notes[0]
+    assert [f.column for f in hashed.concepts[0].top_features] == ["column 7", "column 30"]
+    assert "hash" in hashed.notes[0]
 
 
 def test_silos_with_other_words_are_compared_by_all_of_them():
@@ -199,10 +199,28 @@ def test_silos_with_other_words_are_compared_by_all_of_them():
     assert [c.cosine["a"] for c in atlas.concepts] == [0.0, 0.0]
 
 
-def test_concepts_with_the_same_name_get_more_words():
-    S = np.array([[0.9, 0.8, 0.7, 0.6], [0.9, 0.8, 0.7, -0.6]])
-    atlas = draw({"a": Member(S, np.arange(4)), "b": Member(S, np.arange(4))}, Features(names=list("wxyz")))
-    assert [one.name for one in atlas.concepts] == ["high w, high x, high y, high z", "high w, high x, high y, low z"]
+def test_a_cluster_has_the_name_of_explain_and_no_other(model, silos):
+    """Weights of a model have no name of their own, which could be another: rows name, here and in plots."""
+    told = model.explain(silos)
+    assert model.atlas_.names == {}
+    assert model.atlas_.renamed(told.names).names == told.names
+    assert {cluster.name for own in told.silos.values() for cluster in own} == set(told.names.values())
+
+
+def test_a_feature_has_no_direction_where_silos_differ_in_it():
+    """The mean of three weights is one thing, of three amounts another: one silo has a code in its cells."""
+    S = np.array([[0.9, 0.3, 0.1], [-0.9, -0.3, -0.1]])
+    units = np.array([[3.0, 1.0, 1.0], [-3.0, -1.0, -1.0]])
+    members = {
+        "a": Member(S, np.arange(3), None, units),
+        "b": Member(S, np.arange(3), None, units),
+        "c": Member(S * [1, -1, -0.1], np.arange(3), None, units * [-99, -1, 1]),
+    }
+    atlas = draw(members, Features(names=list("xyz")))
+    assert [str(f) for f in atlas.concepts[0].top_features] == ["x differs by silo", "y differs by silo", "z +1.0"]
+    assert Atlas.from_dict(json.loads(json.dumps(atlas.to_dict()))) == atlas
+    weights = draw({cid: Member(one.signatures, one.features) for cid, one in members.items()}, Features())
+    assert [f.agreed for f in weights.concepts[0].top_features] == [True, False, True]
 
 
 def test_sparse_rows_are_named_like_words():

@@ -62,6 +62,15 @@ def test_join_later_without_a_network(home, tmp_path, monkeypatch):
     assert json.loads(fmtc("report", out, "--json").stdout)
 
 
+def test_words_about_the_rows_of_others_do_not_travel(home, tmp_path):
+    """A name that somebody gave does; "high age" would stand beside the newcomer's own numbers, which may be lower."""
+    fmtc("join-later", "--kit", home / "kit", "--data", home / "late.csv", "--out", tmp_path / "ours")
+    told = json.loads(fmtc("explain", tmp_path / "ours", "--json").stdout)
+    assert [one["given"] for one in told["clusters"]] == ["", "severe", ""]
+    assert all(one["words"] for one in told["clusters"])
+    assert "of this silo alone" in told["notes"][0]
+
+
 def test_a_kit_with_other_columns_writes_nothing(home, tmp_path):
     pl.read_csv(home / "late.csv").drop("dose").write_csv(tmp_path / "ours.csv")
     done = fmtc("join-later", "--kit", home / "kit", "--data", tmp_path / "ours.csv", "--out", tmp_path / "o", code=3)

@@ -210,7 +210,8 @@ def test_names_of_clusters_stand_beside_new_labels(home):
     assert "cluster_name" not in run("predict", "run", "north.csv").stdout
     run("explain", "run", "--rename", "1=sick")
     table = pl.read_csv(run("predict", "run", "north.csv").stdout.encode())
-    assert set(zip(table["cluster"], table["cluster_name"], strict=True)) == {(0, ""), (1, "sick")}
+    name = json.loads((home / "run" / "explanation.json").read_text())["clusters"][0]["words"]
+    assert set(zip(table["cluster"], table["cluster_name"], strict=True)) == {(0, name), (1, "sick")} and name
 
 
 def test_predict_marks_rows_that_are_far_from_all_clusters(home):
@@ -326,7 +327,7 @@ def test_preflight_reads_categories_and_finds_other_levels(home):
     assert "categories: 'sex' (2 levels)" in done.stderr
     assert done.stderr.endswith("2 silos agree: nothing stops a run\n") or "read the notes" in done.stderr
     pl.read_csv("south.csv").with_columns(pl.lit("2021-01-05").alias("seen")).write_csv("south.csv")
-    assert "error: has no numbers in 'seen'" in run("preflight", "north.csv", "south.csv", code=3).stderr
+    assert "error: has cells that are no numbers in 'seen'" in run("preflight", "north.csv", "south.csv", code=3).stderr
 
 
 def test_the_number_of_clusters_is_asked_for_with_a_way_to_find_it(home):

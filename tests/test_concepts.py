@@ -14,7 +14,8 @@ from numpy.testing import assert_allclose
 from fmtc import FMTC, Solver
 from fmtc.artifacts import runs
 from fmtc.cli import main_group
-from fmtc.concepts import HASHED, UNMATCHED, Cluster, Difference, Explanation, explain, explain_silos
+from fmtc.concepts import HASHED, UNMATCHED, Cluster, Difference, Explanation, explain, explain_silos, percents
+from fmtc.demo import Gain
 from fmtc.errors import DataError, FileError
 from fmtc.schema import Column, Schema
 from fmtc.tables import column_words, hashed_counts, read_texts
@@ -125,6 +126,110 @@ def test_a_shift_between_silos_is_not_one_between_clusters(rng):
         found.of("east")
 
 
+def _said(name):
+    """What a name claims: of each column, or level of one, whether the cluster has more of it."""
+    words = {"high": True, "mostly": True, "more": True, "low": False, "less": False, "hardly any": False}
+    claims = {}
+    for part in name.split(", "):
+        for word, more in words.items():
+            if part.startswith(f"{word} ") and not part.endswith("differs by silo"):
+                claims[part.removeprefix(f"{word} ")] = more
+    return claims
+
+
+def _printed(lines):
+    """Both numbers of each line, as they are printed: "a −60 against 0", "kind: x 83 % against 62 %"."""
+    pairs = {}
+    for line in lines:
+        if " against " in line:
+            before, _, outside = line.strip().partition(" against ")
+            *what, inside = before.removesuffix(" %").removesuffix(" mg").rsplit(" ", 1)
+            what = " ".join(what).removesuffix(" <").replace(":", "")
+            pairs[what] = [
+                float(text.removesuffix(" %").removeprefix("< ").replace("−", "-").replace(",", ""))
+                for text in (inside, outside)
+            ]
+    return pairs
+
+
+def assert_names_agree(explanation):
+    """No "high" beside a lower number: in the whole, and in each silo, whose numbers stand below the same name."""
+    for own in (explanation.clusters, *explanation.silos.values()):
+        for cluster, whole in zip(own, explanation.clusters, strict=True):
+            assert cluster.name == whole.name
+            printed = _printed(str(cluster).splitlines()[1:])
+            for what, more in _said(cluster.words).items():
+                inside, outside = printed.get(what, (more, not more))
+                assert (inside >= outside) if more else (inside <= outside), str(cluster)
+
+
+def federation(seed):
+    """Silos with outliers, holes and codes in some; in one of them a column runs the other way."""
+    rng = np.random.default_rng(seed)
+    k, rows, labels = int(rng.integers(2, 4)), {}, {}
+    centres = rng.normal(size=(k, 3)) * rng.uniform(0.3, 3)
+    for name in "nsw"[: int(rng.integers(1, 4))]:
+        y = rng.integers(k, size=int(rng.integers(20, 120)))
+        X = centres[y] + rng.normal(size=(len(y), 3))
+        if rng.random() < 0.4:
+            X[:, 0] *= -1
+        kind = rng.choice(3, size=len(y), p=rng.dirichlet(np.ones(3)))
+        kind = np.where(rng.random(len(y)) < 0.5, (y + int(rng.integers(3))) % 3, kind)
+        X = np.column_stack([X * rng.choice([1, 1, 1000]), kind])
+        X[rng.random(X.shape) < 0.1 * rng.integers(2)] = np.nan
+        if rng.random() < 0.6:
+            there = rng.random(len(y)) < rng.uniform(0, 0.2)
+            X[there & (y == rng.integers(k)), 0] = rng.choice([-999.0, 1e6, 99.0])
+        rows[name], labels[name] = X, y
+    return rows, labels
+
+
+KINDS = Schema((Column("a", unit="mg"), Column("b"), Column("c"), Column("kind", "category", ("x", "y", "z"))))
+
+
+def test_names_agree_with_the_numbers_beside_them():
+    """Three hundred federations: whatever is called high is not printed as lower, also where somebody renamed."""
+    opposed = 0
+    for seed in range(300):
+        rows, labels = federation(seed)
+        found = explain_silos(rows, labels, schema=KINDS)
+        assert_names_agree(found)
+        assert_names_agree(found.renamed({0: "low a"}).renamed({0: ""}))
+        assert_names_agree(Explanation.from_dict(json.loads(json.dumps(found.to_dict()))))
+        opposed += str(found).count("differs by silo")
+    assert opposed > 20  # it does come up
+
+
+@pytest.mark.parametrize("lower", [8, 0])
+def test_a_code_left_in_one_silo_does_not_turn_a_name(lower):
+    """−999 in twenty cells of west: the effect is that of the other silos, the mean is that of the code."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 100)
+    rows = {name: np.column_stack([3.0 * y + rng.normal(size=200), rng.normal(size=200)]) for name in ("n", "s", "w")}
+    rows["w"][:lower, 0] = rows["w"][100 : 120 - lower, 0] = -999
+    found = explain_silos(rows, dict.fromkeys(rows, y), feature_names=["a", "b"])
+    assert [str(one.differences[0]) for one in found.clusters] == ["a differs by silo"] * 2
+    assert [one.name for one in found.clusters] == ["a differs by silo"] * 2
+    assert "high a" not in str(found) + found._repr_html_() and "A differs" not in found.clusters[0].sentence
+    assert found.of("n")[1].differences[0].short == "high a"  # there it is so
+
+
+def test_a_direction_needs_silos_that_agree():
+    """One is high in north and, clearly, low in south, so that no average says which; the other is the same in both."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 60)
+    rows = {
+        name: np.column_stack([sign * 4.0 * y + rng.normal(size=120), 2.0 * y + rng.normal(size=120)])
+        for name, sign in (("north", 1.0), ("south", -0.3))
+    }
+    found = explain_silos(rows, dict.fromkeys(rows, y), feature_names=["b", "c"])
+    assert found.names == {0: "low c", 1: "high c"}
+    assert {str(one.differences[-1]) for one in found.clusters} == {"b differs by silo"}
+    assert {cluster.name for cluster in found.of("south")} == {"low c", "high c"}
+    few = {"north": y, "south": np.where(np.arange(120) < 117, 0, 1)}  # south has three rows of cluster 1
+    assert explain_silos(rows, few, feature_names=["b", "c"]).names[1].startswith("high b")
+
+
 def test_a_number_that_means_something_else_is_found(rng):
     y = np.repeat([0, 1, 2], 40)
     centers = 4 * np.eye(3)
@@ -173,6 +278,18 @@ def test_names_that_were_given_stay_and_everything_survives_json(rng):
     assert found.renamed({1: ""}).clusters[1].name.startswith("low rate")
     with pytest.raises(DataError, match="no cluster 7; clusters are 0 to 2"):
         found.renamed({7: "x"})
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_shares_add_up_as_printed(seed):
+    """To 100, each within one of its own value; what is printed as "< 1 %" counts as none."""
+    shares = np.random.default_rng(seed).dirichlet(np.full(2 + seed % 9, 0.5))
+    numbers = np.array([0 if text == "< 1 %" else int(text.removesuffix(" %")) for text in percents(shares.tolist())])
+    assert numbers.sum() == 100 and np.abs(numbers - 100 * shares).max() < 1
+    y = np.repeat([0, 1, 2], [574, 423, 3])
+    said = str(explain(np.column_stack([y, y]), y))
+    assert [said.count(f"({text})") for text in ("58 %", "42 %", "< 1 %")] == [1, 1, 1]
+    assert [change.points for change in (Gain("a", 9, 0.8851, 0.9049), Gain("b", 9, 0.8949, 0.8851))] == [1, 0]
 
 
 def test_hostile_names_are_text_in_a_notebook(rng):
@@ -329,6 +446,9 @@ def test_explain_says_what_the_clusters_are(run):
 def test_a_name_is_kept_and_used_everywhere(run):
     before = (run / "labels" / "north.csv").read_text()
     assert fmtc_run("explain", run, "--rename", "1=tall, or so").exit_code == 0
+    once = pl.read_csv(run / "labels" / "north.csv")
+    assert set(once["cluster_name"]) == {"low height", "tall, or so"}  # the other keeps the name that it has
+    assert set(pl.read_csv(fmtc_run("labels", run).stdout.encode())["cluster_name"]) == {"low height", "tall, or so"}
     assert "without a label" not in fmtc_run("labels", run).stderr  # though only one cluster has a name
     assert fmtc_run("explain", run, "--rename", '0=<i>"short"').exit_code == 0
     assert "tall, or so" in fmtc_run("explain", run).stdout

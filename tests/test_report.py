@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from click.testing import CliRunner
 from numpy.testing import assert_allclose, assert_array_equal
+from tests.test_concepts import assert_names_agree
 from tests.views import graph_view
 
 import fmtc
@@ -23,6 +24,7 @@ from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
+from fmtc.concepts import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
 from fmtc.inference import plotted
@@ -31,7 +33,7 @@ from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
-from fmtc.report.summary import _atlas_words, _balance, _share_words, verdict
+from fmtc.report.summary import _atlas_words, _balance, _has, _share_words, verdict
 from fmtc.runtime.conductor import RESULT, Spec, write_result
 from fmtc.runtime.driver import Received, run
 from fmtc.tables import Silo, read_silos
@@ -262,7 +264,7 @@ def test_the_atlas_is_a_table_of_concepts_by_silos(either):
     atlas = load_atlas(folder)
     assert [row["concept"] for row in summary["atlas"]["rows"]] == [0, 1, 2]
     for row, one in zip(summary["atlas"]["rows"], atlas.concepts, strict=True):
-        assert [cell["share"] for cell in row["cells"]] == [one.share(cid) for cid in atlas.client_ids]
+        assert [cell["share"] for cell in row["cells"]] == [atlas.shares(cid)[one.id] for cid in atlas.client_ids]
         assert all(0 <= cell["shade"] <= 4 for cell in row["cells"])
     page = Page(render(summary))
     cells = [attrs for tag, attrs in page.elements if tag == "td" and "cosine" in (attrs.get("title") or "")]
@@ -279,16 +281,93 @@ def test_the_atlas_is_a_table_of_concepts_by_silos(either):
          ["Shares differ most for cluster 0: it has 80 % of the rows of silo 1 and 40 % of those of silo 0.",
           "Each silo has 3 to 4 of the 6 clusters; 1 of them is in all silos."]),
         ([[1, 1, 1], [1, 1, 0]],
-         ["Shares differ most for cluster 0: it has 50 % of the rows of silo 1 and 33 % of those of silo 0.",
-          "Cluster 2 has no rows in 1 silo."]),
+         ["Shares differ most for cluster 0: it has 50 % of the rows of silo 1 and 34 % of those of silo 0.",
+          "Cluster 2 has no rows in silo 1."]),
+        ([[500, 420, 80], [520, 480, 3]],  # as in the finding: not "nearly the same shares of each cluster"
+         ["The silos have nearly the same shares of the clusters that all of them have.",
+          "Cluster 2 has hardly any rows in silo 1 (< 5 of 1,003)."]),
+        ([[500, 300, 200], [500, 500, 0], [500, 500, 1], [9000, 9000, 80], [4, 4, 4], [50, 50, 0], [50, 50, 0]],
+         ["Shares differ most for cluster 1: it has 50 % of the rows of silo 1 and 30 % of those of silo 0.",
+          "Cluster 2 has no rows in silo 1, silo 5 and silo 6 and hardly any rows in silo 2 (< 5 of 1,001) and silo 3 "
+          "(80 of 18,080)."]),
+        ([[5, 5, 9]] + 4 * [[5, 5, 0]],
+         ["Shares differ most for cluster 0: it has 50 % of the rows of silo 1 and 26 % of those of silo 0.",
+          "Cluster 2 has no rows in 4 of 5 silos."]),
     ],
 )  # fmt: skip
 def test_what_silos_lack_is_one_sentence(has, said):
     """A cluster that a silo lacks is not where shares differ; many of them are counted, not listed."""
     shares = np.array(has) / np.sum(has, axis=1, keepdims=True)
-    silos = [{"silo": f"silo {t}", "shares": row} for t, row in enumerate(shares.tolist())]
-    found = [{"cluster": j, "name": "", "silos": int(n)} for j, n in enumerate((shares > 0).sum(axis=0))]
+    silos = [{"silo": f"silo {t}", "shares": row, "rows": sum(has[t])} for t, row in enumerate(shares.tolist())]
+    counts = [sum(_has(row[j], sum(row)) for row in has) for j in range(len(has[0]))]
+    found = [{"cluster": j, "name": "", "silos": n} for j, n in enumerate(counts)]
     assert _share_words({"silos": silos, "found": found, "clusters": []}) == said
+
+
+def words_of_page(folder):
+    """The text of a page, as a reader gets it."""
+    return " ".join(" ".join(Page(render(summarise(folder))).words).split())
+
+
+def test_the_page_names_the_silo_that_nearly_lacks_a_cluster(tmp_path):
+    """Three of 1,003 rows strayed there: shares are not nearly the same, and the cluster is not in two of two silos."""
+    rng = np.random.default_rng(0)
+    for name, counts in (("north", (500, 440, 60)), ("south", (520, 480, 3))):
+        y = np.repeat([0, 1, 2], counts)
+        X = 9 * np.eye(3)[y] + rng.normal(size=(len(y), 3))
+        pl.DataFrame(X, schema=["a", "b", "c"]).write_csv(tmp_path / f"{name}.csv")
+    fmtc_ok("fit", tmp_path / "north.csv", tmp_path / "south.csv", "-k", 3, "-q", "--out", tmp_path / "run")
+    page = words_of_page(tmp_path / "run")
+    assert "hardly any rows in south (< 5 of 1,003)" in page and "in 1 of 2 silos" in page
+    assert "nearly the same shares of each cluster" not in page
+
+
+def named_on(part):
+    """Numbers and names of clusters in a part of a page."""
+    found = re.findall(r'<span class="number">(\d)</span> (?:<bdi>(.*?)</bdi>|[<c])', part)
+    return {int(number): name for number, name in found if name}
+
+
+@pytest.mark.parametrize(("seed", "view"), [(0, "mixture"), (1, "graph"), (2, "mixture"), (3, "graph")])
+def test_a_cluster_has_one_name_which_agrees_with_its_numbers(tmp_path, seed, view):
+    """On cards, in the atlas and by `explain`, also after --rename; −999 stays in one silo, four rows are few."""
+    rng, files = np.random.default_rng(seed), [tmp_path / f"{name}.csv" for name in ("north", "south", "west")]
+    for file in files:
+        y = np.repeat([0, 1, 2], (60, 50, 4 if file.stem == "north" else 0))
+        X = np.array([[0, 0, 0], [3, 2, 0], [0, 9, 9]])[y] + rng.normal(size=(len(y), 3))
+        if file.stem == "west":
+            X[rng.random(len(y)) < 0.02 + 0.1 * (y == 1), 0] = -999
+        pl.DataFrame(X, schema=["a", "b", "c"]).write_csv(file)
+    fmtc_ok("fit", *files, "-k", 3, "-q", "--view", view, "--out", tmp_path / "run")
+    for renamed in ((), ("--rename", "0=mild"), ("--rename", "0=", "--rename", "2=odd")):
+        fmtc_ok("explain", tmp_path / "run", *renamed)
+        told = Explanation.from_dict(json.loads(fmtc_ok("explain", tmp_path / "run", "--json").stdout))
+        assert_names_agree(told)  # those of silos are the same
+        assert load_atlas(tmp_path / "run").names == told.names
+        page = render(summarise(tmp_path / "run"))
+        cards, atlas = page.partition('id="atlas"')[0].split('<li class="card"')[1:], page.partition('id="atlas"')[2]
+        assert named_on("".join(cards)) == named_on(atlas.partition("</table>")[0]) == told.names
+        for one, card in zip(told.clusters, cards, strict=True):
+            amounts = re.findall(r'<bdi>([abc])</bdi> <span class="values">(.*?)</span>', card)
+            assert amounts == [(difference.what, difference.values) for difference in one.differences]
+
+
+def test_clusters_without_rows_are_named(tmp_path):
+    """Two groups in four clusters: the screen of `fit`, `explain` and the page say which are empty, and what to do."""
+    rng = np.random.default_rng(0)
+    files = [tmp_path / "north.csv", tmp_path / "south.csv"]
+    for file in files:
+        frame = pl.DataFrame({"a": rng.integers(2, size=60).astype(float), "b": np.ones(60), "id": range(60)})
+        frame.write_csv(file)
+    out = tmp_path / "run"
+    screen = fmtc_ok("fit", *files, "--id-column", "id", "-k", 4, "--view", "mixture", "--out", out).stderr
+    lines = json.loads((out / "report.json").read_text())["silos"]
+    assert sum(n == 0 for n in np.sum([line["cluster_sizes"] for line in lines], axis=0)) == 2
+    said = empty_clusters_sentence([line["cluster_sizes"] for line in lines])
+    assert "have no rows: fit again with fewer clusters (2 of 4 have rows)" in said
+    told, page = fmtc_ok("explain", out), words_of_page(out)
+    assert screen.count(said) == told.stderr.count(said) == page.count(said[1:]) == 1
+    assert told.stdout.count("no rows") == page.count("No rows") == 2 and " 0 %" not in told.stdout + page
 
 
 def test_flags_of_the_atlas_are_told_in_a_sentence():

@@ -1,16 +1,15 @@
-"""The atlas: which concepts a federation has, in words, who has them, and how sure that is. Made of models; no row."""
+"""The atlas: which concepts a federation has, by their features, who has them, and how sure that is. Needs no row."""
 
 from __future__ import annotations
 
 import html
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
-from .concepts import FEW, HASHED, UNMATCHED, Lookup, in_words, percent, written
+from .concepts import FEW, HASHED, UNMATCHED, Lookup, percent, percents, written
 from .errors import DataError
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel
 from .schema import Schema
@@ -19,11 +18,10 @@ Array = np.ndarray
 Presence = tuple[float | None, ...]  # of one silo, by concept: share of rows, 0 for none, None for fewer than five
 
 TOP = 10  # features of a concept
-NAMED = 3  # features in its name
 UNIQUE = 0.3  # cosine to the other members below which a concept is the silo's own
 SURE = 0.5  # cosine from which a member is matched, if it leads
 LEAD = 0.1  # over the second concept
-LEAST = 0.15  # of the strongest weight: a weaker feature is not in a name
+LEAST = 0.15  # of the median weight of a feature: a silo with a smaller one does not differ in its direction
 MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
 TRACE = 1e-6  # share below which a model has no rows in a concept
 
@@ -50,6 +48,8 @@ class Feature:
         Of a category.
     unit : str
     kind : {"number", "category", "word"}
+    agreed : bool
+        Whether it has a direction; not where silos that have the concept differ in it.
 
     Examples
     --------
@@ -68,6 +68,7 @@ class Feature:
     level: str = ""
     unit: str = ""
     kind: str = "number"
+    agreed: bool = True
 
     def __str__(self) -> str:
         return f"{self.what} {self.value}"
@@ -80,6 +81,8 @@ class Feature:
     @property
     def value(self) -> str:
         """The amount in the units of the table or, where it is not known, the weight; with its sign."""
+        if not self.agreed:
+            return "differs by silo"
         known = self.weight if self.amount is None else self.amount
         sign = "+" if known >= 0 else "−"
         if self.amount is None:
@@ -87,13 +90,6 @@ class Feature:
         if self.kind == "category":
             return f"{sign}{percent(abs(self.amount))}"
         return f"{sign}{written(abs(self.amount))}{' ' + self.unit if self.unit else ''}"
-
-    @property
-    def short(self) -> str:
-        """In two words or three: ``low thalach``, ``more male``; a word is itself."""
-        if self.kind == "word":
-            return self.column if self.weight > 0 else f"no {self.column}"
-        return in_words(self.column, self.level, self.weight > 0)
 
 
 @dataclass(frozen=True)
@@ -105,7 +101,7 @@ class Concept:
     id : int
         Its number: that of the cluster in labels, pages and plots.
     name : str
-        Made of its top three features, or given by somebody.
+        That of `FMTC.explain`, which is made of rows; empty where no row was seen, as in `FMTC.atlas_`.
     top_features : tuple of Feature
         At most ten, the strongest first: of tables with either sign, of texts the words that it has more of.
     presence : dict of str to float or None
@@ -124,6 +120,11 @@ class Concept:
     presence: dict[str, float | None] = field(default_factory=dict)
     cosine: dict[str, float] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_somewhere(self) -> bool:
+        """Whether any silo has it, as far as that is known."""
+        return not self.presence or any(share is None or share for share in self.presence.values())
 
     def share(self, client: str) -> str:
         """The share of one silo as people may see it."""
@@ -174,6 +175,12 @@ class Atlas:
         """Name of each concept that has one."""
         return {concept.id: concept.name for concept in self.concepts if concept.name}
 
+    def shares(self, client: str) -> list[str]:
+        """The shares of one silo in all concepts as people may see them; they add up."""
+        known = percents([one.presence.get(client) or 0.0 for one in self.concepts])
+        pairs = zip(self.concepts, known, strict=True)
+        return [share if one.presence.get(client) else one.share(client) for one, share in pairs]
+
     @property
     def lone(self) -> tuple[str, ...]:
         """Silos all of whose concepts are unique: they have none in common with any other."""
@@ -181,8 +188,8 @@ class Atlas:
         return tuple(cid for cid, found in flags.items() if found == {ALONE})
 
     def renamed(self, names: Mapping[int, str]) -> Atlas:
-        """The same with given names."""
-        return replace(self, concepts=tuple(replace(one, name=names.get(one.id) or one.name) for one in self.concepts))
+        """The same with the names of `Explanation.names`, or others; an empty one takes a name back."""
+        return replace(self, concepts=tuple(replace(one, name=names.get(one.id, one.name)) for one in self.concepts))
 
     def __str__(self) -> str:
         m = len(self.client_ids)
@@ -193,19 +200,20 @@ class Atlas:
         """A table for notebooks: concepts down, silos across; everything in it is escaped."""
         signs = {MATCHED: "", UNSURE: " ?", ALONE: " !"}
         head = "".join(f"<th>{html.escape(cid)}</th>" for cid in self.client_ids)
+        shares, left = {cid: self.shares(cid) for cid in self.client_ids}, " style='text-align:left'"
         lines = "".join(
-            f"<tr><td>{one.id}</td><td style='text-align:left'>{html.escape(one.name)}</td>"
+            f"<tr><td>{one.id}</td>{f'<td{left}>{html.escape(one.name)}</td>' if self.names else ''}"
             + "".join(
-                f"<td>{html.escape(one.share(cid))}{signs[one.flags[cid]] if cid in one.flags else ''}</td>"
+                f"<td>{html.escape(shares[cid][j])}{signs[one.flags[cid]] if cid in one.flags else ''}</td>"
                 for cid in self.client_ids
             )
-            + f"<td style='text-align:left'>{html.escape(', '.join(map(str, one.top_features)))}</td></tr>"
-            for one in self.concepts
+            + f"<td{left}>{html.escape(', '.join(map(str, one.top_features)))}</td></tr>"
+            for j, one in enumerate(self.concepts)
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return (
-            f"<table><thead><tr><th>concept</th><th style='text-align:left'>name</th>{head}"
-            f"<th style='text-align:left'>features</th></tr></thead><tbody>{lines}</tbody></table>"
+            f"<table><thead><tr><th>concept</th>{f'<th{left}>name</th>' if self.names else ''}{head}"
+            f"<th{left}>features</th></tr></thead><tbody>{lines}</tbody></table>"
             f"<p>? unsure, ! unique to this silo</p>{notes}"
         )
 
@@ -436,15 +444,17 @@ class Features:
             begin += len(levels)
         raise DataError(f"there is no feature {feature} in a table of {len(self.levels)} columns")
 
-    def called(self, feature: int, weight: float, amount: float | None, words: Mapping[int, str]) -> Feature:
+    def called(
+        self, feature: int, weight: float, amount: float | None, words: Mapping[int, str], agreed: bool = True
+    ) -> Feature:
         """A feature with its name."""
         column, level = self.place(feature)
         name = f"column {column}" if self.names is None else str(self.names[column])
         if self.is_text:
-            return Feature(words.get(column, name), weight, None, kind="word")
+            return Feature(words.get(column, name), weight, None, kind="word", agreed=agreed)
         if level >= 0:
-            return Feature(name, weight, amount, self.levels[column][level], kind="category")
-        return Feature(name, weight, amount, unit=self.units.get(column, ""))
+            return Feature(name, weight, amount, self.levels[column][level], kind="category", agreed=agreed)
+        return Feature(name, weight, amount, unit=self.units.get(column, ""), agreed=agreed)
 
 
 def draw(
@@ -479,8 +489,8 @@ def draw(
     columns = np.unique(np.concatenate([one.features for one in members.values()]))
     S = [_spread_out(one.signatures, one.features, columns) for one in members.values()]
     found = compare(S, [one.presence for one in members.values()])
-    direction, amounts = _together(S, list(members.values()), columns, found.there)
-    picked = _picked(direction, amounts, columns, features)
+    direction, amounts, agreed = _together(S, list(members.values()), columns, found.there)
+    picked = _picked(direction, amounts, agreed, columns, features)
     k = len(direction)
     several, told = len(ids) > 1, told or {}
     said = list(notes)
@@ -491,7 +501,7 @@ def draw(
     if silos and not several and not told:
         said.append(ALL_ALONE)
     concepts = []
-    for j, name in enumerate(_names(picked)):
+    for j in range(k):
         presence, cosine, flags = {}, {}, {}
         for t, cid in enumerate(ids if silos else ()):
             own = members[cid].presence
@@ -503,8 +513,7 @@ def draw(
                 cosine[cid], flags[cid] = round(float(found.cosine[t, j]), 4), FLAGS[found.flags[t, j]]
             elif cid in told and told[cid][j][1]:
                 cosine[cid], flags[cid] = told[cid][j]
-        concepts.append(Concept(j, name, picked[j], presence, cosine, flags))
-    assert len(concepts) == k
+        concepts.append(Concept(j, "", picked[j], presence, cosine, flags))
     atlas = Atlas(tuple(concepts), tuple(ids) if silos else (), tuple(said))
     return replace(atlas, notes=(*said, f"{lone_words(atlas.lone)}.")) if matched and several and atlas.lone else atlas
 
@@ -530,24 +539,35 @@ def _spread_out(values: Array, features: Array, columns: Array) -> Array:
 
 def _together(
     S: Sequence[Array], members: Sequence[Member], columns: Array, there: Array
-) -> tuple[Array, Array | None]:
-    """Of each concept, the mean direction of its members at length 1, and their mean amounts; both k x f."""
+) -> tuple[Array, Array | None, Array]:
+    """Of each concept, the mean direction of its members at length 1, their mean amounts, and where they agree; k x f.
+
+    They do not where a member's weight has another sign and is not small beside those of the others, nor where the
+    mean amount has.
+    """
     stack = np.array(S)
     norm = np.linalg.norm(stack, axis=2, keepdims=True)
     units = np.divide(stack, norm, out=np.zeros_like(stack), where=norm > 0)
     counted = np.array([[one.presence is None or (one.presence[j] or 0) > 0 for j in range(stack.shape[1])]
                         for one in members])  # fmt: skip
     use = np.where(counted.any(axis=0), counted, there) & there
-    direction = (units * use[:, :, None]).sum(axis=0)
+    units = units * use[:, :, None]
+    usual = np.ma.median(np.ma.array(np.abs(units), mask=np.broadcast_to(~use[:, :, None], units.shape)), axis=0)
+    strong = np.where(np.abs(units) >= LEAST * usual.filled(0.0), units, 0.0)
+    direction = units.sum(axis=0)
+    agreed = np.asarray(~((strong > 0).any(axis=0) & (strong < 0).any(axis=0)))
     length = np.linalg.norm(direction, axis=1, keepdims=True)
     direction = np.divide(direction, length, out=np.zeros_like(direction), where=length > 0)
     if any(one.amounts is None for one in members):
-        return direction, None
+        return direction, None, agreed
     amounts = np.array([_spread_out(one.amounts, one.features, columns) for one in members if one.amounts is not None])
-    return direction, (amounts * use[:, :, None]).sum(axis=0) / np.maximum(use.sum(axis=0), 1)[:, None]
+    amounts = (amounts * use[:, :, None]).sum(axis=0) / np.maximum(use.sum(axis=0), 1)[:, None]
+    return direction, amounts, agreed & (np.sign(amounts) == np.sign(direction))
 
 
-def _picked(direction: Array, amounts: Array | None, columns: Array, features: Features) -> list[tuple[Feature, ...]]:
+def _picked(
+    direction: Array, amounts: Array | None, agreed: Array, columns: Array, features: Features
+) -> list[tuple[Feature, ...]]:
     """The strongest features of each concept, a category by the level that says most."""
     strength = direction if features.is_text else np.abs(direction)
     many = 4 * TOP  # some columns have no known word, some are levels of one category
@@ -563,23 +583,10 @@ def _picked(direction: Array, amounts: Array | None, columns: Array, features: F
             if column in chosen or (words and column not in words) or len(chosen) == TOP:
                 continue
             amount = None if amounts is None else float(amounts[j, i])
-            chosen[column] = features.called(int(columns[i]), round(float(direction[j, i]), 4), amount, words)
+            weight = round(float(direction[j, i]), 4)
+            chosen[column] = features.called(int(columns[i]), weight, amount, words, bool(agreed[j, i]))
         found.append(tuple(chosen.values()))
     return found
-
-
-def _names(picked: Sequence[tuple[Feature, ...]]) -> list[str]:
-    """Names of the three strongest features; two concepts with the same get more."""
-
-    def made(features: tuple[Feature, ...], many: int) -> str:
-        least = LEAST * abs(features[0].weight) if features else 0.0
-        return ", ".join(one.short for one in features[:many] if abs(one.weight) >= least)
-
-    names = [made(features, NAMED) for features in picked]
-    for many in range(NAMED + 1, TOP + 1):
-        often = Counter(names)
-        names = [made(picked[j], many) if often[name] > 1 else name for j, name in enumerate(names)]
-    return names
 
 
 def draw_models(
@@ -614,8 +621,8 @@ def draw_models(
 
 
 def bare(atlas: Atlas) -> Atlas:
-    """The same without features and names: those of lifted columns say nothing."""
-    return replace(atlas, concepts=tuple(replace(one, name="", top_features=()) for one in atlas.concepts))
+    """The same without features: those of lifted columns say nothing."""
+    return replace(atlas, concepts=tuple(replace(one, top_features=()) for one in atlas.concepts))
 
 
 __all__ = ["Atlas", "Concept", "Feature", "Features", "Member", "compare", "draw", "draw_models", "presence_of"]

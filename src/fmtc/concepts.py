@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -67,6 +67,9 @@ class Difference:
         Of a category: the level whose share differs most.
     unit : str
     histogram : Histogram, optional
+    agreed : bool
+        Whether it has a direction. Not where silos that have the cluster clearly differ in it, or where the mean of
+        their effects and that of their numbers have different signs.
 
     Examples
     --------
@@ -77,6 +80,8 @@ class Difference:
     sex: male 83 % against 62 %
     >>> Difference("age", "number", 61.3, 53.0, 0.9).phrase
     'older (mean 61.3 against 53.0)'
+    >>> print(Difference("age", "number", 61.3, 53.0, 0.9, agreed=False))
+    age differs by silo
     """
 
     column: str
@@ -87,6 +92,7 @@ class Difference:
     level: str = ""
     unit: str = ""
     histogram: Histogram | None = None
+    agreed: bool = True
 
     def __str__(self) -> str:
         return f"{self.what} {self.values}"
@@ -99,6 +105,8 @@ class Difference:
     @property
     def values(self) -> str:
         """Such as ``129 bpm against 150`` or ``83 % against 62 %``."""
+        if not self.agreed:
+            return "differs by silo"
         if self.kind == "number":
             inside, outside = both_written(self.inside, self.outside)
             return f"{inside}{' ' + self.unit if self.unit else ''} against {outside}"
@@ -106,25 +114,31 @@ class Difference:
 
     @property
     def short(self) -> str:
-        """In two words or three: ``low thalach``, ``mostly male``."""
+        """In two words or three: ``low thalach``, ``mostly male``; which way is that of the numbers in `values`."""
+        if not self.agreed:
+            return str(self)
         if self.kind == "word":
             return self.column
+        more = self.inside > self.outside
         if self.kind == "number":
-            return in_words(self.column, "", self.effect > 0)
+            return f"{'high' if more else 'low'} {self.column}"
         what = _level(self.column, self.level)
-        if self.effect > 0:
+        if more:
             return f"{'mostly' if self.inside >= 0.5 else 'more'} {what}"
         return f"{'hardly any' if self.inside < 0.05 else 'less'} {what}"
 
     @property
     def phrase(self) -> str:
         """As part of a sentence: ``older (mean 61 against 53)``, ``more often male (83 % against 62 %)``."""
+        if not self.agreed:
+            return str(self)
+        more = self.inside > self.outside
         if self.kind == "word":
             return f"{self.column} in {percent(self.inside)} of the rows against {percent(self.outside)}"
         if self.kind == "category":
-            return f"{'more' if self.effect > 0 else 'less'} often {_level(self.column, self.level)} ({self.values})"
+            return f"{'more' if more else 'less'} often {_level(self.column, self.level)} ({self.values})"
         if self.column.lower() in _COMPARED:
-            return f"{_COMPARED[self.column.lower()][self.effect <= 0]} (mean {self.values})"
+            return f"{_COMPARED[self.column.lower()][not more]} (mean {self.values})"
         return str(self)
 
 
@@ -134,20 +148,6 @@ _COMPARED = {"age": ("older", "younger"), "height": ("taller", "shorter"), "weig
 
 def _level(column: str, level: str) -> str:
     return level if column.lower() in _PLAIN and len(level) > 1 else f"{column} {level}"
-
-
-def in_words(column: str, level: str, more: bool) -> str:
-    """Which way something differs: ``high thalach``, ``less male``.
-
-    Examples
-    --------
-    >>> from fmtc.concepts import in_words
-    >>> in_words("thalach", "", False), in_words("sex", "male", True)
-    ('low thalach', 'more male')
-    """
-    if not level:
-        return f"{'high' if more else 'low'} {column}"
-    return f"{'more' if more else 'less'} {_level(column, level)}"
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Cluster:
     differences : tuple of Difference
         The columns that set it apart, the strongest first; none for a cluster of fewer than five rows.
     words : str
-        Made of the differences.
+        Made of the differences; of a cluster of one silo, those of the same number over all silos.
     given : str
         The name that somebody gave it.
     """
@@ -202,10 +202,17 @@ class Cluster:
         starts = first is not None and not said.startswith(first.column)  # a name of a column keeps its letters
         return f"{said[:1].upper() if starts else said[:1]}{said[1:]}." if said else ""
 
-    def __str__(self) -> str:
-        title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, "
-        title += f"{self.size} rows ({percent(self.share)})"
+    def counted(self, share: str) -> str:
+        """Such as ``40 rows (20 %)``; `share` as it is printed."""
+        return f"{self.size} rows ({share})" if self.rows else "no rows"
+
+    def told(self, share: str) -> str:
+        """Title and differences, a line each; `share` as it is printed."""
+        title = f"cluster {self.cluster}{': ' + self.name if self.name else ''}, {self.counted(share)}"
         return "\n".join([title, *(f"  {difference}" for difference in self.differences)])
+
+    def __str__(self) -> str:
+        return self.told(percent(self.share))
 
 
 @dataclass(frozen=True)
@@ -216,7 +223,8 @@ class Explanation:
     ----------
     clusters : tuple of Cluster
         Number by number over all silos: differences are taken within each silo and then averaged, weighted by the rows
-        of the cluster, so that a shift between silos is not taken for one between clusters.
+        of the cluster, so that a shift between silos is not taken for one between clusters. A name is made here and
+        nowhere else; silos, atlas and page take it over.
     silos : dict of str to tuple of Cluster
     likeness : dict of str to tuple of float or None
         For each cluster of each silo, the cosine between its differences and those of the same number in the other
@@ -267,17 +275,16 @@ class Explanation:
     def __str__(self) -> str:
         rows = sum(cluster.rows for cluster in self.clusters)
         where = f" in {len(self.silos)} silos" if len(self.silos) > 1 else ""
-        return "\n".join(
-            [f"{rows:,} rows{where}, {len(self.clusters)} clusters", *map(str, self.clusters), *self.notes]
-        )
+        told = (one.told(share) for one, share in zip(self.clusters, percents_of(self.clusters), strict=True))
+        return "\n".join([f"{rows:,} rows{where}, {len(self.clusters)} clusters", *told, *self.notes])
 
     def _repr_html_(self) -> str:
         """A table for notebooks; everything in it is escaped."""
         lines = "".join(
             f"<tr><td>{c.cluster}</td><td style='text-align:left'>{html.escape(c.name)}</td><td>{c.size}</td>"
-            f"<td>{percent(c.share)}</td>"
+            f"<td>{share}</td>"
             f"<td style='text-align:left'>{html.escape('; '.join(map(str, c.differences)))}</td></tr>"
-            for c in self.clusters
+            for c, share in zip(self.clusters, percents_of(self.clusters), strict=True)
         )
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
         return (
@@ -400,14 +407,16 @@ def explain_silos(
     parts = {client: table.contrasts(X, y[client], k) for client, X in rows.items()}
     found = {client: _picked(table, part, sizes[client]) for client, part in parts.items()}
     total = np.sum(list(sizes.values()), axis=0)
-    overall = _picked(table, _averaged(list(parts.values()), list(sizes.values())), total)
+    overall = _picked(table, _averaged(list(parts.values()), list(sizes.values()), is_text), total)
     wanted = sorted({pick.column for picks in (overall, *found.values()) for some in picks for pick in some})
     known = words(wanted) if words is not None else {}
     edges = {} if is_text else table.bins(rows, wanted)
     counts = {client: {} if is_text else table.counts(X, y[client], k, wanted, edges) for client, X in rows.items()}
     whole = {} if is_text else {column: np.sum([part[column] for part in counts.values()], axis=0) for column in wanted}
 
-    def told(picks: Sequence[Sequence[_Pick]], n: Array, counted: Mapping[int, Array]) -> tuple[Cluster, ...]:
+    def told(
+        picks: Sequence[Sequence[_Pick]], n: Array, counted: Mapping[int, Array], named: Sequence[str] | None = None
+    ) -> tuple[Cluster, ...]:
         differences = [
             tuple(
                 _told(table, pick, j, counted, edges, known)
@@ -417,12 +426,14 @@ def explain_silos(
             for j, some in enumerate(picks)
         ]
         shares = n / max(int(n.sum()), 1)
-        named = _names(differences, n)
+        named = _names(differences, n) if named is None else named
         return tuple(Cluster(j, int(n[j]), float(shares[j]), differences[j], named[j]) for j in range(k))
 
+    clusters = told(overall, total, whole)
+    named = [one.words for one in clusters] if matched else None
     explained = Explanation(
-        told(overall, total, whole),
-        {client: told(found[client], sizes[client], counts[client]) for client in rows},
+        clusters,
+        {client: told(found[client], sizes[client], counts[client], named) for client in rows},
         _likeness(parts, sizes),
         tuple(notes),
     )
@@ -436,6 +447,12 @@ class _Contrasts:
     inside: Array
     outside: Array
     effect: Array
+    opposed: Array | bool = False  # where silos clearly differ in the direction
+
+    @property
+    def agreed(self) -> Array:
+        """Where there is a direction, and numbers show it."""
+        return (np.sign(self.inside - self.outside) == np.sign(self.effect)) & ~np.asarray(self.opposed)
 
 
 @dataclass(frozen=True)
@@ -445,6 +462,7 @@ class _Pick:
     inside: float
     outside: float
     effect: float
+    agreed: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -589,7 +607,7 @@ def _contrast(known: Array, sums: Array, squares: Array, shift: Array) -> _Contr
     return _Contrasts(inside + shift, outside + shift, effect)
 
 
-def _averaged(parts: Sequence[_Contrasts], sizes: Sequence[Array]) -> _Contrasts:
+def _averaged(parts: Sequence[_Contrasts], sizes: Sequence[Array], is_text: bool) -> _Contrasts:
     """Over silos, weighted by the rows of the cluster there; silos with few of them do not count."""
     weight = np.stack([np.where(n >= FEW, n, 0) for n in sizes]).astype(np.float64)[:, :, None]
     effect = np.stack([part.effect for part in parts])
@@ -600,22 +618,34 @@ def _averaged(parts: Sequence[_Contrasts], sizes: Sequence[Array]) -> _Contrasts
         there = np.where(weight > 0, values, 0.0)
         return np.divide((weight * there).sum(axis=0), whole, out=np.full(whole.shape, np.nan), where=whole > 0)
 
-    return _Contrasts(
-        mean(np.stack([part.inside for part in parts])), mean(np.stack([part.outside for part in parts])), mean(effect)
-    )
+    inside, outside = (np.stack([getattr(part, side) for part in parts]) for side in ("inside", "outside"))
+    clear = _in_deviations(inside - outside, mean(inside), mean(outside)) if is_text else effect
+    clear = np.where(np.abs(clear) >= np.stack([_least(n)[:, None] for n in sizes]), clear, 0.0)
+    opposed = np.asarray((clear > 0).any(axis=0) & (clear < 0).any(axis=0))
+    return _Contrasts(mean(inside), mean(outside), mean(effect), opposed)
+
+
+def _in_deviations(gap: Array, inside: Array, outside: Array) -> Array:
+    """A difference of shares in standard deviations."""
+    p = (inside + outside) / 2
+    return np.divide(gap, np.sqrt(p * (1 - p)), out=np.zeros_like(gap), where=(p > 0) & (p < 1))
+
+
+def _least(sizes: Array) -> Array:
+    """Of each cluster of a silo, the effect from which a column is told: beyond two standard errors."""
+    rest = sizes.sum() - sizes
+    with np.errstate(divide="ignore"):
+        least = np.maximum(LEAST, 2 * np.sqrt(1 / sizes + 1 / rest))
+    return np.where(sizes < FEW, np.inf, least)
 
 
 def _picked(table: _Table, found: _Contrasts, sizes: Array) -> list[list[_Pick]]:
     """For each cluster the columns that set it apart, strongest first; a category by its level that differs most."""
-    n = sizes.sum()
     picks: list[list[_Pick]] = []
-    for j, size in enumerate(sizes.tolist()):
+    for j, least in enumerate(_least(sizes).tolist()):
         inside, outside, effect = found.inside[j], found.outside[j], np.nan_to_num(found.effect[j])
-        if size < FEW or size == n:
-            picks.append([])
-            continue
-        least = max(LEAST, 2 * np.sqrt(1 / size + 1 / (n - size)))  # two standard errors
-        usable = effect > 0 if table.is_text else np.abs(effect) >= least
+        agreed = found.agreed[j]
+        usable = (effect > 0) & agreed & np.isfinite(least) if table.is_text else np.abs(effect) >= least
         gap = np.where(table.level >= 0, np.abs(np.nan_to_num(inside - outside)), np.abs(effect))
         gap = gap * (1 + 1e-6 * (effect > 0))  # of two levels, the one that the cluster has more of
         best: dict[int, int] = {}
@@ -626,10 +656,13 @@ def _picked(table: _Table, found: _Contrasts, sizes: Array) -> list[list[_Pick]]
         order = sorted(best.values(), key=lambda i: -abs(effect[i]))[:TOP]
         picks.append(
             [
-                _Pick(i, int(table.columns[table.place[i]]), float(inside[i]), float(outside[i]), float(effect[i]))
+                _Pick(
+                    i, int(table.columns[table.place[i]]), float(inside[i]), float(outside[i]), float(effect[i]),
+                    bool(agreed[i]),
+                )
                 for i in order
             ]
-        )
+        )  # fmt: skip
     return picks
 
 
@@ -654,13 +687,14 @@ def _told(
         level = table.levels[pick.column][int(table.level[pick.feature])]
     name = known[pick.column] if kind == "word" else table.name(pick.column)
     unit = table.units.get(pick.column, "")
-    return Difference(name, kind, pick.inside, pick.outside, pick.effect, level, unit, histogram)
+    return Difference(name, kind, pick.inside, pick.outside, pick.effect, level, unit, histogram, pick.agreed)
 
 
 def _names(differences: Sequence[Sequence[Difference]], sizes: Array) -> list[str]:
     """Short names in words; two clusters with the same get more words."""
 
     def made(some: Sequence[Difference], many: int) -> tuple[str, ...]:
+        some = [one for one in some if one.agreed] or some
         clear = [one for one in some if abs(one.effect) >= CLEAR or one.kind == "word"] or list(some[:1])
         return tuple(one.short for one in clear[: many + (bool(some) and some[0].kind == "word")])
 
@@ -724,15 +758,68 @@ def percent(share: float) -> str:
     return "< 1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
 
 
+def percents(shares: Sequence[float]) -> list[str]:
+    """Shares of one whole as `percent`, rounded so that they add up as printed.
+
+    Examples
+    --------
+    >>> from fmtc.concepts import percents
+    >>> percents([0.574, 0.423, 0.003]), percents([1 / 3, 1 / 3, 1 / 3])
+    (['58 %', '42 %', '< 1 %'], ['34 %', '33 %', '33 %'])
+    """
+    exact = 100 * np.asarray(shares, dtype=np.float64)
+    whole = np.floor(exact + 1e-9)
+    rest = round(float(exact.sum() - whole.sum()))
+    whole[np.argsort(whole - exact, kind="stable")[:rest]] += 1
+    return ["< 1 %" if share > 0 and not n else f"{n:.0f} %" for share, n in zip(shares, whole, strict=True)]
+
+
+def percents_of(clusters: Sequence[Cluster]) -> list[str]:
+    """Printed shares of all clusters of a silo, or of all silos."""
+    return percents([cluster.share for cluster in clusters])
+
+
+def empty_clusters_sentence(sizes: Iterable[Sequence[int]], *, all_silos: bool = True) -> str:
+    """Which clusters have no row, and what to do; empty where there is none.
+
+    Parameters
+    ----------
+    sizes : iterable of sequences of int
+        Of each silo, the rows of each cluster.
+    all_silos : bool
+        Whether these are all silos of the run; other silos may have what one lacks.
+
+    Examples
+    --------
+    >>> from fmtc.concepts import empty_clusters_sentence
+    >>> empty_clusters_sentence([[30, 12, 0, 0], [20, 0, 0, 0]])
+    'clusters 2 and 3 have no rows: fit again with fewer clusters (2 of 4 have rows)'
+    >>> empty_clusters_sentence([[30, 12, 0]], all_silos=False)
+    'cluster 2 has no rows in this silo'
+    """
+    total = np.sum([np.asarray(counts) for counts in sizes], axis=0)
+    empty = [str(j) for j in np.flatnonzero(total == 0)]
+    if not empty:
+        return ""
+    listed = empty if len(empty) <= 6 else [*empty[:5], f"{len(empty) - 5} more"]
+    names = listed[0] if len(listed) == 1 else f"{', '.join(listed[:-1])} and {listed[-1]}"
+    said = f"cluster{'s' if len(empty) > 1 else ''} {names} {'have' if len(empty) > 1 else 'has'} no rows"
+    if not all_silos:
+        return f"{said} in this silo"
+    return f"{said}: fit again with fewer clusters ({len(total) - len(empty)} of {len(total)} have rows)"
+
+
 __all__ = [
     "Cluster",
     "Difference",
     "Explanation",
     "Histogram",
     "both_written",
+    "empty_clusters_sentence",
     "explain",
     "explain_silos",
-    "in_words",
     "percent",
+    "percents",
+    "percents_of",
     "written",
 ]

@@ -151,8 +151,8 @@ class Gain:
 
     @property
     def points(self) -> int:
-        """The same in percentage points, as tables show it."""
-        return round(100 * self.change)
+        """The same in percentage points, as tables show it: of the numbers that they print."""
+        return round(100 * self.together) - round(100 * self.alone)
 
 
 def gains(report: Mapping[str, Any]) -> list[Gain]:

@@ -960,7 +960,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     @property
     def atlas_(self) -> Atlas:
-        """The concepts of all silos, from their models: no row is needed."""
+        """The concepts of all silos, from their models: no row is needed, and only `explain` gives names."""
         return self._atlas()
 
     def _atlas(self, *, feature_names: Any = None, words: Lookup | None = None) -> Atlas:
@@ -1529,7 +1529,7 @@ def load_atlas(path: str | Path) -> Atlas:
         atlas = model.atlas_
     kept = read_explanation(folder)
     explained = Explanation.from_dict(kept).clusters if kept else ()
-    return atlas.renamed({one.cluster: one.name for one in explained if one.given or one.differences})
+    return atlas.renamed({one.cluster: one.name for one in explained})
 
 
 def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:

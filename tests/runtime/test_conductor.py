@@ -7,16 +7,18 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from click.testing import CliRunner
 from numpy.testing import assert_array_equal
 from tests.views import graph_view
 
 import fmtc
 from fmtc.artifacts.files import read_json
+from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus, _write_silo
-from fmtc.cli.words import Words
+from fmtc.cli.words import Words, show_run
 from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
-from fmtc.report import summarise
+from fmtc.report import render, summarise
 from fmtc.runtime.conductor import RESULT, Spec, conduct, read_result
 from fmtc.runtime.kitclient import ENDED, SALT, STATES, ClientSource, read_client_result
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
@@ -74,6 +76,26 @@ def test_what_join_writes_is_what_fit_finds(home, data, tmp_path):
     summary = summarise(tmp_path / "ours")
     assert summary["sent"] == report["sent"]
     assert not (tmp_path / "ours" / "outbox").exists()  # it is in the kit
+
+
+def test_a_silo_says_that_it_counts_its_own_rows(home, tmp_path, capsys):
+    """On the screen of `join`, on its page and in `explain`: shares are not those of all rows of the run."""
+    kit = home / "kits" / "south"
+    event = {"run": "r", "converged": False, "result": read_client_result(kit / STATES / "r" / CLIENT_RESULT)}
+    report = _write_silo(Words(quiet=True), ClientSource.read(kit), kit, event, tmp_path / "ours", False)
+    show_run(Words(), report, tmp_path / "ours")
+    screen = capsys.readouterr().err
+    page = render(summarise(tmp_path / "ours"))
+    told = CliRunner().invoke(main_group, ["explain", str(tmp_path / "ours")], prog_name="fmtc").output
+    assert "of this silo's rows" in screen and "of this silo&#39;s rows" in page
+    assert "of all rows" not in screen + page
+    assert "those of this silo alone" in " ".join(told.split()) and "those of this silo alone" in page
+    assert fewer(report) == ("no rows in this silo" in screen) == ("no rows in this silo" in told)
+
+
+def fewer(report):
+    """Whether a silo lacks a cluster."""
+    return 0 in [int(n) for line in report["silos"] for n in line["cluster_sizes"]]
 
 
 def test_the_atlas_of_a_silo_has_what_the_server_told(home, data, tmp_path):

@@ -47,6 +47,7 @@ ATLAS = "atlas.json"
 ATLAS_FORMAT = 1
 TABLES = "tables"  # folder of a run: the tables that were given, with the cluster of each row
 OUTBOX = "outbox"  # folder of a run: what left each client
+OWN_ROWS = "Rows and shares are those of this silo alone. What the other silos of the run have is not known here."
 PROJECTED_ROWS = 500  # of each silo, in report.json; more if a page is written
 
 TRUST = {  # who pulls whom
@@ -106,7 +107,7 @@ _CLUSTERS = [
         "cluster": COUNT, "rows": COUNT, "share": float, "words": str, "given": str,
         "differences": [
             {"column": str, "kind": str, "inside": float, "outside": float, "effect": float, "level": str, "unit": str,
-             "histogram": (_HISTOGRAM, None)},
+             "histogram": (_HISTOGRAM, None), "agreed?": bool},
         ],
     },
 ]  # fmt: skip
@@ -116,7 +117,8 @@ DRAWN = {  # what a reader relies on in atlas.json
         {
             "id": COUNT, "name": str, "presence": {str: NUMBER}, "cosine": {str: float}, "flags": {str: str},
             "top_features": [
-                {"column": str, "weight": float, "amount": NUMBER, "level": str, "unit": str, "kind": str},
+                {"column": str, "weight": float, "amount": NUMBER, "level": str, "unit": str, "kind": str,
+                 "agreed?": bool},
             ],
         },
     ],
@@ -295,6 +297,12 @@ def seen(model: FMTC) -> dict[str, Any]:
     }
 
 
+def of_one_silo(report: Mapping[str, Any]) -> bool:
+    """Whether a report is of one silo of several, so that all that it counts are rows of this silo."""
+    mode = (report.get("trust") or {}).get("mode", "alone")
+    return "joined" in report or (len(report["silos"]) == 1 and mode != "alone")
+
+
 def trust(
     client_ids: Sequence[str],
     history: Sequence[RoundRecord],
@@ -377,7 +385,8 @@ def write_run(
             feature_names=results[0].silo.feature_names,
             words=words,
         )
-        write_explanation(folder, explanation.to_dict())
+        notes = [*explanation.notes, *([OWN_ROWS] if of_one_silo(report) else [])]
+        write_explanation(folder, explanation.to_dict() | {"notes": notes})
         atlas = model._atlas(feature_names=results[0].silo.feature_names, words=words)
         write_atlas(folder, atlas.to_dict())
         if schema is not None:
@@ -441,20 +450,28 @@ def read_atlas(folder: Path) -> Atlas | None:
     return Atlas.from_dict({name: document[name] for name in DRAWN})
 
 
-def name_labels(folder: Path, names: Mapping[int, str]) -> None:
-    """Write given names of clusters beside their numbers in labels/; without names the column goes."""
+def label_names(explanation: Mapping[str, Any]) -> dict[int, str]:
+    """What stands beside numbers in tables of labels: names of all clusters once somebody gave one, else none."""
+    clusters = explanation["clusters"]
+    given = any(one["given"] for one in clusters)
+    return {one["cluster"]: one["given"] or one["words"] for one in clusters} if given else {}
+
+
+def name_labels(folder: Path, explanation: Mapping[str, Any]) -> None:
+    """Write names of clusters beside their numbers in labels/; where nobody gave any the column goes."""
     import polars as pl
 
+    names = label_names(explanation)
     for file in sorted((folder / "labels").glob("*.csv")):
         table = pl.read_csv(file, infer_schema=False, glob=False).drop("cluster_name", strict=False)
         write_file(file, as_csv(_named(table, "cluster", names)))
 
 
 def with_names(table: pl.DataFrame, run: Path) -> pl.DataFrame:
-    """A table of `join_labels` with the names that were given to clusters of the run beside their numbers, if any."""
+    """A table of `join_labels` with names of the clusters of the run beside their numbers, if somebody gave any."""
     kept = read_explanation(run)
-    given = {one["cluster"]: one["given"] for one in kept["clusters"] if one["given"]} if kept else {}
-    return _named(table, "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster", given)
+    names = label_names(kept) if kept else {}
+    return _named(table, "fmtc_cluster" if "fmtc_cluster" in table.columns else "cluster", names)
 
 
 def _named(table: pl.DataFrame, column: str, names: Mapping[int, str]) -> pl.DataFrame:

@@ -174,6 +174,7 @@ def _agreement(atlas: Atlas) -> str:
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     """Each hospital's share of the clusters, and its held-out patients."""
+    from ..concepts import percents_of
     from ..demo import LITTLE
 
     scored = {line.hospital: line for line in lines}
@@ -185,7 +186,7 @@ def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     for title in ("held out, with their\ndiagnosis\nalone", "\n\ntogether", "\n\nchange"):
         table.add_column(title, justify="right")
     for hospital, clusters in explanation.silos.items():
-        shares = [f"{100 * cluster.share:.0f} %" for cluster in clusters]
+        shares = percents_of(clusters)
         line = scored.get(hospital)
         cells: list[Any] = ["–"] * 3
         if line is not None:

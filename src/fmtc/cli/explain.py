@@ -55,8 +55,8 @@ def explain(
     With --row, says which columns decided for the row's cluster against the next one, and what change of one column
     would lead to another. The row is looked for in FILE, or in the files of the run where they still are.
     """
-    from ..artifacts.runs import EXPLANATION, is_run, name_labels, read_explanation, write_explanation
-    from ..concepts import Explanation
+    from ..artifacts.runs import EXPLANATION, OWN_ROWS, is_run, name_labels, read_explanation, write_explanation
+    from ..concepts import Explanation, empty_clusters_sentence
     from ..errors import FileError
 
     words = Words()
@@ -83,7 +83,7 @@ def explain(
     if rename:
         names = dict(map(_numbered, rename))
         explanation = explanation.renamed(names)
-        name_labels(run, {one.cluster: one.given for one in explanation.clusters if one.given})
+        name_labels(run, explanation.to_dict())
         write_explanation(run, explanation.to_dict())
         words.say(f"renamed {plural(len(names), 'cluster')} in {run}; `fmtc report {run}` makes the page again")
     chosen = explanation.clusters if client is None else explanation.of(client)
@@ -100,12 +100,17 @@ def explain(
         show(console, _shares(explanation))
     for note in explanation.notes:
         words.note(note)
+    sizes = [[one.rows for one in clusters] for clusters in explanation.silos.values()]
+    if said := empty_clusters_sentence(sizes, all_silos=OWN_ROWS not in explanation.notes):
+        words.note(said)
 
 
 def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
     """What each cluster is, a line for each column that sets it apart."""
-    for cluster in clusters:
-        show(console, _title(cluster))
+    from ..concepts import percents_of
+
+    for cluster, share in zip(clusters, percents_of(clusters), strict=True):
+        show(console, _title(cluster, share))
         if cluster.differences:
             show(console, _differences(cluster))
 
@@ -117,18 +122,22 @@ SIGNS = {"matched": "", "unsure": " ?", "unique": " !"}
 def show_atlas(console: Console, atlas: Atlas, *, features: bool = True) -> None:
     """Concepts down, silos across and, unless `features` is False, below the features of each concept."""
     table = new_table()
-    for title in ("concept", "name"):
-        table.add_column(title, justify="right" if title == "concept" else "left")
+    table.add_column("concept", justify="right")
+    nowhere = "in no silo" if len(atlas.client_ids) > 1 else "not in this silo"
+    names = [Text(printable(one.name)) if one.is_somewhere else Text(nowhere, "dim") for one in atlas.concepts]
+    if named := any(map(len, names)):  # rows give names: a coordinator has none
+        table.add_column("name", justify="left")
     silos = atlas.client_ids if len(atlas.client_ids) <= MOST else ()
     for cid in silos:
         table.add_column(Text(printable(cid)), justify="right")
     if atlas.client_ids and not silos:
         table.add_column("silos", justify="left")
-    for one in atlas.concepts:
-        cells = [Text(_cell(one, cid)) for cid in silos] or ([Text(_many(one))] if atlas.client_ids else [])
-        absent = one.presence and not any(share is None or share for share in one.presence.values())
-        nowhere = "in no silo" if len(atlas.client_ids) > 1 else "not in this silo"
-        table.add_row(str(one.id), Text(nowhere, "dim") if absent else Text(printable(one.name)), *cells)
+    shares = {cid: atlas.shares(cid) for cid in silos}
+    for j, one in enumerate(atlas.concepts):
+        cells = [Text(shares[cid][j] + SIGNS.get(one.flags.get(cid, ""), "")) for cid in silos] or (
+            [Text(_many(one))] if atlas.client_ids else []
+        )
+        table.add_row(str(one.id), *([names[j]] if named else []), *cells)
     console.print(table)
     flags = {flag for one in atlas.concepts for flag in one.flags.values()}
     said = [f"{SIGNS[flag].strip()} {words}" for flag, words in _FLAGS.items() if flag in flags]
@@ -146,10 +155,6 @@ _FLAGS = {
     "unsure": "unsure: hardly more like this concept than like another, or little like it",
     "unique": "unique: like nothing in the other silos",
 }
-
-
-def _cell(concept: Concept, client: str) -> str:
-    return concept.share(client) + SIGNS.get(concept.flags.get(client, ""), "")
 
 
 def _many(concept: Concept) -> str:
@@ -171,7 +176,7 @@ def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path |
     from ..artifacts import runs
     from ..concepts import Explanation
     from ..errors import DataError
-    from ..estimator import load, load_atlas
+    from ..estimator import load
     from ..reasons import explain_row
     from ..tables import column_words
 
@@ -198,7 +203,7 @@ def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path |
     name = silo.name if client is None or silo.name in model.client_ids_ else client
     why = explain_row(model._models[client or name], silo.X[[place]], model._features(lookup, silo.feature_names))
     kept = runs.read_explanation(run)
-    called = Explanation.from_dict(kept).names if kept else load_atlas(run).names
+    called = Explanation.from_dict(kept).names if kept else {}
     return f"{silo.id_name or 'row'} {row} of {client or name}", why.named(called)
 
 
@@ -305,8 +310,8 @@ def _signed(value: float) -> Text:
     return Text(f"{'+' if value >= 0 else '−'}{abs(value):.2f}", "green" if value >= 0 else "red", justify="right")
 
 
-def _title(cluster: Cluster) -> Text:
-    rows = f"{cluster.size} rows, {100 * cluster.share:.0f} %"
+def _title(cluster: Cluster, share: str) -> Text:
+    rows = f"{cluster.size} rows, {share}" if cluster.rows else "no rows"
     return Text.assemble(
         (f"cluster {cluster.cluster}", "bold"),
         f"  {printable(cluster.name)}  " if cluster.name else "  ",
@@ -323,16 +328,14 @@ def _differences(cluster: Cluster) -> Table:
 
 
 def _shares(explanation: Explanation) -> Table:
+    from ..concepts import percents_of
+
     table = new_table()
     table.add_column("silo")
     table.add_column("rows", justify="right")
     for cluster in explanation.clusters:
         table.add_column(str(cluster.cluster), justify="right")
     for client, clusters in explanation.silos.items():
-        cells = [_share(cluster) for cluster in clusters]
+        cells = [share if one.rows else "–" for one, share in zip(clusters, percents_of(clusters), strict=True)]
         table.add_row(Text(printable(client)), f"{sum(one.rows for one in clusters):,}", *cells)
     return table
-
-
-def _share(cluster: Cluster) -> str:
-    return "–" if not cluster.rows else f"{100 * cluster.share:.0f} %"

@@ -46,7 +46,7 @@ Examples:
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @text_option
 def publish(run: Path, out: Path, schema: Path | None, force: bool, text_column: str | None, as_json: bool) -> None:
-    """Write what a newcomer needs: means over all silos, units and names of columns, settings, names of clusters.
+    """Write what a newcomer needs: means over all silos, units and names of columns, settings, given names of clusters.
 
     RUN is the --out folder of `fmtc fit`, `fmtc federate local` or `fmtc coordinate`, or a model folder. It must be of
     at least three silos. The kit holds no row and no silo's own model; docs/privacy.md says what it can tell. Hand it
@@ -58,11 +58,7 @@ def publish(run: Path, out: Path, schema: Path | None, force: bool, text_column:
     words = Words()
     out = free_path(out, force, is_kit)
     model = open_run(run, schema, text_column)
-    explained = runs.read_explanation(run)
-    of_table = not hasattr(model, "text_recipe_")  # words of texts are for their silos to hand on
-    found = {} if explained is None else {one["cluster"]: one for one in explained["clusters"]}
-    names = {j: one["given"] or (one["words"] if of_table else "") for j, one in found.items()}
-    path = model.publish(out, names={j: name for j, name in names.items() if name}, overwrite=force)
+    path = model.publish(out, names=_given_names(run), overwrite=force)
     size = sum(file.stat().st_size for file in path.iterdir())
     shared = model._shared
     assert shared is not None
@@ -216,7 +212,7 @@ def _keep_names(out: Path, names: Mapping[int, str]) -> None:
     if not names or kept is None:
         return
     explanation = Explanation.from_dict(kept).renamed(dict(names))
-    runs.name_labels(out, {one.cluster: one.given for one in explanation.clusters if one.given})
+    runs.name_labels(out, explanation.to_dict())
     runs.write_explanation(out, explanation.to_dict())
 
 

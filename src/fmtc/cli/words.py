@@ -203,13 +203,17 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
-    from ..artifacts.runs import OUTBOX, TABLES
+    from ..artifacts.runs import OUTBOX, TABLES, of_one_silo
+    from ..concepts import empty_clusters_sentence
     from ..schema import FILE as SCHEMA_FILE
 
     words.say(_run_table(report))
     words.say("")
-    show_names(words, out)
+    own = of_one_silo(report)
+    show_names(words, out, "of this silo's rows" if own else "of all rows")
     show_end(words, report)
+    if said := empty_clusters_sentence([line["cluster_sizes"] for line in report["silos"]], all_silos=not own):
+        words.note(said)
     more = [f"{name}/" for name in (OUTBOX, TABLES) if (out / name).is_dir()]
     files = ("history.json", "report.json", "explanation.json", "atlas.json", SCHEMA_FILE)
     more += [name for name in files if (out / name).is_file()]
@@ -235,15 +239,16 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
     )
 
 
-def show_names(words: Words, out: Path) -> None:
-    """A line for each cluster of a run that has a name: what it is, and how many rows."""
+def show_names(words: Words, out: Path, of_rows: str) -> None:
+    """A line for each cluster of a run that has a name: what it is, and how many rows, such as "of all rows"."""
     from ..artifacts.runs import read_explanation
+    from ..concepts import Explanation, percents_of
 
     found = read_explanation(out)
-    named = [one for one in found["clusters"] if one["given"] or one["words"]] if found else []
-    for one in named[:NAMED]:
-        share = f"{100 * one['share']:.0f} % of all rows"
-        words.say(f"cluster {one['cluster']}: {printable(one['given'] or one['words'])}, {share}")
+    clusters = Explanation.from_dict(found).clusters if found else ()
+    named = [(one, share) for one, share in zip(clusters, percents_of(clusters), strict=True) if one.name]
+    for one, share in named[:NAMED]:
+        words.say(f"cluster {one.cluster}: {printable(one.name)}, {share} {of_rows}")
     if len(named) > NAMED:
         words.say(f"and {len(named) - NAMED} more clusters")
     if named:

@@ -132,8 +132,9 @@ def profiles(
     for i, cluster in enumerate(found):
         for one in cluster.differences:
             place = columns.index(one.what)
-            effects[i, place] = one.effect
-            ax.text(place, i, one.values.partition(" against ")[0], ha="center", va="center", size="small", color=INK)
+            effects[i, place] = one.effect if one.agreed else 0.0
+            said = one.values.partition(" against ")[0].removesuffix(" by silo")
+            ax.text(place, i, said, ha="center", va="center", size="small", color=INK)
     reach = max(1.0, float(np.nanmax(np.abs(effects))))
     ax.imshow(effects, cmap="RdBu_r", vmin=-1.6 * reach, vmax=1.6 * reach, aspect="auto")
     ax.set_xticks(range(len(columns)), columns, rotation=35, ha="right", rotation_mode="anchor")
@@ -241,11 +242,11 @@ def atlas(what: FMTC | Atlas, *, ax: Axes | None = None) -> Axes:
         _, ax = plt.subplots(figsize=(4.5 + 0.9 * len(silos), 1.3 + 0.42 * len(concepts)), layout="constrained")
     shares = np.array([[one.presence.get(cid) or 0.0 for cid in silos] for one in concepts])
     ax.imshow(100 * shares, cmap="Blues", vmin=0, vmax=max(150 * float(shares.max()), 1.0), aspect="auto")
-    signs = {"unsure": "?", "unique": "!"}
+    signs, printed = {"unsure": "?", "unique": "!"}, {cid: what.shares(cid) for cid in silos}
     for i, one in enumerate(concepts):
         for t, cid in enumerate(silos):
             sign = signs.get(one.flags.get(cid, ""), "")
-            said = f"{one.share(cid).removesuffix(' %')} {sign}".strip()
+            said = f"{printed[cid][i].removesuffix(' %')} {sign}".strip()
             ax.text(t, i, said, ha="center", va="center", color=INK, weight="bold" if sign else "normal")
     ax.set_xticks(range(len(silos)), [_short(cid, 20) for cid in silos], rotation=35, ha="right",
                   rotation_mode="anchor")  # fmt: skip

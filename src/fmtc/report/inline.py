@@ -13,6 +13,7 @@ import numpy as np
 from ..artifacts import runs
 from ..artifacts.files import write_file
 from ..clients import is_mapping
+from ..concepts import FEW, percents
 from .page import needs_jinja, render
 from .rows import POINTS, study
 from .summary import summarise
@@ -118,7 +119,7 @@ def model_html(model: FMTC) -> str:
     k = max((len(part) for part in sizes.values()), default=0)
     lines = "".join(
         f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{int(part.sum()):,}</td>"
-        + "".join(f"<td>{_share(int(n), int(part.sum()))}</td>" for n in part)
+        + "".join(f"<td>{share}</td>" for share in _shares(part))
         + "</tr>"
         for name, part in list(sizes.items())[:SHOWN]
     )
@@ -139,7 +140,6 @@ def model_html(model: FMTC) -> str:
     )
 
 
-def _share(n: int, of: int) -> str:
-    if not n:
-        return "–"
-    return f"{100 * n / of:.0f} %" if n >= 5 else "&lt; 5 rows"
+def _shares(part: np.ndarray) -> list[str]:
+    printed = zip(part, percents(part / max(part.sum(), 1)), strict=True)
+    return ["–" if not n else html.escape(share) if n >= FEW else f"&lt; {FEW} rows" for n, share in printed]

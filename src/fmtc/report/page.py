@@ -13,6 +13,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from ..artifacts.files import write_file
+from ..concepts import percents
 
 PAGE = "report.html"
 HERE = Path(__file__).parent
@@ -124,12 +125,17 @@ def heights(counts: Sequence[int]) -> list[float]:
 def stacked(shares: Sequence[float]) -> list[dict[str, Any]]:
     """Parts of a bar of all clusters that have rows, from left to right."""
     left = np.cumsum([0.0, *shares])
-    return [{"cluster": j, "share": share, "left": float(left[j])} for j, share in enumerate(shares) if share > 0]
+    printed = zip(shares, percents(shares), left[:-1].tolist(), strict=True)
+    return [
+        {"cluster": j, "share": share, "percent": percent, "left": start}
+        for j, (share, percent, start) in enumerate(printed)
+        if share > 0
+    ]
 
 
 def spoken(shares: Sequence[float]) -> str:
     """Such as: cluster 0 62 %, cluster 2 38 %."""
-    return ", ".join(f"cluster {part['cluster']} {100 * part['share']:.0f} %" for part in stacked(shares))
+    return ", ".join(f"cluster {part['cluster']} {part['percent']}" for part in stacked(shares))
 
 
 def _policy(style: str, script: str) -> str:

@@ -14,9 +14,9 @@ from rich.filesize import decimal
 
 from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
 from ..artifacts.models import ROUND, current_settings
-from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, read_explanation
+from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, of_one_silo, read_explanation
 from ..atlas import Atlas
-from ..concepts import Cluster, Explanation, Histogram
+from ..concepts import FEW, Cluster, Explanation, Histogram, empty_clusters_sentence, percents, percents_of
 from ..errors import FileError
 from ..estimator import FMTC, load, load_atlas, read_settings
 from ..protocol.base import LETTERS
@@ -26,6 +26,9 @@ Array = np.ndarray
 
 SAME = 0.5  # cosine of their differences from which clusters of the same number count as alike
 CLEAR = 0.01  # a smaller gain is none
+# A silo hardly has a cluster of fewer than five of its rows, unless these are 5 % of them, or of less than 0.5 %, which
+# is printed as "< 1 %". Chosen by us: five is what `explain` describes, and so few rows may have strayed there.
+STRAY, TRACE = 0.05, 0.005
 
 
 def summarise(folder: str | Path) -> dict[str, Any]:
@@ -167,6 +170,9 @@ def _check_parts(file: Path, report: Mapping[str, Any], model: FMTC, explanation
 
 def _summary(run: _Run) -> dict[str, Any]:
     report = run.report
+    own = run.model is not None and of_one_silo(report)
+    sizes = [line["cluster_sizes"] for line in report["silos"]] if run.model is not None else [[1]]
+    empty = empty_clusters_sentence(sizes, all_silos=not own)
     found, clusters = ([], []) if run.model is None else _clusters(run)
     silos = _silos(run, clusters)
     summary = {
@@ -184,6 +190,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "found": found,
         "clusters": clusters,
         "explained": run.explanation is not None,
+        "own_rows": own,
         "calibrated": run.view == "mixture",
         "history": run.history,
         "atlas": None if run.atlas is None else _atlas(run.atlas),
@@ -196,11 +203,12 @@ def _summary(run: _Run) -> dict[str, Any]:
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
         "settings": _settings(report["settings"]),
         "versions": _versions(report["versions"]),
-        "notes": report["notes"],
+        "notes": [note for note in report["notes"] if note != empty],  # said among the findings
         "code": _code(run),
         "absent": _absent(run),
     }
-    return summary | {"words": _findings(run, summary), "run_words": _run_words(run, summary)}
+    said = _findings(run, summary) + ([f"C{empty[1:]}."] if empty else [])
+    return summary | {"words": said, "run_words": _run_words(run, summary)}
 
 
 def _trust(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -220,16 +228,17 @@ def _trust(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _atlas(atlas: Atlas) -> dict[str, Any]:
     """Concepts down, silos across: share, flag, cosine and shade of each cell; features of each concept."""
     most = max((share or 0.0 for one in atlas.concepts for share in one.presence.values()), default=0.0)
+    shares = {cid: atlas.shares(cid) for cid in atlas.client_ids}
     rows = [
         {
             "concept": one.id,
             "name": one.name,
-            "absent": bool(one.presence) and not any(share is None or share for share in one.presence.values()),
+            "absent": not one.is_somewhere,
             "features": [{"what": f.what, "value": f.value, "weight": f.weight} for f in one.top_features],
             "cells": [
                 {
                     "silo": cid,
-                    "share": one.share(cid),
+                    "share": shares[cid][j],
                     "flag": one.flags.get(cid, ""),
                     "cosine": one.cosine.get(cid),
                     "shade": round(4 * (one.presence.get(cid) or 0.0) / most) if most > 0 else 0,
@@ -237,7 +246,7 @@ def _atlas(atlas: Atlas) -> dict[str, Any]:
                 for cid in atlas.client_ids
             ],
         }
-        for one in atlas.concepts
+        for j, one in enumerate(atlas.concepts)
     ]
     counts = Counter(flag for one in atlas.concepts for flag in one.flags.values())
     return {
@@ -330,16 +339,15 @@ def _clusters(run: _Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         likeness: Mapping[str, Sequence[float | None]] = {name: [None] * len(of) for name, of in sizes.items()}
     else:
         over_all, silos, likeness = list(explained.clusters), explained.silos, explained.likeness
+    counts = [[one.rows for one in mine] for mine in silos.values()]
     found = [
-        _cluster(one) | {"silos": sum(clusters[one.cluster].rows > 0 for clusters in silos.values())}
-        for one in over_all
+        _cluster(one) | {"percent": percent, "silos": sum(_has(of[one.cluster], sum(of)) for of in counts)}
+        for one, percent in zip(over_all, percents_of(over_all), strict=True)
     ]
-    names = {one.cluster: one.name for one in over_all}
     clusters = [
         _cluster(one)
         | {
             "silo": name,
-            "name": names[one.cluster],
             "likeness": likeness[name][one.cluster],
             "unlike": _is_unlike(likeness[name][one.cluster]),
         }
@@ -348,6 +356,11 @@ def _clusters(run: _Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         if one.rows
     ]
     return found, clusters
+
+
+def _has(rows: int, of: int) -> bool:
+    """Whether a silo of so many rows has a cluster, and not only a few rows that may have strayed there."""
+    return rows > 0 and rows >= max(min(FEW, STRAY * of), TRACE * of)
 
 
 def _is_unlike(likeness: float | None) -> bool:
@@ -543,13 +556,13 @@ def _share_words(summary: Mapping[str, Any]) -> list[str]:
     said = []
     if len(lines) > 1 and len(summary["found"]) > 1:
         shares = np.array([line["shares"] for line in lines])
-        common = np.flatnonzero((shares > 0).all(axis=0))  # that a silo lacks a cluster is said below
+        common = np.flatnonzero([one["silos"] == len(lines) for one in summary["found"]])  # who lacks some: see below
         spread = np.ptp(shares, axis=0)
         j = int(common[spread[common].argmax()]) if len(common) else None
         if j is not None and spread[j] >= 0.1:
             high, low = int(shares[:, j].argmax()), int(shares[:, j].argmin())
             name = f" ({summary['found'][j]['name']})" if summary["found"][j]["name"] else ""
-            most, least = (f"{100 * shares[t, j]:.0f} %" for t in (high, low))
+            most, least = (percents(shares[t])[j] for t in (high, low))
             said.append(
                 f"Shares differ most for cluster {j}{name}: it has {most} of the rows of {lines[high]['silo']} and "
                 f"{least} of those of {lines[low]['silo']}."
@@ -557,17 +570,18 @@ def _share_words(summary: Mapping[str, Any]) -> list[str]:
         elif j is not None:
             which = "each cluster" if len(common) == shares.shape[1] else "the clusters that all of them have"
             said.append(f"The silos have nearly the same shares of {which}.")
-    absent = [(one["cluster"], len(lines) - one["silos"]) for one in summary["found"] if one["silos"] < len(lines)]
+    sizes = {line["silo"]: [round(share * line["rows"]) for share in line["shares"]] for line in lines}
+    absent = [one for one in summary["found"] if one["silos"] < len(lines)]
+    absent = [one for one in absent if any(of[one["cluster"]] for of in sizes.values())]  # empty ones are said apart
     if len(absent) > 4:
-        counts = sorted(sum(share > 0 for share in line["shares"]) for line in lines)
+        counts = sorted(sum(_has(n, sum(of)) for n in of) for of in sizes.values())
         few, many = counts[0], counts[-1]
         held = f"{few} of the" if few == many else f"{few} to {many} of the"
         everywhere = len(summary["found"]) - len(absent)
         which = f"{everywhere} of them {'is' if everywhere == 1 else 'are'}" if everywhere else "none of them is"
         said.append(f"Each silo has {held} {len(summary['found'])} clusters; {which} in all silos.")
     elif absent:
-        parts = [f"cluster {j} has no rows in {_count(n, 'silo')}" for j, n in absent]
-        said.append(f"C{_and(parts)[1:]}.")
+        said += [_lacking_words(one, sizes) for one in absent]
     compared = [one for one in summary["clusters"] if one["likeness"] is not None]
     unlike = [one for one in compared if one["unlike"]]
     if compared and not unlike:
@@ -582,6 +596,23 @@ def _share_words(summary: Mapping[str, Any]) -> list[str]:
         is_are = "is" if len(unlike) == 1 else "are"
         said.append(f"C{_and(where)[1:]} {is_are} unlike the same number in the other silos.")
     return said
+
+
+def _lacking_words(found: Mapping[str, Any], sizes: Mapping[str, Sequence[int]]) -> str:
+    """Which silos have no rows of a cluster, and which hardly any; more than three of them are counted."""
+    j, name = found["cluster"], f" ({found['name']})" if found["name"] else ""
+    none = [silo for silo, of in sizes.items() if not of[j]]
+    few = [
+        f"{silo} ({Cluster(j, of[j], 0.0).size} of {sum(of):,})"
+        for silo, of in sizes.items()
+        if of[j] and not _has(of[j], sum(of))
+    ]
+    parts = [
+        f"{how} rows in {_and(some) if len(some) <= 3 else f'{len(some)} of {len(sizes)} silos'}"
+        for how, some in (("no", none), ("hardly any", few))
+        if some
+    ]
+    return f"Cluster {j}{name} has {_and(parts)}."
 
 
 def _run_words(run: _Run, summary: Mapping[str, Any]) -> list[str]:

@@ -146,7 +146,7 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
         way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
         if all("(dates, " in sample for sample in samples):
             way = "write what matters about them as a number, such as days since an event, or omit them (`drop`)"
-        return f"has no numbers in {joined(samples)}, {why}: {way}"
+        return f"has cells that are no numbers in {joined(samples)}, {why}: {way}"
     if code == "empty":
         return f"has no value at all in {listed}" + (": omit the column everywhere" if first.severity == ERROR else "")
     if code == "missing":
