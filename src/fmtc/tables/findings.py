@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import joined
+from ..errors import SHOWN, joined
 from .columns import Columns, column_kind, example_of
-from .guess import date_in
+from .guess import clipped, counted_missing, date_in, strays_in, text_in
 from .kinds import LIMIT
 
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
@@ -110,12 +111,15 @@ def explain(
     >>> explain(found, "north", {"north": Columns(pl.DataFrame({"height": [170.0], "dose": [None]}))})
     ["has missing values in 'dose' (3): fill them, or omit those rows or columns"]
     """
-    grouped: dict[tuple[str, str, float], list[Finding]] = {}
+    grouped: dict[tuple[str, str, float, str], list[Finding]] = {}
     for f in findings:
         if f.silo == silo and severity in (None, f.severity):
             shared = 0.0 if f.code in ("missing", "infinite", "negatives", "scale", "shift") else f.number
-            grouped.setdefault((f.severity, f.code, bool(shared) if f.code == "text" else shared), []).append(f)
-    return [_sentence(code, number, group, columns or {}) for (_, code, number), group in grouped.items()]
+            kind = ""
+            if f.code == "text":
+                shared, kind = bool(shared), _words_of((columns or {}).get(silo), f.column)[0]
+            grouped.setdefault((f.severity, f.code, shared, kind), []).append(f)
+    return [_sentence(code, number, group, columns or {}) for (_, code, number, _), group in grouped.items()]
 
 
 def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mapping[str, Columns]) -> str:
@@ -141,12 +145,7 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
     if code == "no name":
         return "has a column without a name (perhaps row numbers): give it a name, or omit it"
     if code == "text":
-        samples = [here[f.column] + _sample(columns.get(f.silo), f.column) for f in group]
-        why = "but others have numbers there" if number else "but only numbers can be clustered"
-        way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
-        if all("(dates, " in sample for sample in samples):
-            way = "write what matters about them as a number, such as days since an event, or omit them (`drop`)"
-        return f"has no numbers in {joined(samples)}, {why}: {way}"
+        return _text_sentence(number, group, here, columns.get(first.silo))
     if code == "empty":
         return f"has no value at all in {listed}" + (": omit the column everywhere" if first.severity == ERROR else "")
     if code == "missing":
@@ -215,14 +214,47 @@ def _called(columns: Mapping[str, Columns], silo: str, place: int) -> str:
     return f"column {place}" if names is None else repr(names[place])
 
 
-def _sample(columns: Columns | None, place: int) -> str:
-    """A value of a column of text, if the column is available."""
+DATES, TEXTS, STRAYS = "dates", "texts", "strays"
+
+
+def _words_of(columns: Columns | None, place: int) -> tuple[str, str]:
+    """What a column without numbers holds, if that is known, and a value in parentheses, if the column is available."""
     if columns is None or columns.names is None:
-        return ""
+        return "", ""
     column = columns.content.to_series(place)
     if (date := date_in(column)) is not None:
-        return f" (dates, such as {date})"
-    return f" (such as {example_of(column)!r})" if column_kind(column) == "text" else f" ({column_kind(column)})"
+        return DATES, f" (dates, such as {date})"
+    if (text := text_in(column)) is not None:
+        return TEXTS, f" (such as {clipped(text)!r})"
+    if column_kind(column) != "text":
+        return "", f" ({column_kind(column)})"
+    return STRAYS if strays_in(column) else "", f" (such as {example_of(column)!r})"
+
+
+def _text_sentence(number: float, group: Sequence[Finding], here: Mapping[int, str], columns: Columns | None) -> str:
+    """One sentence about columns that hold no numbers but the same kind of words."""
+    samples = [here[f.column] + _words_of(columns, f.column)[1] for f in group]
+    why = "but others have numbers there" if number else "but only numbers can be clustered"
+    way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
+    kind = _words_of(columns, group[0].column)[0]
+    if kind == DATES:
+        way = "write what matters about them as a number, such as days since an event, or omit them (`drop`)"
+    if kind and columns is not None and columns.names is not None:
+        names = [shlex.quote(columns.names[f.column]) for f in group]
+        if kind == TEXTS:
+            its, it = ("its words", "it") if len(names) == 1 else ("the words of one", "them")
+            return (
+                f"has free text in {joined(samples)}: cluster by {its} (`text_column` {names[0]}), or omit {it} "
+                f"(`drop` {' `drop` '.join(names)})"
+            )
+        if kind == STRAYS:
+            words = dict.fromkeys(w for f in group for w in strays_in(columns.content.to_series(f.column)))
+            kinds = shlex.quote("number:" + ",".join(columns.names[f.column] for f in group))
+            flags = f"by a schema: fmtc schema FILES --as {kinds} > schema.toml"
+            flags = counted_missing(words) if len(words) <= SHOWN else flags
+            way = f"correct such words, or count them as missing ({flags})"
+            return f"has words among the numbers in {joined(samples)}: {way}"
+    return f"has no numbers in {joined(samples)}, {why}: {way}"
 
 
 __all__ = ["Finding", "explain"]
