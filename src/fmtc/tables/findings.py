@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,12 +48,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Unit:
-    """Values in the unit `here` are `factor` times those in the unit `there`, plus `shift`."""
+    """Values in the unit `here` are `factor` times those in the unit `there`, plus `shift`.
+
+    `names` are how words in names of columns begin that hold such values; `of` says what these are, if only they do.
+    """
 
     here: str
     there: str
     factor: float
     shift: float = 0.0
+    names: tuple[str, ...] = ()
+    of: str = ""
 
     @property
     def numbers(self) -> tuple[float, float]:
@@ -64,13 +71,14 @@ UNITS = (
     Unit("seconds", "hours", 3600),
     Unit("grams", "kilograms", 1000),
     Unit("days", "years", 365.25),
-    Unit("centimetres or per cent", "metres or shares", 100),
-    Unit("µmol/l", "mg/dl (creatinine)", 88.42),
+    Unit("centimetres or per cent", "metres or shares", 100, names=("height", "length", "percent")),
+    Unit("µmol/L", "mg/dL", 88.42, names=("crea", "krea"), of="creatinine"),
     Unit("minutes", "hours", 60),
-    Unit("mg/dl", "mmol/l (cholesterol)", 38.67),
+    Unit("mg/dL", "mmol/L", 38.67, names=("chol", "ldl", "hdl"), of="cholesterol"),
     Unit("centimetres", "feet", 30.48),
     Unit("hours", "days", 24),
-    Unit("mg/dl", "mmol/l (glucose)", 18.016),
+    Unit("mg/dL", "mmol/L", 18.016, names=("gluc", "sugar"), of="glucose"),
+    Unit("µmol/L", "mg/dL", 17.1, names=("bili",), of="bilirubin"),
     Unit("months", "years", 12),
     Unit("millimetres", "centimetres", 10),
     Unit("mmHg", "kPa", 7.5006),
@@ -83,6 +91,11 @@ UNITS = (
     Unit("kelvins", "degrees Celsius", 1, 273.15),
     Unit("the other sign", "the sign there", -1),
 )
+NAMED = (
+    *UNITS,
+    Unit("mg/dL", "mmol/L", 88.57, names=("trig", "tg"), of="triglycerides"),
+)  # as far as a name tells them
+_ALIKE = 0.35  # distance of the logarithms of two factors that silos may make up for
 
 
 def explain(
@@ -111,13 +124,15 @@ def explain(
     >>> explain(found, "north", {"north": Columns(pl.DataFrame({"height": [170.0], "dose": [None]}))})
     ["has missing values in 'dose' (3): fill them, or omit those rows or columns"]
     """
-    grouped: dict[tuple[str, str, float, str], list[Finding]] = {}
+    grouped: dict[tuple[str, str, float, Any], list[Finding]] = {}
     for f in findings:
         if f.silo == silo and severity in (None, f.severity):
             shared = 0.0 if f.code in ("missing", "infinite", "negatives", "scale", "shift") else f.number
-            kind = ""
+            kind: Any = ""
             if f.code == "text":
                 shared, kind = bool(shared), _words_of((columns or {}).get(silo), f.column)[0]
+            if f.code == "unit":
+                kind = _unit_of(f.number, _called(columns or {}, silo, f.column))
             grouped.setdefault((f.severity, f.code, shared, kind), []).append(f)
     return [_sentence(code, number, group, columns or {}) for (_, code, number, _), group in grouped.items()]
 
@@ -160,7 +175,7 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
             effect = "a run on files reorders them, a federation does not"
         return f"has its columns in another order than the others ({places}): {effect}"
     if code == "unit":
-        return _unit_sentence(number, listed)
+        return _unit_sentence(_unit_of(number, here[first.column]), number, listed)
     if code == "scale":
         sizes = joined([f"{here[f.column]} ({_times(f.number)})" for f in group])
         return f"has values of another magnitude than the others in {sizes}: another unit?"
@@ -187,15 +202,26 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
     return f"has the same value in all rows of {where} in {listed}, which cannot help there"
 
 
-def _unit_sentence(number: float, listed: str) -> str:
+def _unit_of(number: float, name: str) -> Unit:
+    """The unit of a finding: among those whose factors are much alike, the one that the name of the column speaks of."""
     unit = min(UNITS, key=lambda unit: min(abs(np.subtract(unit.numbers, number))))
+    if unit.shift or number <= 0:
+        return unit
+    words = re.findall(r"[^\W\d_]+", name.casefold())
+    near = {u: abs(abs(math.log(number)) - math.log(u.factor)) for u in NAMED if u.factor > 1 and not u.shift}
+    known = [u for u, off in near.items() if off < _ALIKE and any(word.startswith(u.names) for word in words)]
+    return min(known, default=unit, key=lambda unit: near[unit])
+
+
+def _unit_sentence(unit: Unit, number: float, listed: str) -> str:
     if unit.factor == -1:
         return f"has values of the same magnitude as the others but of the other sign in {listed}"
-    forth, back = np.abs(np.subtract(unit.numbers, number))
-    guess = f"{unit.here} for {unit.there}?" if forth < back else f"{unit.there} for {unit.here}?"
+    turned = number < 0 if unit.shift and unit.factor == 1 else number < 1
+    there, here = (unit.here, unit.there) if turned else (unit.there, unit.here)
+    guess = f"{here} for {there}{f' ({unit.of})' if unit.of else ''}?"
     if unit.shift:
         return f"has values like the others' in another unit in {listed}: {guess}"
-    return f"has values {_times(number)} the others' in {listed}: {guess}"
+    return f"has values {_times(1 / unit.factor if turned else unit.factor)} the others' in {listed}: {guess}"
 
 
 def bounded(number: float) -> float:
