@@ -203,7 +203,7 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
 
 
 def _unit_of(number: float, name: str) -> Unit:
-    """The unit of a finding: among those whose factors are much alike, the one that the name of the column speaks of."""
+    """The unit of a finding: among those whose factors are much alike, the one that the column is named after."""
     unit = min(UNITS, key=lambda unit: min(abs(np.subtract(unit.numbers, number))))
     if unit.shift or number <= 0:
         return unit
