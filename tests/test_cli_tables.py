@@ -502,9 +502,10 @@ def test_fit_reports_all_problems_in_the_words_of_preflight(home):
     (home / "north.csv").write_text(text.replace(",W1", "", 1))
     done = run(*FIT, "nowhere.csv", "broken.csv", "--out", "run", code=3).stderr
     lines = done.splitlines()
-    begin = next(place for place, line in enumerate(lines) if line.startswith("Error: "))
+    assert any(line.startswith("Error: nowhere.csv does not exist") for line in lines)
+    begin = next(place for place, line in enumerate(lines) if line.startswith("All "))
     found = [line.strip() for line in lines[begin + 1 :]]
-    assert lines[begin] == f"Error: {len(found)} problems stop this run:"
+    assert lines[begin] == f"All {len(found)} problems that stop this run:"
     assert found[0] == "nowhere.csv does not exist; check the name and the current folder"
     assert found[1] == "broken.csv is empty (0 bytes)"
     seen = run("preflight", "north.csv", "south.csv", code=3).stderr
@@ -521,7 +522,8 @@ def test_fit_reports_all_silos_with_too_few_rows(home):
     for name, rows in {"north": 4, "south": 3}.items():
         pl.read_csv(f"{name}.csv").head(rows).write_csv(f"{name}.csv")
     done = run("fit", "north.csv", "south.csv", "-k", 5, "--drop", "ward", "--out", "run", code=3).stderr
-    assert "2 problems stop this run:\n  north: has 4 rows, but needs at least 6\n" in done
+    assert "needs at least 6 rows in every client" in done
+    assert "All 2 problems that stop this run:\n  north: has 4 rows, but needs at least 6\n" in done
     assert "\n  south: has 3 rows, but needs at least 6" in done
 
 

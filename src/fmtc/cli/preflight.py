@@ -116,14 +116,14 @@ def _compared(
 
 @contextlib.contextmanager
 def every_problem(files: Sequence[Path], reading: Mapping[str, Any], n_clusters: Any) -> Iterator[None]:
-    """If reading or fitting the files fails, say all that would stop it, and not only what stopped it first."""
+    """If reading or fitting the files fails, list all that would stop it below what did."""
     try:
         yield
     except DataError as error:
         found = _problems(files, reading, n_clusters if isinstance(n_clusters, int) else 1, error)
         if len(found) < 2:
             raise
-        raise DataError("\n  ".join([f"{len(found)} problems stop this run:", *found])) from None
+        raise DataError("\n  ".join([f"{error}\nAll {len(found)} problems that stop this run:", *found])) from None
 
 
 def _problems(files: Sequence[Path], reading: Mapping[str, Any], n_clusters: int, first: DataError) -> list[str]:
