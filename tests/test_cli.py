@@ -1049,7 +1049,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     known = config_keys(commands_of(main_group)["fit"])
     untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose", "append"}
     untouched |= {"calibrate", "concepts"}  # tests/test_cli_confidence.py, and below
-    untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm"}
+    untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm", "missing_code"}
     untouched |= {"privacy", "epsilon", "delta", "bounds", "rows", "yes"}  # tests/test_cli_privacy.py
     assert set(settings) | untouched == set(known)
 

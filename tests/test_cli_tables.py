@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import numpy as np
 import polars as pl
@@ -343,3 +344,189 @@ def test_python_loads_the_folder_of_a_run(home):
     labels = pl.read_csv("run/labels/north.csv")["cluster"].to_list()
     for folder in ("run", "run/model"):
         assert fmtc.load(folder).predict(table, clients="north").tolist() == labels
+
+
+# ------------------------------------------------------------------------------- codes of missing values, advice taken
+
+
+def advised(text):
+    """The flags that a message names, as a shell would hand them over."""
+    return shlex.split(" ".join(re.findall(r"\((--[^()]*)\)", text)))
+
+
+@pytest.fixture
+def coded(home):
+    """An age of -999 in some rows, and a dose below what can be measured in others."""
+    for seed, name in enumerate(("north", "south")):
+        row = pl.arange(0, 50)
+        patients(seed).with_columns(
+            pl.when(row < 6).then(-999).otherwise(pl.col("age")).alias("age"),
+            pl.when(row > 45).then(pl.lit("<0.5")).otherwise(pl.col("dose").cast(pl.String)).alias("dose"),
+        ).write_csv(home / f"{name}.csv")
+    return home
+
+
+def test_advice_about_codes_works_word_by_word(coded):
+    refused = run(*FIT, "--out", "a", code=3)
+    words = next(re.findall(r"\((--as number:\S+)\)", refused.stderr) for _ in "a")[0].split()
+    assert words == ["--as", "number:dose"]
+    noted = run(*FIT, *words, "--out", "a")
+    (note,) = [note for note in notes(noted) if note.startswith("codes for missing values? 'age' is -999 in 12 rows")]
+    assert advised(note) == ["--missing-code", "-999"]
+    done = run(*FIT, *words, *advised(note), "--out", "b")
+    assert any(note.startswith("missing cells: 20 of 300, in 'age' (12), 'dose' (8)") for note in notes(done))
+    assert not any("codes for missing values" in note for note in notes(done))
+    labels = (coded / "b/labels/north.csv").read_text()
+    same = run(*FIT, "--missing-code", "-999", "--missing-code", "<0.5", "--out", "c")
+    assert (coded / "c/labels/north.csv").read_text() == labels
+    assert "missing cells: 20 of 300" in same.stderr
+    again = run(*FIT, "--schema", "a/schema.toml", "--missing-code", "-999", "--as", "number:dose", "--out", "d")
+    assert (coded / "d/labels/north.csv").read_text() == labels, again.stderr
+    assert Schema.read("d/schema.toml") == Schema.read("b/schema.toml")
+    assert run("preflight", "north.csv", "south.csv", *words, *advised(note)).exit_code == 0
+    why = run(*FIT, "--schema", "a/schema.toml", "--as", "category:dose", "--out", "e", code=3).stderr
+    assert "says that 'dose' is a category, and the schema a number" in why
+
+
+def test_preflight_gives_advice_about_codes_that_works(coded):
+    refused = run("preflight", "north.csv", "south.csv", code=3).stderr
+    assert "error: has words among the numbers in 'dose' (such as '<0.5')" in refused
+    note = next(line for line in refused.splitlines() if "seems to hold codes" in line)
+    assert advised(note) == ["--missing-code", "-999"]
+    error = next(line for line in refused.splitlines() if "has words among" in line)
+    assert advised(error) == ["--missing-code", "<0.5"]
+    done = run("preflight", "north.csv", "south.csv", *advised(note), *advised(error))
+    assert "codes for missing" not in done.stderr and "error" not in done.stderr
+
+
+def test_a_run_remembers_its_codes(coded):
+    """At predict, explain, update and join-later time, on files as they came."""
+    rows = pl.read_csv("south.csv")
+    rows.write_csv("east.csv")
+    files = ("north.csv", "south.csv", "east.csv")
+    run("fit", *files, *FIT[3:], "--missing-code", "-999", "--as", "number:dose", "--out", "run")
+    assert json.loads((coded / "run/report.json").read_text())["reading"]["missing_codes"] == ["-999"]
+    text = (coded / "run/schema.toml").read_text()
+    assert "missing = [-999]\n\n[[columns]]" in text and "words_missing = true" in text
+    predicted = run("predict", "run", "north.csv")
+    assert predicted.stdout == (coded / "run/labels/north.csv").read_text()
+    assert "-999" not in run("explain", "run", "--row", rows["patient_id"][0], "--client", "south").stdout
+    run("update", "run", *files, "--out", "later")
+    assert Schema.read("later/schema.toml") == Schema.read("run/schema.toml")
+    run("publish", "run", "--out", "kit")
+    rows.write_csv("west.csv")
+    run("join-later", "--kit", "kit", "--data", "west.csv", "--out", "west")
+    assert Schema.read("west/schema.toml").columns[0].missing == ("-999",)
+    frame = pl.read_csv("north.csv").select("age", pl.col("dose").replace("<0.5", None).cast(pl.Float64), "sex")
+    loaded = fmtc.load("run")
+    assert loaded.predict(frame, clients="north").tolist() == pl.read_csv("run/labels/north.csv")["cluster"].to_list()
+
+
+def test_a_code_that_others_hold_is_for_the_schema(home):
+    """A blood pressure of 0 is missing; doses and grades of 0 are not."""
+    for seed, name in enumerate(("north", "south")):
+        rows = patients(seed).with_columns(grade=pl.arange(0, 50) % 3, pressure=120 + 9 * pl.col("dose"))
+        rows.with_columns(pl.when(pl.arange(0, 50) < 5).then(0).otherwise("pressure").alias("pressure")).write_csv(
+            home / f"{name}.csv"
+        )
+    (note,) = [note for note in notes(run(*FIT, "--out", "a")) if "codes for missing" in note]
+    assert note.endswith(
+        "write missing = [0] for 'pressure' into a schema (fmtc schema FILES > schema.toml) and use it (--schema)"
+    )
+    text = run("schema", "north.csv", "south.csv").stdout
+    (home / "schema.toml").write_text(text.replace('name = "pressure"', 'name = "pressure"\nmissing = [0]'))
+    done = run(*FIT, "--schema", "schema.toml", "--out", "b")
+    assert any(note.startswith("missing cells: 10 of 500, in 'pressure' (10)") for note in notes(done))
+
+
+def test_codes_are_for_tables(home):
+    np.save("a.npy", np.ones((9, 2)))
+    done = run("fit", "a.npy", "-k", 2, "--missing-code", "-999", "--out", "x", code=3)
+    assert "a.npy is a matrix, where --missing-code cannot be used" in done.stderr
+
+
+# ----------------------------------------------------------------------------------------------- texts and answers
+
+
+@pytest.fixture
+def tickets(home):
+    rng = np.random.default_rng(0)
+    topics = np.array(["mail", "print", "vpn"])[rng.integers(0, 3, 120)]
+    pl.DataFrame(
+        {
+            "what happened": [f"the {topic} at desk {i} is broken since monday" for i, topic in enumerate(topics)],
+            "office": np.array(["ulm", "bonn"])[rng.integers(0, 2, 120)],
+            "topic": topics,
+            "wait": rng.normal(size=120),
+        }
+    ).write_csv(home / "tickets.csv")
+    return home
+
+
+def test_free_text_is_not_dropped_in_silence(tickets):
+    done = run("fit", "tickets.csv", "-k", 3, "--out", "run", code=3)
+    assert "column 'what happened' holds free text (such as 'the" in done.stderr
+    assert not (tickets / "run").exists()
+    text, drop = (shlex.split(found) for found in re.findall(r"\((--[^()]*)\)", done.stderr))
+    assert (text, drop) == (["--text-column", "what happened"], ["--drop", "what happened"])
+    seen = run("preflight", "tickets.csv", code=3).stderr
+    assert "error: has free text in 'what happened'" in seen and advised(seen)[-4:] == [*text, *drop]
+    assert run("preflight", "tickets.csv", *drop).exit_code == 0
+    others = ("--drop", "office", "--drop", "wait", "--label-column", "topic")
+    assert run("preflight", "tickets.csv", *text, *others).exit_code == 0
+    done = run("fit", "tickets.csv", "-k", 3, *text, *others, "--max-iter", 2, "--out", "run")
+    assert not notes(done)
+    with pytest.raises(fmtc.errors.DataError, match=r"holds free text .*hashed_counts.*drop\(columns='what happened'"):
+        FMTC(3).fit(pl.read_csv("tickets.csv"))
+
+
+def test_the_answer_is_asked_for(tickets):
+    command = ("fit", "tickets.csv", "-k", 2, "--max-iter", 2, "--drop", "what happened", "--out", "run", "--force")
+    (question,) = [note for note in notes(run(*command)) if note.startswith("is 'topic' the answer?")]
+    leave, keep = (shlex.split(found) for found in re.findall(r"\((--[^()]*)\)", question))
+    assert not any("answer" in note for note in notes(run(*command, *keep)))
+    assert Schema.read("run/schema.toml").names == ("office", "topic", "wait")
+    assert not any("answer" in note for note in notes(run(*command, *leave)))
+    assert Schema.read("run/schema.toml").names == ("office", "wait")
+
+
+# ----------------------------------------------------------------------------------------------- all problems at once
+
+
+def test_fit_reports_all_problems_in_the_words_of_preflight(home):
+    (home / "broken.csv").write_text("")
+    days = pl.date_range(pl.date(2021, 1, 1), pl.date(2021, 2, 19), eager=True)
+    forms = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y")
+    mixed = [day.strftime(forms[place % 3]) for place, day in enumerate(days)]
+    pl.read_csv("south.csv").drop("dose").with_columns(seen=pl.Series(mixed)).write_csv("south.csv")
+    text = (home / "north.csv").read_text().replace("W1", "one bed of many,W1", 1)
+    (home / "north.csv").write_text(text.replace(",W1", "", 1))
+    done = run(*FIT, "nowhere.csv", "broken.csv", "--out", "run", code=3).stderr
+    lines = done.splitlines()
+    assert any(line.startswith("Error: nowhere.csv does not exist") for line in lines)
+    begin = next(place for place, line in enumerate(lines) if line.startswith("All "))
+    found = [line.strip() for line in lines[begin + 1 :]]
+    assert lines[begin] == f"All {len(found)} problems that stop this run:"
+    assert found[0] == "nowhere.csv does not exist; check the name and the current folder"
+    assert found[1] == "broken.csv is empty (0 bytes)"
+    seen = run("preflight", "north.csv", "south.csv", code=3).stderr
+    errors, silo = [], ""
+    for line in seen.splitlines():
+        silo = line.partition(" (")[0] if re.match(r"\w+ \(", line) else silo
+        errors += [f"{silo}: {line.partition('error: ')[2]}"] if line.startswith("  error: ") else []
+    assert found[2:] == errors and len(errors) >= 3
+    assert any("has cells that are no numbers in 'seen' (dates, such as 2021-01-01)" in line for line in errors)
+    assert not (home / "run").exists()
+
+
+def test_fit_reports_all_silos_with_too_few_rows(home):
+    for name, rows in {"north": 4, "south": 3}.items():
+        pl.read_csv(f"{name}.csv").head(rows).write_csv(f"{name}.csv")
+    done = run("fit", "north.csv", "south.csv", "-k", 5, "--drop", "ward", "--out", "run", code=3).stderr
+    assert "needs at least 6 rows in every client" in done
+    assert "All 2 problems that stop this run:\n  north: has 4 rows, but needs at least 6\n" in done
+    assert "\n  south: has 3 rows, but needs at least 6" in done
+
+
+def test_one_problem_is_said_as_before(home):
+    assert "Error: nowhere.csv does not exist" in run(*FIT, "nowhere.csv", "--out", "run", code=3).stderr

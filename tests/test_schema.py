@@ -64,8 +64,48 @@ def test_errors_name_the_column_and_the_first_bad_value(frame, words):
 
 
 def test_words_in_a_column_of_numbers_can_count_as_missing():
-    schema = Schema.of_numbers(["a"])
-    assert_array_equal(schema.encode(pl.DataFrame({"a": ["1", "much"]}), lenient=["a"]), [[1], [NAN]])
+    schema = Schema((Column("a", words_missing=True),))
+    assert_array_equal(schema.encode(pl.DataFrame({"a": ["1", "much"]})), [[1], [NAN]])
+    assert Schema.of_numbers(["a"]).with_kinds({"a": "number"}) == schema
+    with pytest.raises(DataError, match="the schema has no column 'b'"):
+        schema.with_kinds({"b": "number"})
+    with pytest.raises(DataError, match="says that 'a' is a category, and the schema a number"):
+        schema.with_kinds({"a": "category"})
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["7", " -999.0 ", "<5", "N.D.", "8"],
+        pl.Series([7.0, -999, -99.9, None, 8]),
+        pl.Series([7.0, -999, -99.9, None, 8], dtype=pl.Float32),
+        pl.Series([7, -999, None, None, 8], dtype=pl.Int16),
+        pl.Series(["7", "-999", "n.d.", "n.d.", "8"], dtype=pl.Categorical),
+    ],
+    ids=lambda cells: str(getattr(cells, "dtype", "words")),
+)
+def test_codes_of_missing_values(cells):
+    schema = Schema.of_numbers(["a"]).with_missing([-999, "<5", -99.9, "n.d."])
+    assert_array_equal(schema.encode(pl.DataFrame({"a": cells})).ravel(), [7, NAN, NAN, NAN, 8])
+
+
+def test_codes_of_missing_values_in_a_file(tmp_path):
+    """Above all columns, of one column, and of levels."""
+    path = tmp_path / "schema.toml"
+    path.write_text(
+        "missing = [-999, '<5']\n[[columns]]\nname = 'crp'\nmissing = [0, -99.5]\n[[columns]]\nname = 'sex'\n"
+        "levels = ['f', 'm']\n[[columns]]\nname = 'age'\nwords_missing = true\n"
+    )
+    schema = Schema.read(path)
+    frame = pl.DataFrame(
+        {"crp": ["0", "<5", "-99.5", "1"], "sex": ["f", "-999", "m", "m"], "age": ["0", "?", "old", "9"]}
+    )
+    assert_array_equal(schema.encode(frame), [[NAN, 0, 0], [NAN, NAN, NAN], [NAN, 1, NAN], [1, 1, 9]])
+    assert 'missing = [-999, "<5"]\n\n[[columns]]' in schema.to_toml()
+    assert "missing = [0, -99.5]\n" in schema.to_toml()
+    assert Schema.from_toml(schema.to_toml()).encode(frame).tolist()[3] == [1, 1, 9]
+    with pytest.raises(DataError, match="column 'sex': 'm' cannot be a level and a missing value"):
+        schema.with_missing(["M"])
 
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
@@ -82,7 +122,9 @@ def test_a_schema_comes_back_from_its_file_and_from_json(data):
             low, high = data.draw(bounds), data.draw(bounds)
             if low is not None and high is not None and low > high:
                 low, high = high, low
-            columns.append(Column(name, unit=data.draw(st.just("") | texts), lower=low, upper=high))
+            codes = data.draw(st.lists(texts | st.integers() | st.floats(allow_nan=False, allow_infinity=False)))
+            more = {"missing": tuple(codes), "words_missing": data.draw(st.booleans())}
+            columns.append(Column(name, unit=data.draw(st.just("") | texts), lower=low, upper=high, **more))
     schema = Schema(tuple(columns), data.draw(st.just("") | texts))
     assert Schema.from_toml(schema.to_toml()) == schema
     assert Schema.from_dict(schema.to_dict()) == schema
@@ -102,6 +144,10 @@ def test_a_schema_comes_back_from_its_file_and_from_json(data):
         ("[[columns]]\nname = 'a'\nlower = 2\nupper = 1", "lower (2) lies above upper (1)"),
         ("[[columns]]\nname = 'a'\n[[columns]]\nname = 'a'", "names a column twice"),
         ("[[columns]]\nname = 'a'\nlevels = 'x'", "levels must be a list"),
+        ("missing = -999\n[[columns]]\nname = 'a'", 'missing must be a list, such as [-999, "<5"]'),
+        ("[[columns]]\nname = 'a'\nmissing = [true]", "column 'a': missing must be a list"),
+        ("[[columns]]\nname = 'a'\nwords_missing = 1", "words_missing must be true or false, got 1"),
+        ("[[columns]]\nname = 'a'\nlevels = ['x']\nwords_missing = true", "'a' is a category, whose words are levels"),
     ],
 )
 def test_a_wrong_file_is_one_clear_sentence(tmp_path, text, words):

@@ -213,7 +213,7 @@ class ClientsMixin:
             tables = {name: as_polars(frame) for name, frame in frames.items()}
             schema, problems, identifiers = infer(tables)
             if problems:
-                raise DataError(in_python(problems[0]))
+                raise DataError("\n  ".join(map(in_python, problems)))
             if identifiers:
                 warnings.warn(
                     f"{listed(identifiers)} seem{'s' if len(identifiers) == 1 else ''} to name rows, and is clustered "
@@ -230,7 +230,7 @@ class ClientsMixin:
                 return given
             tables = {}
             for name, frame in frames.items():
-                if list(frame.columns) == list(self.schema_.names) and is_plain(frame) and self.schema_.is_plain:
+                if list(frame.columns) == list(self.schema_.names) and is_plain(frame) and not self.schema_.recodes:
                     continue
                 tables[name] = as_polars(frame)
         import polars as pl
@@ -238,7 +238,10 @@ class ClientsMixin:
         found = dict(given)
         for name, table in tables.items():
             prefix = f"client {name!r}: " if name else ""
-            X = self.schema_.encode(table, prefix)
+            try:
+                X = self.schema_.encode(table, prefix)
+            except DataError as error:
+                raise DataError(in_python(str(error))) from None
             found[name] = pl.DataFrame(X, schema=list(self.schema_.names))
         return found
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import tomllib
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -27,6 +29,7 @@ _OPENING = """\
 # What the columns of a table hold. Give this file to every silo (--schema schema.toml).
 # kind: "number" or "category". Of a number you may add unit, lower and upper; what lies outside counts as missing.
 # Of a category: levels, in any order, the same for all silos.
+# missing = [-999, "<5"] lists codes of missing values: of one column or, above the columns, of all.
 """
 
 
@@ -44,6 +47,10 @@ class Column:
         Of a number, for people to read; empty if not known.
     lower, upper : float, optional
         Of a number: what lies outside is not a measurement and counts as missing.
+    missing : tuple of str
+        Codes of missing values: cells that are one of these words or numbers count as missing.
+    words_missing : bool
+        Of a number: whether words count as missing; otherwise they are refused.
     """
 
     name: str
@@ -52,9 +59,12 @@ class Column:
     unit: str = ""
     lower: float | None = None
     upper: float | None = None
+    missing: tuple[str, ...] = ()
+    words_missing: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))
+        object.__setattr__(self, "missing", tuple(dict.fromkeys(map(_code, self.missing))))
         if self.kind not in (NUMBER, CATEGORY):
             raise DataError(f"column {self.name!r} has kind {self.kind!r}; it must be {NUMBER!r} or {CATEGORY!r}")
         if (self.kind == CATEGORY) != bool(self.levels):
@@ -63,6 +73,10 @@ class Column:
             raise DataError(f"column {self.name!r} names a level twice")
         if self.lower is not None and self.upper is not None and self.lower > self.upper:
             raise DataError(f"column {self.name!r}: lower ({self.lower:g}) lies above upper ({self.upper:g})")
+        if both := {level.casefold() for level in self.levels} & {code.casefold() for code in self.missing}:
+            raise DataError(f"column {self.name!r}: {listed(sorted(both))} cannot be a level and a missing value")
+        if self.words_missing and self.kind == CATEGORY:
+            raise DataError(f"column {self.name!r} is a category, whose words are levels: omit words_missing")
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,46 @@ class Schema:
         """Whether all columns are numbers."""
         return not any(self.levels)
 
+    @property
+    def recodes(self) -> bool:
+        """Whether it changes rows that are numbers already: codes of levels, bounds or codes of missing values."""
+        return any(c.levels or c.missing or c.lower is not None or c.upper is not None for c in self.columns)
+
+    def with_missing(self, codes: Sequence[str | float]) -> Self:
+        """The same schema, with these codes of missing values in all columns.
+
+        Examples
+        --------
+        >>> from fmtc.schema import Schema
+        >>> import polars as pl
+        >>> Schema.of_numbers(["crp"]).with_missing([-999, "<5"]).encode(pl.DataFrame({"crp": ["7", "<5", "-999.0"]}))
+        array([[ 7.],
+               [nan],
+               [nan]])
+        """
+        return replace(self, columns=tuple(replace(c, missing=(*c.missing, *map(_code, codes))) for c in self.columns))
+
+    def with_kinds(self, kinds: Mapping[str, str]) -> Self:
+        """The same schema, where words in columns that are said to be numbers count as missing.
+
+        Parameters
+        ----------
+        kinds : mapping of column to {"number", "category"}
+            A `DataError` is raised for a kind that is not that of the schema.
+        """
+        known = {column.name: column for column in self.columns}
+        for name, kind in kinds.items():
+            if name not in known:
+                raise DataError(f"`as_types`: the schema has no column {name!r}; {nearest_names(name, known)}")
+            if kind != known[name].kind:
+                raise DataError(f"`as_types` says that {name!r} is a {kind}, and the schema a {known[name].kind}")
+        return replace(
+            self,
+            columns=tuple(
+                replace(c, words_missing=c.words_missing or kinds.get(c.name) == NUMBER) for c in known.values()
+            ),
+        )
+
     @classmethod
     def of_numbers(cls, names: Sequence[str]) -> Self:
         """Columns of numbers with these names."""
@@ -125,7 +179,6 @@ class Schema:
         frame: pl.DataFrame,
         where: str = "",
         *,
-        lenient: Collection[str] = (),
         place: Callable[[int], str] = lambda row: f"row {row + 1}",
     ) -> Array:
         """The rows of a table as numbers; columns are found by name, and others are ignored.
@@ -136,8 +189,6 @@ class Schema:
             Cells may be text: a column of numbers then holds their words.
         where : str
             What the rows are, to begin an error with, such as ``"client 'north': "``.
-        lenient : names of columns of numbers
-            Words in them count as missing.
         place : callable
             Where a row stands, in words, for errors.
 
@@ -161,12 +212,12 @@ class Schema:
         X = np.empty((frame.height, len(self.columns)), np.float32 if single else np.float64)
         unknown, outside = [], []
         for j, column in enumerate(self.columns):
-            cells = frame.get_column(column.name).alias("x")
+            cells = without_codes(frame.get_column(column.name).alias("x"), column.missing)
             if column.kind == CATEGORY:
                 X[:, j], strange = _codes(cells, column.levels)
                 unknown += [f"{column.name!r} ({joined(strange)})"] if strange else []
                 continue
-            X[:, j] = _numbers(cells, column.name, where, column.name in lenient, place)
+            X[:, j] = _numbers(cells, column.name, where, column.words_missing, place)
             if column.lower is not None or column.upper is not None:
                 low = -np.inf if column.lower is None else column.lower
                 high = np.inf if column.upper is None else column.upper
@@ -185,7 +236,9 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """In what JSON knows."""
-        columns = [asdict(column) | {"levels": list(column.levels)} for column in self.columns]
+        columns = [
+            asdict(column) | {"levels": list(column.levels), "missing": list(column.missing)} for column in self.columns
+        ]
         return {"columns": columns} | ({"id_column": self.id_column} if self.id_column else {})
 
     @classmethod
@@ -210,6 +263,10 @@ class Schema:
         lines = [_OPENING + f"format = {FORMAT}"]
         if self.id_column:
             lines.append(f"id_column = {_quoted(self.id_column)}")
+        first = self.columns[0].missing if self.columns else ()
+        common = [code for code in first if all(code in c.missing for c in self.columns)]
+        if common:
+            lines.append(f"missing = [{', '.join(map(_quoted_code, common))}]")
         for column in self.columns:
             lines += ["", "[[columns]]", f"name = {_quoted(column.name)}", f'kind = "{column.kind}"']
             if column.levels:
@@ -219,6 +276,10 @@ class Schema:
             for side in ("lower", "upper"):
                 if (bound := getattr(column, side)) is not None:
                     lines.append(f"{side} = {bound:.17g}")
+            if own := [code for code in column.missing if code not in common]:
+                lines.append(f"missing = [{', '.join(map(_quoted_code, own))}]")
+            if column.words_missing:
+                lines.append("words_missing = true")
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -228,7 +289,7 @@ class Schema:
             document = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{file} is not TOML: {error}") from None
-        known = {"format", "id_column", "columns"}
+        known = {"format", "id_column", "missing", "columns"}
         if document.get("format", FORMAT) != FORMAT:
             raise DataError(f"{file} has format {document['format']!r}; this version of fmtc reads format {FORMAT}")
         for key in document.keys() - known:
@@ -240,7 +301,8 @@ class Schema:
         if not isinstance(id_column, str):
             raise DataError(f"{file}: id_column must be the name of a column, got {id_column!r}")
         try:
-            return cls(tuple(_column(table) for table in tables), id_column)
+            codes = _codes_in(document, "")
+            return cls(tuple(_column(table) for table in tables), id_column).with_missing(codes)
         except DataError as error:
             raise DataError(f"{file}: {error}") from None
 
@@ -306,6 +368,39 @@ def level_words(cells: pl.Series) -> pl.Series:
     return pl.select(known.alias("x")).to_series()
 
 
+def without_codes(cells: pl.Series, codes: Sequence[str | float]) -> pl.Series:
+    """Cells with null where one is a code of a missing value: as a number or, without case and blanks, as a word.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.schema import without_codes
+    >>> without_codes(pl.Series([1.5, -999.0]), ["-999", "<5"]).to_list()
+    [1.5, None]
+    """
+    import polars as pl
+
+    is_text = cells.dtype in (pl.String, pl.Categorical, pl.Enum)
+    if not codes or not (is_text or cells.dtype.is_numeric()):
+        return cells
+    known = [_code(code) for code in codes]
+    values = pl.Series(known).cast(pl.Float64, strict=False).drop_nulls()
+    if is_text:
+        words = cells.cast(pl.String).str.strip_chars().str.to_lowercase()
+        gone = words.is_in([code.lower() for code in known]) | words.cast(pl.Float64, strict=False).is_in(values)
+    else:
+        kind = pl.Float32 if cells.dtype == pl.Float32 else pl.Float64
+        gone = cells.cast(kind).is_in(values.cast(kind))
+    return pl.select(pl.when(gone.fill_null(False)).then(None).otherwise(cells).alias(cells.name)).to_series()
+
+
+def _code(code: str | float) -> str:
+    """A code of a missing value as text; a whole number without a point."""
+    if isinstance(code, float) and code.is_integer():
+        code = int(code)
+    return str(code).strip()
+
+
 def _codes(cells: pl.Series, levels: Sequence[str]) -> tuple[Array, list[str]]:
     """Code of each cell, NaN where it is missing or its level unknown, and the unknown levels, quoted."""
     import polars as pl
@@ -337,9 +432,11 @@ def _numbers(cells: pl.Series, name: str, where: str, lenient: bool, place: Call
     numbers = words.cast(pl.Float64, strict=False)
     bad = (numbers.is_null() & words.is_not_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)).arg_true()
     if len(bad) and not lenient:
+        first = words[int(bad[0])]
         more = f", and words in {len(bad) - 1} more" if len(bad) > 1 else ""
         raise DataError(
-            f"{where}column {name!r} must hold numbers, but holds {words[int(bad[0])]!r} in {place(int(bad[0]))}{more}"
+            f"{where}column {name!r} must hold numbers, but holds {first!r} in {place(int(bad[0]))}{more}: correct "
+            f"{'them' if more else 'it'}, or count such words as missing (`missing_codes` {shlex.quote(first)})"
         )
     return numbers.to_numpy()
 
@@ -350,6 +447,19 @@ def _numbers(cells: pl.Series, name: str, where: str, lenient: bool, place: Call
 def _quoted(text: str) -> str:
     """A basic string of TOML."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _quoted_code(code: str) -> str:
+    """A code of a missing value: a number as it is."""
+    return code if re.fullmatch(r"-?(0|[1-9]\d*)(\.\d+)?", code) else _quoted(code)
+
+
+def _codes_in(table: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """Codes of missing values in a table of a file."""
+    codes = table.get("missing", [])
+    if not isinstance(codes, list) or any(isinstance(c, bool) or not isinstance(c, str | int | float) for c in codes):
+        raise DataError(f'{where}missing must be a list, such as [-999, "<5"]')
+    return tuple(map(_code, codes))
 
 
 def _column(table: Mapping[str, Any]) -> Column:
@@ -368,6 +478,9 @@ def _column(table: Mapping[str, Any]) -> Column:
     for key in ("kind", "unit"):
         if not isinstance(values.get(key, ""), str):
             raise DataError(f"column {name!r}: {key} must be a text, got {values[key]!r}")
+    values["missing"] = _codes_in(values, f"column {name!r}: ")
+    if not isinstance(values.get("words_missing", False), bool):
+        raise DataError(f"column {name!r}: words_missing must be true or false, got {values['words_missing']!r}")
     for key in ("lower", "upper"):
         bound = values.get(key)
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float) or not isfinite(bound)):

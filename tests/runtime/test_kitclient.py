@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import warnings
 from dataclasses import asdict, replace
@@ -503,6 +504,30 @@ def test_a_client_reads_its_table_by_the_schema_of_all(tmp_path, kits):
 def test_without_a_schema_words_are_refused_with_the_way_to_one(tmp_path, kits):
     with pytest.raises(DataError, match=r"'sex' \(text, such as 'f'\).*fmtc schema FILES > schema.toml"):
         mixed_source(tmp_path, id_column="patient", drop=("ward",)).rows(kits["a"])
+
+
+def test_what_join_says_about_words_can_be_done(tmp_path, kits):
+    """Without a schema: codes among numbers, free text, and a column that may be the answer."""
+    file = tmp_path / "a.csv"
+    rows = "".join(f"{i},{'<5' if i % 3 else i + 0.5},the pump at bed {i} stopped,{i % 2}\n" for i in range(12))
+    file.write_text("row,crp,note,outcome\n" + rows)
+    source = ClientSource("a", str(file), ("row",), missing="em")
+    flags = re.escape("(`text_column` note), or omit it (`drop` note)")
+    with pytest.raises(DataError, match=f"'note' holds free text .* cluster by its words {flags}"):
+        source.rows(kits["a"])
+    assert "note" not in source.columns().identifiers
+    source = replace(source, drop=("row", "note"))
+    with pytest.raises(DataError, match=r"'crp' has words among its numbers.*\(`missing_codes` '<5'\)"):
+        source.rows(kits["a"])
+    source = replace(source, missing_codes=("<5",))
+    source.write(kits["a"])
+    assert ClientSource.read(kits["a"]) == source
+    silo = source.rows(kits["a"])
+    assert_array_equal(silo.X[:4, 0], [0.5, np.nan, np.nan, 3.5])
+    assert silo.schema.columns[0].missing == ("<5",)
+    assert source.columns().questions == (
+        "is 'outcome' the answer? It is clustered on: leave it out (`label_column` outcome)",
+    )
 
 
 def test_a_client_takes_no_part_in_a_run_of_other_categories(tmp_path, kits):

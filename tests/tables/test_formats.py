@@ -1,13 +1,18 @@
 """Files that are not what their names promise: a `DataError` that names the file, and nothing is executed."""
 
+import contextlib
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fmtc.errors import DataError
+from fmtc.tables import formats
 from fmtc.tables.formats import read_file
 
 
@@ -78,6 +83,58 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path, name):
     for size in np.linspace(1, len(whole) - 1, 15).astype(int):
         path.write_bytes(whole[:size])
         refusal(path, "damaged")
+
+
+BOMBS = {
+    "equal numbers.parquet": lambda: pl.DataFrame({"a": pl.repeat(1.0, 10**6, eager=True)}),
+    "one long text.parquet": lambda: pl.DataFrame({"a": ["x" * 10**7]}),
+    "the same text.parquet": lambda: pl.DataFrame({"a": ["x" * 10**4] * 2000}),
+    "a long list.parquet": lambda: pl.DataFrame({"a": [pl.repeat(1.0, 10**6, eager=True)]}),
+    "many columns.parquet": lambda: pl.DataFrame({str(j): pl.repeat(j, 5000, eager=True) for j in range(200)}),
+    "equal numbers.feather": lambda: pl.DataFrame({"a": pl.repeat(1.0, 10**6, eager=True)}),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_that_needs_much_memory_is_refused(tmp_path, monkeypatch, name):
+    """In the words of all formats, before its values are expanded."""
+    monkeypatch.setattr(formats, "INFLATED", 2**20)
+    path = tmp_path / name
+    write = pl.DataFrame.write_parquet if name.endswith("parquet") else pl.DataFrame.write_ipc
+    write(BOMBS[name](), path, compression="zstd")
+    assert path.stat().st_size < 2**17
+    message = refusal(path, "would need", "a file may expand 100 times")
+    if name != "the same text.parquet":  # its values share one text until they are used
+        monkeypatch.setattr(pl.LazyFrame, "collect", None)
+        assert name.endswith("feather") or refusal(path) == message
+
+
+def test_a_large_file_that_says_so_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "INFLATED", 2**16)
+    rng = np.random.default_rng(0)
+    frame = pl.DataFrame({"a": rng.normal(size=30_000), "b": rng.integers(0, 9, 30_000), "c": ["word"] * 30_000})
+    for row_groups in (None, 1000):
+        frame.write_parquet(tmp_path / "a.parquet", row_group_size=row_groups)
+        assert read_file(tmp_path / "a.parquet").equals(frame)
+
+
+@settings(max_examples=200, deadline=2000)
+@given(st.binary(max_size=60))
+def test_metadata_of_nonsense_end(content):
+    """No loop without end, and no number without end."""
+    footer = BytesIO(content + len(content).to_bytes(4, "little") + b"PAR1")
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+        assert formats._parquet_bytes(footer) >= 0
+
+
+@pytest.mark.parametrize(
+    "content", [b"\x19\xf1" + b"\xff" * 8 + b"\x7f", b"\x16" + b"\xff" * 500, b"\x1c" * 5000, b"\x1b\x01"]
+)
+def test_metadata_that_would_not_end(tmp_path, content):
+    """A list of nearly 2**63 truths, a number of 500 bytes, structs in structs, and a map."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1" + content + len(content).to_bytes(4, "little") + b"PAR1")
+    refusal(path, "damaged")
 
 
 def test_a_sparse_file_with_indices_out_of_range_is_refused(tmp_path):

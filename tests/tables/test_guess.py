@@ -50,6 +50,12 @@ def kind(values, name="x", **options):
         (["04.03.2021", "06.12.2020"] * 20, "x", "date"),
         (["2021-03-04 10:00:00", "2021-05-06T11:30"] * 20, "x", "date"),
         ([date(2021, 1, 1)] * N, "x", "date"),
+        (["2021-03-04", "04.03.2021", "3/14/2021", "4 May 2021", "May 4, 2021"] * 9, "x", "date"),  # mixed
+        ([f"printer {i} does not print" for i in range(N)], "x", "words"),  # free text is no identifier,
+        ([f"ticket {i % 37} cannot be opened" for i in range(N)], "ticket_id", "words"),  # whatever it is called,
+        ([f"der Drucker {i} druckt nicht" if i % 4 else "kaputt" for i in range(12)], "x", "words"),
+        ([f"{i} {i + 1} 550e8400-e29b-{i:04}-abcd" for i in range(N)], "x", "identifier"),  # these are no words
+        (["severe chest pain", "no pain at all"] * 20, "pain", "category"),
         (["1", "2", "3", "much"] * 10, "x", "words"),
         ([f"w{i % 60}" for i in range(200)], "x", "words"),
         ([[1, 2]] * N, "x", "other"),
@@ -73,22 +79,47 @@ def test_what_was_said_about_a_column_is_not_questioned():
         judge({"a": pl.DataFrame({"sex": codes})}, as_types={"sex": "date"})
 
 
-def test_a_category_may_be_the_answer_or_the_silo():
-    found = judge(
-        {"a": pl.DataFrame({"site": ["n", "s"] * 5, "tumour_class": ["b", "m"] * 5, "classic": [1.5, 2] * 5})}
+def test_free_text_is_refused_with_the_flags_that_work():
+    notes = [f"the user {i} cannot log in since this morning and is angry" for i in range(60)]
+    (problem,) = judge({"a": pl.DataFrame({"free text": notes})}).problems
+    assert problem == (
+        "column 'free text' holds free text (such as 'the user 0 cannot log in since this mor…'): cluster by its "
+        "words (`text_column` 'free text'), or omit it (`drop` 'free text')"
     )
-    (line,) = found.said()
-    assert line.startswith("categories: 'site' (2 levels), 'tumour_class' (2 levels)")
-    assert "if 'tumour_class' is the answer, say so (`label_column`); if 'site' names silos" in line
+    assert not judge({"a": pl.DataFrame({"t": notes})}, as_types={"t": "category"}).problems
+
+
+def test_a_category_may_be_the_answer_or_the_silo():
+    tables = {"a": pl.DataFrame({"site": ["n", "s"] * 5, "tumour_class": ["b", "m"] * 5, "classic": [1.5, 2] * 5})}
+    assert judge(tables).said() == [
+        "categories: 'site' (2 levels), 'tumour_class' (2 levels)",
+        "does 'site' name silos? It is clustered on: divide rows by it (`client_column` site), omit it (`drop` site), "
+        "or keep it (`as_types` category:site)",
+        "is 'tumour_class' the answer? It is clustered on: leave it out (`label_column` tumour_class), or keep it "
+        "(`as_types` category:tumour_class)",
+    ]
+    found = judge(tables, as_types={"site": "category", "tumour_class": "category"})
+    assert found.said() == ["categories: 'site' (2 levels), 'tumour_class' (2 levels)"]
+    assert judge(tables).questions(joining=True) == [
+        "does 'site' name silos? It is clustered on: omit it (`drop` site)",
+        "is 'tumour_class' the answer? It is clustered on: leave it out (`label_column` tumour_class)",
+    ]
 
 
 def test_numbers_may_be_the_answer_or_the_silo_too():
     """A target of 0, 1, 2 is clustered on like a measurement: the reader should hear of it."""
-    found = judge({"a": pl.DataFrame({"target": [0, 1, 2] * 5, "site": [1, 2, 3] * 5, "label_time": [0.5, 1, 2] * 5})})
+    tables = {"a": pl.DataFrame({"target": [0, 1, 2] * 5, "site": [1, 2, 3] * 5, "label_time": [0.5, 1, 2] * 5})}
+    found = judge(tables)
     assert found.of_kind("number") == ["target", "site", "label_time"]
-    assert found.said() == [
-        "if 'target' is the answer, say so (`label_column`); if 'site' names silos, say so (`client_column`)"
-    ]
+    assert [line.partition("?")[0] for line in found.said()] == ["is 'target' the answer", "does 'site' name silos"]
+    assert found.said()[0].endswith("or keep it (`as_types` number:target)")
+    assert found.keeping(["target", "site"]).said() == []
+
+
+@pytest.mark.parametrize("name", ["topic", "Topic", "y", "cluster", "trueLabel", "outcome"])
+def test_names_of_answers(name):
+    assert judge({"a": pl.DataFrame({name: ["u", "v", "w"] * 9})}).questions()
+    assert not judge({"a": pl.DataFrame({name + "ish": ["u", "v", "w"] * 9})}).questions()
 
 
 def test_the_date_that_is_shown_is_the_first():

@@ -249,6 +249,52 @@ def test_temperatures(factor, shift, number, words):
     assert sentence.endswith(f"column 2: {words}")
 
 
+CLINICAL = {
+    "creatinine": (88.42, "µmol/L for mg/dL (creatinine)?", 0.95),
+    "S-Kreatinin": (88.42, "µmol/L for mg/dL (creatinine)?", 0.95),
+    "bilirubin_total": (17.1, "µmol/L for mg/dL (bilirubin)?", 0.8),
+    "LDL cholesterol": (38.67, "mg/dL for mmol/L (cholesterol)?", 3.2),
+    "triglycerides": (88.57, "mg/dL for mmol/L (triglycerides)?", 1.5),
+    "fasting_glucose": (18.016, "mg/dL for mmol/L (glucose)?", 5.4),
+    "height": (100, "centimetres or per cent for metres or shares?", 1.7),
+}
+
+
+@pytest.mark.parametrize("name", CLINICAL)
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_name_of_a_column_guides_the_guess_at_its_unit(name, turned):
+    """Means of silos differ, so a factor alone may fit another unit as well."""
+    factor, words, middle = CLINICAL[name]
+    wanted = words if not turned else re.sub(r"(.*) for (.*?)( \(.*\))?\?", r"\2 for \1\3?", words)
+    told = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        silos = {
+            silo: pl.DataFrame({name: rng.lognormal(np.log(middle) + rng.normal(0, 0.07), 0.15, 150)}) for silo in "abc"
+        }
+        silos["b"] = silos["b"] * (1 / factor if turned else factor)
+        columns = {silo: Columns(frame) for silo, frame in silos.items()}
+        for sentence in explain(found(silos), "b", columns):
+            told += 1
+            assert sentence.endswith(f"in {name!r}: {wanted}"), (seed, sentence)
+            assert f"about {'1/' if turned else ''}{factor:.3g} " in sentence
+    assert told > 6
+
+
+def test_without_a_name_the_factor_is_enough():
+    for factor, _, _ in CLINICAL.values():
+        (sentence,) = explain([Finding("a", "unit", "note", column=3, number=factor)], "a")
+        assert sentence.endswith("?") and "column 3: " in sentence
+    (sentence,) = explain([Finding("a", "unit", "note", column=3, number=17.1)], "a")
+    assert sentence == "has values about 17.1 times the others' in column 3: µmol/L for mg/dL (bilirubin)?"
+    both = Columns(pl.DataFrame({"creatinine": [1.0], "height": [1.0]}))
+    findings = [Finding("a", "unit", "note", column=place, number=100.0) for place in (0, 1)]
+    assert [line.partition(" in ")[2] for line in explain(findings, "a", {"a": both})] == [
+        "'creatinine': µmol/L for mg/dL (creatinine)?",
+        "'height': centimetres or per cent for metres or shares?",
+    ]
+
+
 def test_of_two_silos_both_are_told_of_a_unit():
     findings = found({"a": people(0), "b": people(1).with_columns(pl.col("weight") * 1000)})
     assert brief(findings) == [("a", "unit", 1, 0.001), ("b", "unit", 1, 1000.0)]

@@ -20,6 +20,7 @@ from .options import (
     table_options,
     text_option,
 )
+from .preflight import every_problem
 from .program import Option, main_group
 from .settings import build_model, model_options
 from .words import Words, new_console, new_table, note_table, print_json, show, size_of
@@ -80,6 +81,7 @@ def advise_k(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     columns: tuple[str, ...],
     as_types: dict[str, str],
     missing: str,
@@ -119,8 +121,8 @@ def advise_k(
     else:
         reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
         reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
-        reading |= reading_of(columns, as_types, missing, schema, no_header, obsm) | {"judge": True}
-        with words.warnings_as_notes():
+        reading |= reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes) | {"judge": True}
+        with every_problem(files, reading, 1), words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")

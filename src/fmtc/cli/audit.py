@@ -88,8 +88,8 @@ def rows_options(command: Any) -> Any:
     return command
 
 
-READ = ("client_column", "label_column", "id_column", "drop", "columns", "as_types", "missing", "schema", "no_header",
-        "obsm", "text_column", "as_published")  # fmt: skip
+READING = ("columns", "as_types", "missing", "schema", "no_header", "obsm", "missing_codes")
+READ = ("client_column", "label_column", "id_column", "drop", *READING, "text_column", "as_published")
 
 
 def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
@@ -99,7 +99,7 @@ def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[d
     from ..tables import TextRecipe, read_silos
 
     flags = {name: given.pop(name) for name in READ}
-    reading = reading_of(*(flags[name] for name in ("columns", "as_types", "missing", "schema", "no_header", "obsm")))
+    reading = reading_of(*(flags[name] for name in READING))
     recipe = None if flags["text_column"] is None else TextRecipe(flags["text_column"])
     if recipe is not None:
         reading |= asdict(recipe)

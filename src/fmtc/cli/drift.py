@@ -51,6 +51,7 @@ def drift(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     text_column: str | None,
     as_json: bool,
 ) -> None:
@@ -75,6 +76,7 @@ def drift(
             model, silos, name = rows_for_model(
                 words, Path(given[0]), Path(given[1]), client, client_column=client_column, label_column=label_column,
                 id_column=id_column, drop=drop, header=False if no_header else None, obsm=obsm, text_column=text_column,
+                missing_codes=missing_codes,
             )  # fmt: skip
             each = [model.drift(silo.X, clients=name or silo.name, level=level) for silo in silos]
         found = together([result.silos[0] for result in each], level)

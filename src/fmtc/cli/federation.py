@@ -42,7 +42,7 @@ from .options import (
     table_options,
     text_option,
 )
-from .preflight import show_findings
+from .preflight import every_problem, show_findings
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
 from .words import (
@@ -208,6 +208,7 @@ def federate_local(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     columns: tuple[str, ...],
     as_types: dict[str, str],
     missing: str,
@@ -240,13 +241,13 @@ def federate_local(
         settings["scale"] = "tfidf"
     if obsm is not None:
         raise click.UsageError("a federation reads tables and matrices; --obsm is for `fmtc fit`")
-    given = reading_of(columns, as_types, missing, schema, no_header, obsm)
+    given = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
     model = build_model(settings, as_published, advises=True)
     _check_count("--min-clients", min_clients, len(files))
     out = free_path(out, force, runs.is_run)
-    with words.warnings_as_notes():
-        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
-        reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
+    reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
+    reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
+    with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
         silos = read_silos(files, **reading)
         if recipe is None:
             note_table(words, silos, scaled=model.scale != "none")
@@ -657,6 +658,7 @@ def join(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     schema: Path | None,
     missing: str,
     no_header: bool,
@@ -694,6 +696,7 @@ def join(
         max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
         epsilon_budget=epsilon_budget, n_clusters=n_clusters,
         header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
+        missing_codes=missing_codes,
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
         rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
     )  # fmt: skip
@@ -883,6 +886,8 @@ def answer_held(
 def _look(words: Words, source: ClientSource, kit: Path) -> str:
     """The size of the silo; rows that no run can use are noted, but do not keep it from a comparison of columns."""
     columns = source.columns()
+    for question in columns.questions:
+        words.note(question)
     try:
         silo = source.rows(kit)
     except DataError as error:

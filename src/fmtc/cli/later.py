@@ -113,6 +113,7 @@ def join_later(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     text_column: str | None,
     as_json: bool,
 ) -> None:
@@ -132,7 +133,7 @@ def join_later(
     out = free_path(out, force, runs.is_run)
     kit = read_kit(kit_path)
     with words.warnings_as_notes():
-        (silo,) = _read(kit, data, label_column, id_column, drop, no_header, obsm, text_column)
+        (silo,) = _read(kit, data, label_column, id_column, drop, missing_codes, no_header, obsm, text_column)
         silo = replace(silo, name=name or silo.name)
         given = silo.encoded if kit.text is None and kit.schema is not None else silo.X
         known, kit = kit, replace(kit, feature_names=None)  # names have been compared
@@ -147,7 +148,8 @@ def join_later(
             f"of your clusters, {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} like none of the federation's"
         )
     reading: dict[str, Any] = {} if known.text is None else asdict(known.text)
-    reading |= {"label_column": label_column, "id_column": id_column, "drop": drop, "missing": "em"}
+    reading |= {"label_column": label_column, "id_column": id_column, "drop": drop, "missing": "em",
+                "missing_codes": missing_codes}  # fmt: skip
     report = runs.report(
         model, results, files=[data], as_published=False, seconds=time.perf_counter() - started, notes=words.notes,
         reading=reading,
@@ -177,6 +179,7 @@ def _read(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     no_header: bool,
     obsm: str | None,
     text_column: str | None,
@@ -195,7 +198,7 @@ def _read(
     silos = read_silos(
         [file], client_column=client_column, label_column=label_column, id_column=id_column, drop=drop, schema=schema,
         features=None if schema is None else schema.names, missing="em", header=False if no_header else None,
-        obsm=obsm, **reading,
+        obsm=obsm, missing_codes=missing_codes, **reading,
     )  # fmt: skip
     if silos[0].X.shape[1] != known.n_features:
         raise DataError(
@@ -258,6 +261,7 @@ def update(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     text_column: str | None,
     as_json: bool,
 ) -> None:
@@ -283,7 +287,9 @@ def update(
     found: dict[str, Any] = {}
     with words.warnings_as_notes():
         for file in files:
-            for silo in _read(kit, file, label_column, id_column, drop, no_header, obsm, text_column, client_column):
+            for silo in _read(
+                kit, file, label_column, id_column, drop, missing_codes, no_header, obsm, text_column, client_column
+            ):
                 own = silo.name if client_column is not None else client or stem_of(file)
                 if own not in model.client_ids_:
                     raise DataError(f"{file} has rows of {own!r}, and the model is of silos {listed(model.client_ids_)}"
@@ -303,7 +309,7 @@ def update(
         words.note(f"no rows of {listed(rest)}: models as they were, and no labels in {out}")
     reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
     reading |= {"label_column": label_column, "id_column": id_column, "drop": drop, "client_column": client_column,
-                "missing": "em"}  # fmt: skip
+                "missing": "em", "missing_codes": missing_codes}  # fmt: skip
     report = runs.report(
         model, results, files=files, as_published=False, seconds=time.perf_counter() - started, notes=words.notes,
         reading=reading,

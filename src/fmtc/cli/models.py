@@ -31,6 +31,7 @@ from .options import (
     table_options,
     text_option,
 )
+from .preflight import every_problem
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
 from .terminal import printable
@@ -115,6 +116,7 @@ def fit(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     columns: tuple[str, ...],
     as_types: dict[str, str],
     missing: str,
@@ -144,7 +146,7 @@ def fit(
 
     started = time.perf_counter()
     words = Words(quiet)
-    given = reading_of(columns, as_types, missing, schema, no_header, obsm)
+    given = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
     if append:
         _check_tables(files)
     if with_page:
@@ -162,7 +164,7 @@ def fit(
         reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
         reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
         reading |= given | {"judge": True}
-        with words.warnings_as_notes():
+        with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
@@ -296,6 +298,7 @@ def predict(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     text_column: str | None,
     as_json: bool,
 ) -> None:
@@ -316,7 +319,7 @@ def predict(
     with words.warnings_as_notes():
         model, silos, name = rows_for_model(
             words, run, file, client, client_column=client_column, label_column=label_column, id_column=id_column,
-            drop=drop, header=header, obsm=obsm, text_column=text_column,
+            drop=drop, missing_codes=missing_codes, header=header, obsm=obsm, text_column=text_column,
         )  # fmt: skip
         if outliers and model.view_ != "mixture":
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")

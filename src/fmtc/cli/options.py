@@ -14,8 +14,10 @@ from .program import Option
 
 
 def data_options(command: Any) -> Any:
-    """Which columns of the files are not features."""
+    """Which columns of the files are not features, and which cells are missing."""
     for option in (
+        click.option("--missing-code", "missing_codes", multiple=True, metavar="CODE", cls=Option, section="Data",
+                     help="A cell that means missing in all columns, such as -999 or '<5'; may be given many times."),
         click.option("--drop", multiple=True, metavar="NAME", cls=Option, section="Data",
                      help="A column to omit; may be given many times."),
         click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option, section="Data",
@@ -95,13 +97,14 @@ def reading_of(
     schema: Path | None,
     no_header: bool,
     obsm: str | None,
+    missing_codes: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Arguments of `fmtc.tables.read_silos` from the flags of `table_options`; those that say nothing are omitted."""
-    if schema is not None and (columns or as_types):
-        raise click.UsageError("--schema says which columns there are and what they hold; omit --columns and --as")
+    """Arguments of `fmtc.tables.read_silos` from flags; those that say nothing are omitted."""
+    if schema is not None and columns:
+        raise click.UsageError("--schema says which columns there are; omit --columns")
     found = {
         "columns": columns, "as_types": as_types, "schema": schema and str(schema), "obsm": obsm,
-        "header": False if no_header else None,
+        "header": False if no_header else None, "missing_codes": missing_codes,
     }  # fmt: skip
     return {name: value for name, value in found.items() if value is False or value} | {"missing": missing}
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,8 @@ import click
 from rich.text import Text
 
 from ..artifacts.files import write_file
-from .options import data_options, free_path, read_names, read_types, reading_of, table_options
+from ..errors import DataError, joined
+from .options import data_options, free_path, read_names, read_types, reading_of, table_options, text_option
 from .program import Option, main_group
 from .words import Words, in_flags, plural, print_json, show, show_indented
 
@@ -44,6 +46,7 @@ Examples:
               help="The --scale you will ask for; with none, a column that outweighs all others is noted.")  # fmt: skip
 @data_options
 @table_options
+@text_option
 @click.pass_context
 def preflight(
     ctx: click.Context,
@@ -57,12 +60,14 @@ def preflight(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     columns: tuple[str, ...],
     as_types: dict[str, str],
     missing: str,
     schema: Path | None,
     no_header: bool,
     obsm: str | None,
+    text_column: str | None,
     as_json: bool,
 ) -> None:
     """Compare what silos hold, before a run: columns, types, order, missing values, sizes and units.
@@ -70,9 +75,7 @@ def preflight(
     Prints what differs for each silo. Exits with 3 if anything would stop `fmtc fit`, with 0 if not. Silos are compared
     through what they would send in a federation: salted hashes of names, counts, means and variances of columns.
     """
-    from ..tables import compare, read_columns
     from ..tables.doubts import codes_in
-    from ..tables.survey import survey
 
     words = Words()
     if bool(files) == (kit_path is not None):
@@ -82,25 +85,71 @@ def preflight(
         if as_json:
             print_json(as_document(silos, findings))
         ctx.exit(exit_code(findings))
-    reading = reading_of(columns, as_types, missing, schema, no_header, obsm)
-    del reading["missing"]
-    with words.warnings_as_notes():
-        held = read_columns(
-            files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop, judge=True,
-            **reading,
-        )  # fmt: skip
-    salt = secrets.token_hex(32)
-    surveys = {silo: survey(content, salt) for silo, content in held.items()}
-    findings = compare(
-        surveys, by_name=True, n_clusters=n_clusters, complete=missing == "refuse", scaled=scale != "none"
-    )
+    reading = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
+    reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop,
+                "text_column": text_column}  # fmt: skip
+    with every_problem(files, reading, n_clusters), words.warnings_as_notes():
+        held, findings = _compared(files, reading, n_clusters, scaled=scale != "none")
     for silo, content in held.items():
         if sentence := codes_in(content):
-            words.note(f"{silo} {sentence}, or set lower or upper in a schema.toml")
+            words.note(f"{silo} {sentence}")
     show_findings(words, list(held), findings, held)
     if as_json:
         print_json(as_document(list(held), findings, held))
     ctx.exit(exit_code(findings))
+
+
+def _compared(
+    files: Sequence[Path], reading: Mapping[str, Any], n_clusters: int, *, scaled: bool = True
+) -> tuple[dict[str, Columns], list[Finding]]:
+    """What silos hold, and how they differ; `reading` is that of `read_silos`."""
+    from ..tables import compare, read_columns
+    from ..tables.survey import survey
+
+    known = {name: value for name, value in reading.items() if name not in ("missing", "judge", "salt", "n_buckets")}
+    held = read_columns(files, judge=reading.get("text_column") is None, **known)
+    salt = secrets.token_hex(32)
+    surveys = {silo: survey(content, salt) for silo, content in held.items()}
+    complete = reading.get("missing") == "refuse"
+    return held, compare(surveys, by_name=True, n_clusters=n_clusters, complete=complete, scaled=scaled)
+
+
+@contextlib.contextmanager
+def every_problem(files: Sequence[Path], reading: Mapping[str, Any], n_clusters: Any) -> Iterator[None]:
+    """If reading or fitting the files fails, list all that would stop it below what did."""
+    try:
+        yield
+    except DataError as error:
+        found = _problems(files, reading, n_clusters if isinstance(n_clusters, int) else 1, error)
+        if len(found) < 2:
+            raise
+        raise DataError("\n  ".join([f"{error}\nAll {len(found)} problems that stop this run:", *found])) from None
+
+
+def _problems(files: Sequence[Path], reading: Mapping[str, Any], n_clusters: int, first: DataError) -> list[str]:
+    """Sentences about all that would stop a run of these files, in the words of `fmtc preflight`."""
+    from ..schema import Schema
+    from ..tables import explain
+    from ..tables.formats import read_file
+
+    readable, problems = [], []
+    for file in files:
+        try:
+            read_file(file, header=reading.get("header"), obsm=reading.get("obsm"))
+            readable.append(file)
+        except DataError as error:
+            problems.append(str(error))
+    said: dict[str, list[str]] = {}
+    with warnings.catch_warnings(), contextlib.suppress(DataError):
+        warnings.simplefilter("ignore")
+        held, findings = _compared(readable, reading, n_clusters)
+        if (path := reading.get("schema")) is not None:
+            names = Schema.read(path).names
+            problems += [str(first)] if any(set(names) - set(c.names or names) for c in held.values()) else []
+        for silo in held:
+            for sentence in explain(findings, silo, held, ERROR):
+                said.setdefault(sentence, []).append(silo)
+    return problems + [f"{joined(silos)}: {sentence}" for sentence, silos in said.items()]
 
 
 @main_group.command(
@@ -128,6 +177,7 @@ def schema(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     as_types: dict[str, str],
     columns: tuple[str, ...],
     no_header: bool,
@@ -147,6 +197,7 @@ def schema(
         silos = read_silos(
             files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
             columns=columns, as_types=as_types, missing="em", judge=True, header=False if no_header else None,
+            missing_codes=missing_codes,
         )  # fmt: skip
     found = silos[0].schema
     if found is None:

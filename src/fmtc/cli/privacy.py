@@ -137,6 +137,7 @@ def bounds(
     label_column: str | None,
     id_column: str | None,
     drop: tuple[str, ...],
+    missing_codes: tuple[str, ...],
     as_types: dict[str, str],
     columns: tuple[str, ...],
     as_json: bool,
@@ -154,7 +155,7 @@ def bounds(
     with words.warnings_as_notes():
         silos = read_silos(
             files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
-            columns=columns, as_types=as_types, missing="em", judge=True,
+            columns=columns, as_types=as_types, missing="em", judge=True, missing_codes=missing_codes,
         )  # fmt: skip
     found = silos[0].schema
     if found is None:

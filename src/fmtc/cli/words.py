@@ -31,7 +31,7 @@ NAMED = 12  # clusters that are named at the end of a run
 _ARGUMENT = re.compile(
     "`(client_column|label_column|id_column|text_column|drop|columns|missing|schema|obsm|scale|max_k|min_rows|max_runs)`"
 )
-_OTHERS = {"`header`=False": "--no-header", "`as_types`": "--as"}
+_OTHERS = {"`header`=False": "--no-header", "`as_types`": "--as", "`missing_codes`": "--missing-code"}
 
 
 def in_flags(sentence: str) -> str:

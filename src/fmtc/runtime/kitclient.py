@@ -92,6 +92,7 @@ class ClientSource:
     keep_sent: bool = False  # keep all answers as they left, not only those that may be asked for again
     schema: dict[str, Any] | None = None  # what the columns are, as `Schema.to_dict` has it; None: numbers
     missing: str = "refuse"  # what becomes of missing cells, as in `fmtc.tables.read_silos`
+    missing_codes: tuple[str, ...] = ()  # which cells are missing
     header: bool | None = None  # whether a text file has one, if that was said
     floor: str | None = None  # the least privacy that a run must have, as `fmtc.privacy.floor.Floor` reads it
     sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
@@ -160,7 +161,7 @@ class ClientSource:
         (silo,) = read_silos(
             [self.data], drop=self.drop, id_column=self.id_column, label_column=self.label_column,
             features=self.features if schema is None else None, schema=schema, missing=self.missing,
-            header=self.header, **({} if recipe is None else asdict(recipe)),
+            header=self.header, missing_codes=self.missing_codes, **({} if recipe is None else asdict(recipe)),
         )  # fmt: skip
         return silo
 
@@ -171,9 +172,8 @@ class ClientSource:
         (columns,) = read_columns(
             [self.data], id_column=self.id_column, label_column=self.label_column, drop=self.drop,
             schema=None if self.schema is None else Schema.from_dict(self.schema), header=self.header,
+            missing_codes=self.missing_codes, text_column=self.text_column,
         ).values()  # fmt: skip
-        if self.text_column is not None and self.text_column in (columns.names or ()):
-            return columns.with_lengths(self.text_column)
         return columns
 
 

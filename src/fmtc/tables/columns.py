@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ..errors import DataError, nearest_names
-from ..schema import Schema
+from ..schema import Schema, without_codes
 from .annotated import Annotated
 from .formats import is_typed, line_of, pandas_index, read_file, stem_of
 from .guess import CONSTANT, IDENTIFIER, Judged
@@ -41,6 +41,7 @@ class Columns:
     content: Any
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # columns of codes, and their levels
     identifiers: frozenset[str] = frozenset()  # columns that seem to name rows
+    questions: tuple[str, ...] = ()  # about columns that may be the answer or name silos
 
     def with_lengths(self, column: str) -> Columns:
         """The same columns, with the texts of one replaced by their lengths."""
@@ -77,6 +78,8 @@ def read_columns(
     judge: bool = False,
     header: bool | None = None,
     obsm: str | None = None,
+    missing_codes: Sequence[str | float] = (),
+    text_column: str | None = None,
 ) -> dict[str, Columns]:
     """Read the features of clients as `read_silos` does, but reject only what cannot be read at all.
 
@@ -88,8 +91,10 @@ def read_columns(
         Columns that are not features.
     drop : sequence of str
         Further columns to omit.
-    columns, as_types, schema, judge, header, obsm
+    columns, as_types, schema, judge, header, obsm, missing_codes
         As in `read_silos`. What cannot be used stays as it is.
+    text_column : str, optional
+        Column of texts, whose lengths are compared.
 
     Returns
     -------
@@ -108,12 +113,14 @@ def read_columns(
     ('height', 'dose')
     """
     opened = open_files(
-        paths, client_column, drop, label_column=label_column, id_column=id_column, header=header, obsm=obsm
-    )
+        paths, client_column, drop, missing_codes, label_column=label_column, id_column=id_column, header=header,
+        obsm=obsm,
+    )  # fmt: skip
     found: dict[str, Columns] = {}
     if opened.parts:
         if schema is not None:
             known = schema if isinstance(schema, Schema) else Schema.read(schema)
+            known = known.with_kinds(as_types or {}).with_missing(missing_codes)
             found = {name: _by_schema(part, known) for name, part in opened.parts.items()}
         else:
             judged = opened.judged(columns, as_types, id_column)
@@ -126,6 +133,8 @@ def read_columns(
     if client_column is None:
         contents = {name: getattr(content, "X", content) for name, content in opened.contents.items()}
         found = {name: found.get(name, Columns(content)) for name, content in contents.items()}
+    if text_column is not None:
+        found = {n: c.with_lengths(text_column) if text_column in (c.names or ()) else c for n, c in found.items()}
     for name, content in found.items():
         if content.width == 0:
             raise DataError(f"client {name!r} has no column left to cluster")
@@ -164,7 +173,7 @@ def _by_judgement(part: Part, judged: Judged, others: set[str], kept: set[str], 
     plain = part.features(others)
     if not asked:
         names = frozenset(name for name in judged.of_kind(IDENTIFIER) if name in plain.columns and name)
-        return Columns(plain, identifiers=names)
+        return Columns(plain, identifiers=names, questions=tuple(judged.questions(joining=True)))
     here = Schema(tuple(column for column in judged.schema.columns if column.name in plain.columns))
     constant = kept & set(judged.of_kind(CONSTANT))
     troubled = constant | {name for name, verdict in judged.verdicts.items() if verdict.problem}
@@ -232,18 +241,36 @@ def open_files(
     paths: Iterable[str | Path],
     client_column: str | None,
     drop: Sequence[str],
+    missing_codes: Sequence[str | float] = (),
     *,
     header: bool | None = None,
     obsm: str | None = None,
     **roles: str | None,
 ) -> Opened:
-    """Read the files, check that the columns asked for by name exist, and divide a single file by `client_column`."""
+    """Read the files, check that the columns asked for by name exist, and divide a single file by `client_column`.
+
+    Cells of features that are codes of missing values become missing.
+    """
     files = _by_name([Path(path) for path in paths])
     if client_column is not None and len(files) > 1:
         raise DataError(f"`client_column` divides one file into clients, but {len(files)} files were given: give one")
     named = {role: column for role, column in {"client_column": client_column, **roles}.items() if column is not None}
-    contents = {name: read_file(path, header=header, obsm=obsm) for name, path in files.items()}
+    contents, bad = {}, []
+    for name, path in files.items():
+        try:
+            contents[name] = read_file(path, header=header, obsm=obsm)
+        except DataError as error:
+            bad.append(str(error))
+    if bad:
+        raise DataError("\n  ".join(bad))
     tables = {name: content for name, content in contents.items() if isinstance(content, pl.DataFrame)}
+    others = {*named.values(), *drop}
+    if missing_codes and len(tables) < len(contents):
+        file = next(files[name].name for name in contents if name not in tables)
+        raise DataError(f"{file} is a matrix, where `missing_codes` cannot be used: write NaN there, or save a table")
+    if missing_codes:
+        tables = {name: _without_codes(table, missing_codes, others) for name, table in tables.items()}
+        contents |= tables
     if any(isinstance(content, Annotated) for content in contents.values()):
         return Opened(files, contents, {}, set())
     if not tables and (named or drop):
@@ -253,7 +280,12 @@ def open_files(
         )
     _check_columns({files[name].name: table.columns for name, table in tables.items()}, named, drop)
     parts = _divide(tables, files, client_column, header) if tables else {}
-    return Opened(files, contents, parts, {*named.values(), *drop})
+    return Opened(files, contents, parts, others)
+
+
+def _without_codes(table: pl.DataFrame, codes: Sequence[str | float], others: set[str]) -> pl.DataFrame:
+    columns = table.get_columns()
+    return pl.DataFrame([c if c.name in others else without_codes(c, codes) for c in columns])
 
 
 def _by_name(paths: list[Path]) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -67,17 +67,30 @@ def _name(silo: Silo, column: int) -> str:
 
 
 def _sentinels(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
-    shown = []
-    for column in numbers:
-        found = sentinel(np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64))
-        if found is not None:
-            code, count, nearest = found
-            shown.append(f"{_name(silos[0], column)} is {code:g} in {count:,} rows and else from {nearest:g} on")
-    if not shown:
+    X = {column: np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64) for column in numbers}
+    found = {column: code for column, values in X.items() if (code := sentinel(values)) is not None}
+    if not found:
         return []
-    return [
-        f"codes for missing values? {joined(shown, '; ')}: set lower or upper in schema.toml, and use it (`schema`)"
-    ]
+    shown = [f"{_name(silos[0], c)} is {code:g} in {n:,} rows and else from {nearest:g} on"
+             for c, (code, n, nearest) in found.items()]  # fmt: skip
+    names = {column: _name(silos[0], column).strip("'") for column in found}
+    return [f"codes for missing values? {joined(shown, '; ')}: {_as_missing(X, found, names)}"]
+
+
+def _as_missing(
+    values: Mapping[Any, Array], found: Mapping[Any, tuple[float, int, float]], names: Mapping[Any, str]
+) -> str:
+    """What to do about codes: a flag, which is for all columns, or where others hold such values as well, a schema."""
+    everywhere = {
+        code: all((one := found.get(c)) is not None and one[0] == code for c, x in values.items() if (x == code).any())
+        for code, _, _ in found.values()
+    }
+    flags = " ".join(f"`missing_codes` {code:g}" for code, alone in everywhere.items() if alone)
+    listed = [f"missing = [{code:g}] for {names[c]!r}" for c, (code, _, _) in found.items() if not everywhere[code]]
+    ways = [f"count them as missing ({flags})"] if flags else []
+    if listed:
+        ways.append(f"write {joined(listed)} into a schema (fmtc schema FILES > schema.toml) and use it (`schema`)")
+    return ", and ".join(ways)
 
 
 def _dominant(silos: Sequence[Silo], numbers: Sequence[int], scaled: bool) -> list[str]:
@@ -121,13 +134,12 @@ def codes_in(columns: Columns) -> str:
     content = columns.content
     if not isinstance(content, pl.DataFrame):
         return ""
-    shown = []
-    for column in content.get_columns():
-        if column.dtype.is_numeric() and column.name not in columns.categories:
-            found = sentinel(column.cast(pl.Float64).to_numpy())
-            if found is not None:
-                shown.append(f"{column.name!r} ({found[0]:g} in {found[1]:,} rows, else from {found[2]:g} on)")
-    return f"seems to hold codes for missing values in {joined(shown)}: replace them" if shown else ""
+    X = {c.name: c.cast(pl.Float64).to_numpy() for c in content.get_columns()
+         if c.dtype.is_numeric() and c.name not in columns.categories}  # fmt: skip
+    found = {name: code for name, values in X.items() if (code := sentinel(values)) is not None}
+    shown = [f"{c!r} ({code:g} in {n:,} rows, else from {nearest:g} on)" for c, (code, n, nearest) in found.items()]
+    way = _as_missing(X, found, {name: name for name in found})
+    return f"seems to hold codes for missing values in {joined(shown)}: {way}" if shown else ""
 
 
 __all__ = ["remarks"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from ..errors import joined
+from ..errors import SHOWN, joined
 from .columns import Columns, column_kind, example_of
-from .guess import date_in
+from .guess import clipped, counted_missing, date_in, strays_in, text_in
 from .kinds import LIMIT
 
 FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
@@ -45,12 +48,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Unit:
-    """Values in the unit `here` are `factor` times those in the unit `there`, plus `shift`."""
+    """Values in the unit `here` are `factor` times those in the unit `there`, plus `shift`.
+
+    `names` are how words in names of columns begin that hold such values; `of` says what these are, if only they do.
+    """
 
     here: str
     there: str
     factor: float
     shift: float = 0.0
+    names: tuple[str, ...] = ()
+    of: str = ""
 
     @property
     def numbers(self) -> tuple[float, float]:
@@ -63,13 +71,14 @@ UNITS = (
     Unit("seconds", "hours", 3600),
     Unit("grams", "kilograms", 1000),
     Unit("days", "years", 365.25),
-    Unit("centimetres or per cent", "metres or shares", 100),
-    Unit("µmol/l", "mg/dl (creatinine)", 88.42),
+    Unit("centimetres or per cent", "metres or shares", 100, names=("height", "length", "percent")),
+    Unit("µmol/L", "mg/dL", 88.42, names=("crea", "krea"), of="creatinine"),
     Unit("minutes", "hours", 60),
-    Unit("mg/dl", "mmol/l (cholesterol)", 38.67),
+    Unit("mg/dL", "mmol/L", 38.67, names=("chol", "ldl", "hdl"), of="cholesterol"),
     Unit("centimetres", "feet", 30.48),
     Unit("hours", "days", 24),
-    Unit("mg/dl", "mmol/l (glucose)", 18.016),
+    Unit("mg/dL", "mmol/L", 18.016, names=("gluc", "sugar"), of="glucose"),
+    Unit("µmol/L", "mg/dL", 17.1, names=("bili",), of="bilirubin"),
     Unit("months", "years", 12),
     Unit("millimetres", "centimetres", 10),
     Unit("mmHg", "kPa", 7.5006),
@@ -82,6 +91,11 @@ UNITS = (
     Unit("kelvins", "degrees Celsius", 1, 273.15),
     Unit("the other sign", "the sign there", -1),
 )
+NAMED = (
+    *UNITS,
+    Unit("mg/dL", "mmol/L", 88.57, names=("trig", "tg"), of="triglycerides"),
+)  # as far as a name tells them
+_ALIKE = 0.35  # distance of the logarithms of two factors that silos may make up for
 
 
 def explain(
@@ -110,12 +124,17 @@ def explain(
     >>> explain(found, "north", {"north": Columns(pl.DataFrame({"height": [170.0], "dose": [None]}))})
     ["has missing values in 'dose' (3): fill them, or omit those rows or columns"]
     """
-    grouped: dict[tuple[str, str, float], list[Finding]] = {}
+    grouped: dict[tuple[str, str, float, Any], list[Finding]] = {}
     for f in findings:
         if f.silo == silo and severity in (None, f.severity):
             shared = 0.0 if f.code in ("missing", "infinite", "negatives", "scale", "shift") else f.number
-            grouped.setdefault((f.severity, f.code, bool(shared) if f.code == "text" else shared), []).append(f)
-    return [_sentence(code, number, group, columns or {}) for (_, code, number), group in grouped.items()]
+            kind: Any = ""
+            if f.code == "text":
+                shared, kind = bool(shared), _words_of((columns or {}).get(silo), f.column)[0]
+            if f.code == "unit":
+                kind = _unit_of(f.number, _called(columns or {}, silo, f.column))
+            grouped.setdefault((f.severity, f.code, shared, kind), []).append(f)
+    return [_sentence(code, number, group, columns or {}) for (_, code, number, _), group in grouped.items()]
 
 
 def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mapping[str, Columns]) -> str:
@@ -141,12 +160,7 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
     if code == "no name":
         return "has a column without a name (perhaps row numbers): give it a name, or omit it"
     if code == "text":
-        samples = [here[f.column] + _sample(columns.get(f.silo), f.column) for f in group]
-        why = "but others have numbers there" if number else "but only numbers can be clustered"
-        way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
-        if all("(dates, " in sample for sample in samples):
-            way = "write what matters about them as a number, such as days since an event, or omit them (`drop`)"
-        return f"has cells that are no numbers in {joined(samples)}, {why}: {way}"
+        return _text_sentence(number, group, here, columns.get(first.silo))
     if code == "empty":
         return f"has no value at all in {listed}" + (": omit the column everywhere" if first.severity == ERROR else "")
     if code == "missing":
@@ -161,7 +175,7 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
             effect = "a run on files reorders them, a federation does not"
         return f"has its columns in another order than the others ({places}): {effect}"
     if code == "unit":
-        return _unit_sentence(number, listed)
+        return _unit_sentence(_unit_of(number, here[first.column]), number, listed)
     if code == "scale":
         sizes = joined([f"{here[f.column]} ({_times(f.number)})" for f in group])
         return f"has values of another magnitude than the others in {sizes}: another unit?"
@@ -188,15 +202,26 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
     return f"has the same value in all rows of {where} in {listed}, which cannot help there"
 
 
-def _unit_sentence(number: float, listed: str) -> str:
+def _unit_of(number: float, name: str) -> Unit:
+    """The unit of a finding: among those whose factors are much alike, the one that the column is named after."""
     unit = min(UNITS, key=lambda unit: min(abs(np.subtract(unit.numbers, number))))
+    if unit.shift or number <= 0:
+        return unit
+    words = re.findall(r"[^\W\d_]+", name.casefold())
+    near = {u: abs(abs(math.log(number)) - math.log(u.factor)) for u in NAMED if u.factor > 1 and not u.shift}
+    known = [u for u, off in near.items() if off < _ALIKE and any(word.startswith(u.names) for word in words)]
+    return min(known, default=unit, key=lambda unit: near[unit])
+
+
+def _unit_sentence(unit: Unit, number: float, listed: str) -> str:
     if unit.factor == -1:
         return f"has values of the same magnitude as the others but of the other sign in {listed}"
-    forth, back = np.abs(np.subtract(unit.numbers, number))
-    guess = f"{unit.here} for {unit.there}?" if forth < back else f"{unit.there} for {unit.here}?"
+    turned = number < 0 if unit.shift and unit.factor == 1 else number < 1
+    there, here = (unit.here, unit.there) if turned else (unit.there, unit.here)
+    guess = f"{here} for {there}{f' ({unit.of})' if unit.of else ''}?"
     if unit.shift:
         return f"has values like the others' in another unit in {listed}: {guess}"
-    return f"has values {_times(number)} the others' in {listed}: {guess}"
+    return f"has values {_times(1 / unit.factor if turned else unit.factor)} the others' in {listed}: {guess}"
 
 
 def bounded(number: float) -> float:
@@ -215,14 +240,47 @@ def _called(columns: Mapping[str, Columns], silo: str, place: int) -> str:
     return f"column {place}" if names is None else repr(names[place])
 
 
-def _sample(columns: Columns | None, place: int) -> str:
-    """A value of a column of text, if the column is available."""
+DATES, TEXTS, STRAYS = "dates", "texts", "strays"
+
+
+def _words_of(columns: Columns | None, place: int) -> tuple[str, str]:
+    """What a column without numbers holds, if that is known, and a value in parentheses, if the column is available."""
     if columns is None or columns.names is None:
-        return ""
+        return "", ""
     column = columns.content.to_series(place)
     if (date := date_in(column)) is not None:
-        return f" (dates, such as {date})"
-    return f" (such as {example_of(column)!r})" if column_kind(column) == "text" else f" ({column_kind(column)})"
+        return DATES, f" (dates, such as {date})"
+    if (text := text_in(column)) is not None:
+        return TEXTS, f" (such as {clipped(text)!r})"
+    if column_kind(column) != "text":
+        return "", f" ({column_kind(column)})"
+    return STRAYS if strays_in(column) else "", f" (such as {example_of(column)!r})"
+
+
+def _text_sentence(number: float, group: Sequence[Finding], here: Mapping[int, str], columns: Columns | None) -> str:
+    """One sentence about columns that hold no numbers but the same kind of words."""
+    samples = [here[f.column] + _words_of(columns, f.column)[1] for f in group]
+    why = "but others have numbers there" if number else "but only numbers can be clustered"
+    way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
+    kind = _words_of(columns, group[0].column)[0]
+    if kind == DATES:
+        way = "write what matters about them as a number, such as days since an event, or omit them (`drop`)"
+    if kind and columns is not None and columns.names is not None:
+        names = [shlex.quote(columns.names[f.column]) for f in group]
+        if kind == TEXTS:
+            its, it = ("its words", "it") if len(names) == 1 else ("the words of one", "them")
+            return (
+                f"has free text in {joined(samples)}: cluster by {its} (`text_column` {names[0]}), or omit {it} "
+                f"(`drop` {' `drop` '.join(names)})"
+            )
+        if kind == STRAYS:
+            words = dict.fromkeys(w for f in group for w in strays_in(columns.content.to_series(f.column)))
+            kinds = shlex.quote("number:" + ",".join(columns.names[f.column] for f in group))
+            flags = f"by a schema: fmtc schema FILES --as {kinds} > schema.toml"
+            flags = counted_missing(words) if len(words) <= SHOWN else flags
+            way = f"correct such words, or count them as missing ({flags})"
+            return f"has words among the numbers in {joined(samples)}: {way}"
+    return f"has cells that are no numbers in {joined(samples)}, {why}: {way}"
 
 
 __all__ = ["Finding", "explain"]

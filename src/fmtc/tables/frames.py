@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from decimal import Decimal
 from typing import Any
 
@@ -143,17 +144,28 @@ def in_python(problem: str) -> str:
     >>> from fmtc.tables.frames import in_python
     >>> in_python("column 'bp' holds dates: omit it (`drop` bp)")
     "column 'bp' holds dates: omit it (X.drop(columns='bp'))"
+    >>> in_python("count it as missing (`missing_codes` -999 `missing_codes` '<5')")
+    "count it as missing (X.replace([-999.0, '<5'], float('nan')))"
     """
-    found = re.match(r"column ('.*?'|\".*?\") ", problem)
+    found = re.match(r"(?:column|is|does) ('.*?'|\".*?\") ", problem)
     name = found[1] if found else "..."
     for pattern, code in (
-        (r"\(`drop`[^)]*\)", f"(X.drop(columns={name}))"),
+        (r"\(`(?:drop|label_column)`[^)]*\)", f"(X.drop(columns={name}))"),
         (r"\(`as_types` number:[^)]*\)", f"(pandas.to_numeric(X[{name}], errors='coerce'))"),
         (r"\(`as_types` category:[^)]*\)", f"(X[{name}].astype('category'))"),
-        (r"\(`text_column`\)", "(fmtc.tables.hashed_counts)"),
+        (r"\(`client_column`[^)]*\)", f"(clients={name})"),
+        (r"\(`text_column`[^)]*\)", "(fmtc.tables.hashed_counts)"),
     ):
         problem = re.sub(pattern, code.replace("\\", r"\\"), problem)
-    return problem
+    return re.sub(
+        r"\((`missing_codes` [^)]*)\)", lambda found: f"(X.replace({_codes(found[1])}, float('nan')))", problem
+    )
+
+
+def _codes(flags: str) -> list[str | float]:
+    """The codes of missing values that flags name, as numbers where they are."""
+    words = shlex.split(flags.replace("`missing_codes`", ""))
+    return [float(word) if re.fullmatch(r"-?\d+(\.\d+)?", word) else word for word in words]
 
 
 def _numeric(columns: list[pl.Series]) -> bool:

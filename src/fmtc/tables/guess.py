@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -22,10 +23,17 @@ _ROW_WORDS = _ID_WORDS | {
     "patient", "subject", "participant", "person", "sample", "specimen", "case", "record", "row", "number", "no", "nr",
     "num", "name", "key", "code", "image", "visit", "unnamed", "encounter", "cell",
 }  # fmt: skip
-_ANSWERS = {"class", "label", "labels", "target", "diagnosis", "outcome", "species", "truth"}
+_ANSWERS = {
+    "class", "label", "labels", "target", "diagnosis", "outcome", "species", "truth", "topic", "answer", "cluster", "y",
+}  # fmt: skip
 _SILOS = {"client", "site", "hospital", "silo", "center", "centre", "institution", "batch"}
 _TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_DATE_FORMS = ("%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d", "%d %b %Y")
+_DATE_FORMS = (
+    "%Y-%m-%d", "%Y/%m/%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%Y%m%d", "%d %b %Y", "%d-%b-%Y",
+    "%b %d, %Y",
+)  # fmt: skip
+_WORD = r"(?:^|\s)\S*\p{L}{2}\S*"  # at least two letters of any script, between blanks
+_DIFFERENT = 0.8  # share of different cells from which words of a sentence are a text and no category
 _TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
 
 
@@ -37,6 +45,7 @@ class Verdict:
     levels: tuple[str, ...] = ()
     problem: str = ""
     is_code: bool = False  # whether numbers are few whole ones, which may stand for something else
+    words_missing: bool = False  # whether words among numbers count as missing
 
 
 @dataclass(frozen=True)
@@ -49,10 +58,13 @@ class Judged:
         In the order of the tables.
     id_column : str, optional
         The column that names the rows: the one that was asked for, or the first that looks like it.
+    given : frozenset of str
+        Columns that the user has called features.
     """
 
     verdicts: Mapping[str, Verdict]
     id_column: str | None = None
+    given: frozenset[str] = frozenset()
 
     def of_kind(self, *kinds: str) -> list[str]:
         """Names of the columns of some kinds."""
@@ -67,7 +79,7 @@ class Judged:
     def schema(self) -> Schema:
         """The columns that are features."""
         columns = tuple(
-            Column(name, verdict.kind, verdict.levels)
+            Column(name, verdict.kind, verdict.levels, words_missing=verdict.words_missing)
             for name, verdict in self.verdicts.items()
             if verdict.kind in (NUMBER, CATEGORY) and not verdict.problem
         )
@@ -76,7 +88,7 @@ class Judged:
     def only(self, names: Collection[str]) -> Judged:
         """The same for these columns and the one that names the rows."""
         kept = {name: verdict for name, verdict in self.verdicts.items() if name in names or name == self.id_column}
-        return Judged(kept, self.id_column)
+        return replace(self, verdicts=kept)
 
     def keeping(self, names: Collection[str]) -> Judged:
         """The same, with identifiers and constants among these columns taken for numbers: somebody asked for them."""
@@ -85,10 +97,11 @@ class Judged:
             for name, verdict in self.verdicts.items()
         }
         kept = verdicts.get(self.id_column or "")
-        return Judged(verdicts, None if kept is not None and kept.kind == NUMBER else self.id_column)
+        id_column = None if kept is not None and kept.kind == NUMBER else self.id_column
+        return Judged(verdicts, id_column, self.given | frozenset(names))
 
     def said(self, kept: Collection[str] = ()) -> list[str]:
-        """What was done with the columns, in at most two lines; constant columns among `kept` were left alone."""
+        """What was done with columns, in two lines, and questions; constant columns among `kept` were left alone."""
         aside = [name for name in self.of_kind(IDENTIFIER) if name != self.id_column]
         constant = [name for name in self.of_kind(CONSTANT) if name not in kept]
         categories = self.of_kind(CATEGORY)
@@ -104,14 +117,26 @@ class Judged:
             parts.append(f"{listed(constant)} dropped: one value in all rows")
         lines = ["; ".join(parts)] if parts else []
         shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
-        parts = [f"categories: {joined(shown)}"] if categories else []
-        codes = [name for name, verdict in self.verdicts.items() if verdict.kind == CATEGORY or verdict.is_code]
-        answers = [name for name in codes if _tokens(name) & _ANSWERS]
-        silos = [name for name in codes if _tokens(name) & _SILOS]
-        for names, role, flag in ((answers, "is the answer", "label_column"), (silos, "names silos", "client_column")):
-            if names:
-                parts.append(f"if {listed(names)} {role}, say so (`{flag}`)")
-        return lines + (["; ".join(parts)] if parts else [])
+        lines += [f"categories: {joined(shown)}"] if categories else []
+        return lines + self.questions()
+
+    def questions(self, *, joining: bool = False) -> list[str]:
+        """What to ask about features whose names are those of an answer or of silos; with `joining`, of one silo."""
+        lines = []
+        for name, verdict in self.verdicts.items():
+            if name in self.given or not (verdict.kind == CATEGORY or verdict.is_code):
+                continue
+            tokens, quoted = _tokens(name), shlex.quote(name)
+            keep = "" if joining else f", or keep it (`as_types` {verdict.kind}:{quoted})"
+            if tokens & _ANSWERS:
+                lines.append(
+                    f"is {name!r} the answer? It is clustered on: leave it out (`label_column` {quoted}){keep}"
+                )
+            elif tokens & _SILOS:
+                ways = f"omit it (`drop` {quoted})"
+                ways = ways if joining else f"divide rows by it (`client_column` {quoted}), {ways}"
+                lines.append(f"does {name!r} name silos? It is clustered on: {ways}{keep}")
+        return lines
 
 
 def judge(
@@ -164,9 +189,10 @@ def judge(
         cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
         if name in as_types:
             levels = levels_in(cells.values()) if as_types[name] == CATEGORY else ()
-            verdicts[name] = (
-                Verdict(as_types[name], levels) if levels or as_types[name] == NUMBER else Verdict(CONSTANT)
-            )
+            if as_types[name] == NUMBER:
+                verdicts[name] = Verdict(NUMBER, words_missing=True)
+            else:
+                verdicts[name] = Verdict(CATEGORY, levels) if levels else Verdict(CONSTANT)
         elif name in index:
             verdicts[name] = Verdict(IDENTIFIER)
         else:
@@ -175,7 +201,7 @@ def judge(
         found = [name for name, verdict in verdicts.items() if verdict.kind == IDENTIFIER and name]
         best = [name for name in found if _ID_WORDS & _tokens(name) or name in index]
         id_column = next(iter([*best, *found]), None)
-    return Judged(verdicts, id_column)
+    return Judged(verdicts, id_column, frozenset(as_types))
 
 
 def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
@@ -208,6 +234,60 @@ def date_in(cells: pl.Series) -> str | None:
         known = cells.drop_nulls()
         return str(known[0]) if len(known) else None
     return _as_date(level_words(cells).drop_nulls().unique(maintain_order=True).head(2000)) if is_text(cells) else None
+
+
+def text_in(cells: pl.Series) -> str | None:
+    """A cell of a column of free text: nearly all cells differ, and most have three words or more. None if it is not.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.tables.guess import text_in
+    >>> text_in(pl.Series(["no fever today", "cough for a week", "well"])), text_in(pl.Series(["P 1", "P 2", "P 3"]))
+    ('no fever today', None)
+    """
+    words = level_words(cells).drop_nulls() if is_text(cells) else pl.Series([], dtype=pl.String)
+    distinct = words.unique(maintain_order=True).head(2000)
+    long = distinct.filter(distinct.str.count_matches(_WORD) >= 3)
+    if len(words) < 3 or 2 * len(long) < len(distinct) or words.n_unique() < _DIFFERENT * len(words):
+        return None
+    return str(long[0])
+
+
+def strays_in(cells: pl.Series) -> list[str]:
+    """Different words among cells of which at least half are numbers, such as "<5"; none where fewer are.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.tables.guess import strays_in
+    >>> strays_in(pl.Series(["7", "8.5", "<5", "n/a"])), strays_in(pl.Series(["7", "low", "high"]))
+    (['<5'], [])
+    """
+    if not is_text(cells):
+        return []
+    words = level_words(cells).drop_nulls().unique(maintain_order=True)
+    strays = words.filter(words.cast(pl.Float64, strict=False).is_null())
+    return strays.to_list() if 2 * len(strays) <= len(words) else []
+
+
+def counted_missing(words: Iterable[str]) -> str:
+    """The flags that count words as missing, for a message."""
+    return " ".join(f"`missing_codes` {shlex.quote(word)}" for word in words)
+
+
+def clipped(text: str) -> str:
+    """The beginning of a text, for a message."""
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def free_text(name: str, text: str) -> str:
+    """A sentence about a column of free text, with the flags that use or omit it."""
+    quoted = shlex.quote(name)
+    return (
+        f"column {name!r} holds free text (such as {clipped(text)!r}): cluster by its words (`text_column` {quoted}), "
+        f"or omit it (`drop` {quoted})"
+    )
 
 
 def is_text(cells: pl.Series) -> bool:
@@ -284,9 +364,10 @@ def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, i
     shown = distinct.head(2000)
     if (date := _as_date(shown)) is not None:
         return _date(name, date)
+    if (text := text_in(pl.concat(list(words.values())))) is not None:
+        return Verdict(WORDS, problem=free_text(name, text))
     strong = bool(_ID_WORDS & _tokens(name)) and (len(distinct) > 20 or 2 * len(distinct) > n)
-    numbers = shown.cast(pl.Float64, strict=False).is_not_null().mean()
-    if isinstance(numbers, float) and numbers >= 0.5:
+    if strays_in(shown):
         silo, row, word = next(
             (silo, row, column[row])
             for silo, column in words.items()
@@ -321,13 +402,12 @@ def _is_padded(cells: pl.Series) -> bool:
 
 
 def _as_date(words: pl.Series) -> str | None:
-    """A word, if nearly all words are dates."""
+    """A word, if nearly all words are dates, in whatever forms."""
     days = words.str.replace(r"[T ]\d{1,2}:\d{2}.*$", "")
-    for form in _DATE_FORMS:
-        read = days.str.to_date(form, strict=False).is_not_null()
-        if len(read) and float(read.mean() or 0) >= 0.9:  # type: ignore[arg-type]
-            return str(words.filter(read)[0])
-    return None
+    read = pl.select(
+        pl.coalesce([days.str.to_date(form, strict=False) for form in _DATE_FORMS]).is_not_null()
+    ).to_series()
+    return str(words.filter(read)[0]) if len(read) and read.sum() >= 0.9 * len(read) else None
 
 
 def _date(name: str, example: str) -> Verdict:

@@ -12,11 +12,12 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..errors import DataError, joined, listed, nearest_names
+from ..errors import SHOWN, DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
 from .annotated import Annotated, column_about
 from .columns import Opened, Part, column_kind, example_of, names_in, open_files, words_in
 from .formats import line_of
+from .guess import counted_missing, free_text, strays_in, text_in
 from .text import N_BUCKETS, SALT, hashed_counts
 
 Array = np.ndarray
@@ -65,6 +66,7 @@ def read_silos(
     judge: bool = False,
     header: bool | None = None,
     obsm: str | None = None,
+    missing_codes: Sequence[str | float] = (),
 ) -> list[Silo]:
     """Read one client per file, named after the file; or, with `client_column`, one per value of it in a single file.
 
@@ -103,6 +105,8 @@ def read_silos(
         Of text files: whether the first line names the columns. None: it must, and a line of numbers is refused.
     obsm : str, optional
         Of AnnData: the representation to use instead of X.
+    missing_codes : sequence of str or float
+        Codes of missing values in all features of tables, such as -999 or "<5", besides those of the schema.
 
     Returns
     -------
@@ -132,8 +136,8 @@ def read_silos(
     if missing not in MISSING:
         raise DataError(f"`missing` must be one of {', '.join(MISSING)}, got {missing!r}")
     opened = open_files(
-        paths, client_column, drop, label_column=label_column, id_column=id_column, text_column=text_column,
-        header=header, obsm=obsm,
+        paths, client_column, drop, missing_codes, label_column=label_column, id_column=id_column,
+        text_column=text_column, header=header, obsm=obsm,
     )  # fmt: skip
     _check_forms(opened)
     if any(isinstance(content, Annotated) for content in opened.contents.values()):
@@ -163,6 +167,7 @@ def read_silos(
             id_column,
             label_column,
             "the schema" if features is None else "the model",
+            missing_codes,
         )
     else:
         features_of = {name: part.features(opened.others) for name, part in opened.parts.items()}
@@ -175,7 +180,7 @@ def read_silos(
                 tuple(table.columns),
                 opened.parts[name].rows,
                 *_ids_and_labels(opened.parts[name], id_column, label_column),
-                Schema.of_numbers(table.columns),
+                Schema.of_numbers(table.columns).with_missing(missing_codes),
                 id_column,
             )
             for name, table in tables.items()
@@ -223,6 +228,7 @@ def _typed_silos(
     id_column: str | None,
     label_column: str | None,
     source: str,
+    missing_codes: Sequence[str | float],
 ) -> list[Silo]:
     """Rows by a schema, or by what the columns are judged to be."""
     if schema is None:
@@ -230,31 +236,33 @@ def _typed_silos(
             _same_names(opened)
         judged = opened.judged(columns, as_types, id_column)
         if judged.problems:
-            raise DataError(judged.problems[0])
+            raise DataError("\n  ".join(judged.problems))
         for line in judged.said():
             warnings.warn(line, UserWarning, stacklevel=3)
         schema, given = judged.schema, False
     else:
         schema = schema if isinstance(schema, Schema) else Schema.read(schema)
-        given = True
+        schema, given = schema.with_kinds(as_types), True
+    schema = schema.with_missing(missing_codes)
     if not schema.columns:
         first = next(iter(opened.parts))
         raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
     if id_column is None and schema.id_column not in opened.others:
         id_column = schema.id_column or None
+    lacks = []
+    for part in opened.parts.values():
+        if lacking := [column for column in schema.names if column not in part.frame.columns]:
+            near = nearest_names(lacking[0], part.frame.columns)
+            lacks.append(f"{part.path.name} lacks {listed(lacking)} of {source if given else 'the others'}; {near}")
+    if lacks:
+        raise DataError("\n  ".join(lacks))
     silos: list[Silo] = []
     ignored: dict[tuple[str, ...], list[str]] = {}
     for name, part in opened.parts.items():
-        lacking = [column for column in schema.names if column not in part.frame.columns]
-        if lacking:
-            where = source if given else "the others"
-            near = nearest_names(lacking[0], part.frame.columns)
-            raise DataError(f"{part.path.name} lacks {listed(lacking)} of {where}; {near}")
         known = {*schema.names, *opened.others, id_column}
         if extra := [column for column in part.frame.columns if column not in known]:
             ignored.setdefault(tuple(extra), []).append(name)
-        lenient = [column for column, kind in as_types.items() if kind == "number"]
-        X = schema.encode(part.frame, f"client {name!r}: ", lenient=lenient, place=part.place)
+        X = schema.encode(part.frame, f"client {name!r}: ", place=part.place)
         own = id_column if id_column in part.frame.columns else None
         ids, labels = _ids_and_labels(part, own, label_column)
         silos.append(Silo(name, X, schema.names, part.rows, ids, labels, schema, own))
@@ -423,18 +431,26 @@ def _check_numbers(tables: Mapping[str, pl.DataFrame]) -> None:
                 f"client {name!r} has a column without a name (perhaps row numbers); give it a name, or omit it "
                 "(`drop` '')"
             )
-        kinds = {column.name: column_kind(column) for column in table}
-        others = [
-            f"{c!r} ({kind}{f', such as {example_of(table.get_column(c))!r}' if kind == 'text' else ''})"
-            for c, kind in kinds.items()
-            if kind not in ("numbers", "nothing")
-        ]
+        problems, others = [], []
+        for column in table:
+            c, kind = column.name, column_kind(column)
+            if (text := text_in(column)) is not None:
+                problems.append(f"client {name!r}: {free_text(c, text)}")
+            elif 0 < len(strays := strays_in(column)) <= SHOWN:
+                problems.append(
+                    f"client {name!r}: column {c!r} has words among its numbers, such as {strays[0]!r}: correct such "
+                    f"words, or count them as missing ({counted_missing(strays)})"
+                )
+            elif kind not in ("numbers", "nothing"):
+                others.append(f"{c!r} ({kind}{f', such as {example_of(column)!r}' if kind == 'text' else ''})")
         if others:
-            raise DataError(
+            problems.append(
                 f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns (`drop`), "
                 "name them as `id_column`, `label_column` or `client_column`, or say what they are in a schema "
                 "(`schema`): fmtc schema FILES > schema.toml makes one."
             )
+        if problems:
+            raise DataError("\n  ".join(problems))
         if table.width == 0:
             raise DataError(f"client {name!r} has no column of numbers left to cluster")
 
