@@ -110,7 +110,7 @@ def test_commands_that_are_killed_after_the_last_round(study, misbehave, tmp_pat
     coordinator, events = start(*command), tmp_path / ".run.checkpoint/events.jsonl"
     study.started.append(coordinator)
     last = rng.choice(["conclude" if "mixture" in flags else "number", '"done"'])
-    file = events if last == '"done"' else tmp_path / "kits/west/ledger.jsonl"
+    file = events if last == '"done"' else tmp_path / "kits/west" / LEDGER
     wait_until(lambda: file.exists() and last in file.read_text())
     time.sleep(rng.uniform(0, 0.5))
     victim = rng.choice(["west", "coordinator", "job"])
