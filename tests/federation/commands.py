@@ -93,11 +93,11 @@ def finish(process, patience=120):
     return process.returncode, out, err
 
 
-def wait_until(holds, patience=90.0):
+def wait_until(holds, patience=90.0, every=0.1):
     end = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 def history(run):

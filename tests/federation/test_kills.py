@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from fmtc.privacy.ledger import LEDGER, verify
 
-from .conftest import OF_RUN, Troubles, assert_same, expected, family, silo_rows, slay
+from .commands import start, wait_until
+from .conftest import (
+    OF_RUN,
+    Troubles,
+    assert_same,
+    expected,
+    family,
+    none_left,
+    processes_of,
+    silo_rows,
+    slay,
+)
 
 pytestmark = pytest.mark.federation
 
@@ -69,3 +82,41 @@ def test_where_one_silo_is_enough_the_run_goes_on_until_the_other_is_back(federa
     away = {record.round_no for record in outcome.result.history if "b" in record.missing}
     assert away
     assert_same(outcome, *expected(data, settings, away=away, min_clients=1))
+
+
+# ------------------------------------------------------------------------------------- the command of a person, killed
+
+
+def kill_as_a_job_begins(study, victim, delay):
+    """Kill coordinator and silo, so many seconds after one of them has a process of a job; nothing of them stays."""
+    commands = {"coordinator": start(*study.coordinator, "--force"), "north": study("north")}
+
+    def begun():  # FLARE's own process, and that of the job
+        return len(psutil.Process(commands[victim].pid).children(recursive=True)) > 1
+
+    wait_until(begun, every=0.01)
+    time.sleep(delay)
+    for process in commands.values():
+        process.kill()
+        process.communicate()
+    gone = {name: none_left(study.folder / "kits" / name) for name in commands}
+    slay(processes_of(study.folder / "kits/coordinator") + processes_of(study.folder / "kits/north"))
+    assert all(gone.values()), (gone, victim, delay)
+
+
+@pytest.mark.parametrize("study", [("north", "south")], indirect=True)
+def test_a_command_that_is_killed_takes_its_processes_along(study, misbehave):
+    misbehave("slow@0:9")
+    study("south")
+    kill_as_a_job_begins(study, "coordinator", 0.1)
+    kill_as_a_job_begins(study, "north", 0.3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("study", [("north", "south")], indirect=True)
+def test_a_command_that_is_killed_at_any_moment_takes_its_processes_along(study, misbehave):
+    misbehave("slow@0:9")
+    study("south")
+    for delay in 3 * (0.0, 0.1, 0.2, 0.4, 0.8, 1.6):
+        for victim in ("coordinator", "north"):
+            kill_as_a_job_begins(study, victim, delay)
