@@ -8,9 +8,11 @@ import shutil
 import ssl
 import stat
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -18,11 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
+from fmtc import Privacy, Settings
 from fmtc.artifacts.files import read_json, write_json
 from fmtc.cli import kits as cli
 from fmtc.cli.words import Words
-from fmtc.errors import FileError, KitError, TrustError, UsageError
+from fmtc.errors import ClientError, FileError, KitError, TrustError, UsageError
 from fmtc.privacy.identity import PINS, KitIdentity, fingerprint_of, load_certificate, read_pins
+from fmtc.privacy.ledger import LEDGER, RELEASE, read_lines
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.authority import Authority, enrol, found
@@ -37,6 +41,7 @@ from fmtc.runtime.flare.enrol import (
     strangers,
 )
 from fmtc.runtime.flare.kits import Kit
+from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.membership import Membership
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import Process, free_port
@@ -683,3 +688,21 @@ def test_real_processes_hand_out_the_roster_and_refuse_the_revoked(tmp_path):
         for process in processes:
             process.stop()
     assert none_left(tmp_path)
+
+
+@pytest.mark.federation
+def test_real_processes_hold_a_floor_against_the_noise_of_a_run(tmp_path):
+    """The coordinator names the epsilon of the floor; the delta it chooses makes that mean less."""
+    rng = np.random.default_rng(0)
+    for cid in "abc":
+        centers = rng.choice([0.2, 0.8], size=(150, 1))
+        np.save(tmp_path / f"{cid}.npy", np.clip(centers + rng.normal(0, 0.05, (150, 2)), 0, 1))
+    sources = [ClientSource(cid, str(tmp_path / f"{cid}.npy"), floor="epsilon=4") for cid in "abc"]
+    honest = Settings(n_clusters=2, privacy=Privacy(epsilon=4, bounds=(0, 1)))
+    with LocalFederation(sources) as fed:
+        why = r"at delta=0\.0049 .*, which is epsilon=.* at delta=1e-05 .*privacy floor"
+        with pytest.raises(ClientError, match=why):
+            fed.run(replace(honest, privacy=replace(honest.privacy, delta=0.0049, colluding=0)))
+        lines = [line for kit in fed.kits.values() for line in read_lines(kit.path / LEDGER)]
+        assert not [line for line in lines if line["kind"] == RELEASE]
+        assert set(fed.run(honest).clients) == set("abc")

@@ -572,7 +572,8 @@ Examples:
     metavar="FLOOR",
     cls=Option,
     section="Limits",
-    help="Least privacy of a run: sums, or epsilon=2 for noise of at most that; a run below is refused.",
+    help="Least privacy of a run: sums, or noise as in epsilon=2,delta=1e-5,colluding=1 (the last two by default): at "
+    "most this epsilon at this delta, though so many silos help the coordinator. A run below is refused.",
 )
 @click.option(
     "--accept-difference",
