@@ -629,7 +629,7 @@ def join(
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
 
-    The first time you are shown who takes part: names, fingerprints of their keys, and a roster code to compare with
+    The first time you are shown who takes part: names, codes of their keys, and a roster code to compare with
     them by telephone. Later a silo with another key is refused with exit code 4, before anything leaves.
     """
     words = Words(quiet)
