@@ -24,7 +24,17 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, write_json
-from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError, TrustError
+from ..errors import (
+    ChangedError,
+    ClientError,
+    DataError,
+    DifferError,
+    FederationError,
+    FileError,
+    TrustError,
+    UsageError,
+    WriteError,
+)
 from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
@@ -427,7 +437,13 @@ def coordinate(
         about = finished(order.spec)
         assert about is not None
         members = {"code": roster.code, "silos": roster.fingerprints}
-        report = _write_consensus(words, out, force, model, as_published, plan.name, folder / RESULT, started, members)
+        result = folder / RESULT
+        try:
+            report = _write_consensus(words, out, force, model, as_published, plan.name, result, started, members)
+        except WriteError as error:
+            raise UsageError(
+                f"{error}. The result is safe in {folder}: make room, and repeat the command with --resume"
+            ) from None
         shutil.rmtree(folder, ignore_errors=True)
     show_end(words, report)
     drawn = ", atlas.json" if (out / runs.ATLAS).is_file() else ""
@@ -710,6 +726,12 @@ def join(
                         raise ChangedError(
                             f"{why}: bring the file back and join again, or give them up with --discard."
                         ) from None
+                    words.note(f"{why}.")
+                    continue
+                except WriteError as error:
+                    why = f"{error}. The labels are safe in the kit until the next run"
+                    if not stay:
+                        raise UsageError(f"{why}: make room, or join again with another --out.") from None
                     words.note(f"{why}.")
                     continue
                 member.deliver(event["run"])
