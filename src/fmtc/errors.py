@@ -65,7 +65,7 @@ class WriteError(UsageError, OSError):
     """A file or folder that the system refuses to write: a full disk, a quota, missing rights, a name too long."""
 
     def __str__(self) -> str:
-        return f"{self.filename} cannot be written: {self.strerror}"
+        return super().__str__() if self.filename is None else f"{self.filename} cannot be written: {self.strerror}"
 
 
 class InUseError(UsageError, RuntimeError):
