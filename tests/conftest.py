@@ -2,7 +2,9 @@ import os
 
 os.environ.setdefault("SCIPY_ARRAY_API", "1")  # before SciPy is imported: scikit-learn's array API check then runs
 
+import pkgutil
 from collections.abc import Callable
+from contextlib import contextmanager
 
 import hypothesis
 import numpy as np
@@ -96,3 +98,39 @@ class Play:
 @pytest.fixture
 def play() -> type[Play]:
     return Play
+
+
+@contextmanager
+def _small_files():
+    resource = pytest.importorskip("resource")  # POSIX only
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.fixture
+def small_files():
+    """A context in which the system really refuses to write more than 500 bytes to a file, as a quota does."""
+    return _small_files
+
+
+@pytest.fixture
+def full_disk():
+    """A context in which it does so during one function, of this name."""
+
+    @contextmanager
+    def during(name):
+        whole = pkgutil.resolve_name(name)
+
+        def refused(*args, **options):
+            with _small_files():
+                return whole(*args, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(name, refused)
+            yield
+
+    return during

@@ -601,6 +601,16 @@ def test_force_takes_an_empty_folder(home, tmp_path):
     assert "labels" in names_in(tmp_path / "run")
 
 
+def test_a_fit_that_ends_on_a_full_disk(home, tmp_path, full_disk):
+    fit = ("fit", *csvs(home), *ROLES, "-k", 3, "--out", tmp_path / "run")
+    with full_disk("fmtc.artifacts.runs.write_run"):
+        said = words_of(fmtc_run(*fit), 2)
+    assert "run cannot be written: File too large. Make room, and repeat the command with --resume" in said
+    assert names_in(tmp_path) == [".run.checkpoint"]
+    fmtc_ok(*fit, "--resume")
+    assert names_in(tmp_path) == ["run"]
+
+
 @pytest.mark.parametrize("view", ["mixture", "graph"])
 def test_interrupt_then_resume_or_start_afresh(home, tmp_path, monkeypatch, view):
     checkpoint, reached = tmp_path / ".run.checkpoint", 4
@@ -1214,7 +1224,7 @@ def test_config_files_with_wrong_tables_in_tables(nested, tmp_path, command, tex
 
 CODES = {
     "FmtcError": 1, "FederationError": 1, "ServerLostError": 1, "AbortedError": 1, "DownloadError": 1,
-    "UsageError": 2, "InUseError": 2,
+    "UsageError": 2, "InUseError": 2, "WriteError": 2,
     "InputError": 3, "DataError": 3, "NotFiniteError": 3, "ChangedError": 3, "FileError": 3, "DatasetError": 3,
     "KitError": 3, "DifferError": 3, "LimitError": 3, "RefusedError": 3, "WithheldError": 3,
     "TrustError": 4,

@@ -337,8 +337,8 @@ def test_a_page_that_cannot_be_written_whole_is_not_there(compared, tmp_path, mo
     page.write_text("the old one")
     monkeypatch.setattr("os.replace", lambda *names: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     done = bench("report", compared, "--out", page, "--force")
-    assert done.exit_code == 1
-    assert "No space left on device" in done.stderr
+    assert done.exit_code == 2
+    assert "page.html cannot be written: No space left on device" in done.stderr
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the old one"]
 
 

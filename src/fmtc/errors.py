@@ -61,6 +61,13 @@ class UsageError(FmtcError):
     exit_code = 2
 
 
+class WriteError(UsageError, OSError):
+    """A file or folder that the system refuses to write: a full disk, a quota, missing rights, a name too long."""
+
+    def __str__(self) -> str:
+        return super().__str__() if self.filename is None else f"{self.filename} cannot be written: {self.strerror}"
+
+
 class InUseError(UsageError, RuntimeError):
     """Another running process holds this resource; the message says which process, and since when."""
 

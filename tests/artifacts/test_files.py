@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import shutil
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from numpy.testing import assert_array_equal
 from safetensors.numpy import save_file
 
 from fmtc.artifacts import files
-from fmtc.errors import FileError
+from fmtc.errors import FileError, WriteError
 
 # ----------------------------------------------------------------------------------------------------- file names
 
@@ -81,6 +83,51 @@ def test_a_full_disk_has_a_name(tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device", filename)
         assert failed.value.filename == str(expected)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_the_system_refuses_to_write_is_one_error_that_names_what_was_asked_for(tmp_path, small_files):
+    """Whoever wrote: the inner file is in a folder that nobody has asked for, and that is gone."""
+    a, run = tmp_path / "a.bin", tmp_path / "run"
+    a.write_bytes(b"old")
+    with small_files():
+        with pytest.raises(WriteError, match=r"a\.bin cannot be written: File too large") as failed:
+            files.write_file(a, bytes(2000))
+        assert (failed.value.exit_code, failed.value.errno) == (2, errno.EFBIG)
+        with (
+            pytest.raises(WriteError, match=r"/run cannot be written") as failed,
+            files.new_folder(run) as folder,
+            files.new_folder(folder / "model") as inner,
+        ):
+            files.write_json(inner / "b.json", list(range(1000)))
+        assert failed.value.filename == str(run)
+        with pytest.raises(WriteError, match=r"/run cannot be written"), files.new_folder(run) as folder:
+            (folder / "plain").write_bytes(bytes(2000))
+        with pytest.raises(WriteError, match=r"/run cannot be written"), files.new_folder(run) as folder:
+            shutil.copyfile(files.__file__, folder / "copy")  # the system names what was copied
+    assert a.read_bytes() == b"old" and list(tmp_path.iterdir()) == [a]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.ENAMETOOLONG])
+@pytest.mark.parametrize("place", ["tempfile.mkstemp", "os.fsync", "os.replace"])
+@pytest.mark.parametrize("relative", [False, True])
+def test_wherever_the_system_refuses_to_write(tmp_path, monkeypatch, code, place, relative):
+    def refuse(*args, **_):
+        raise OSError(code, os.strerror(code), *(["./.a.json-xyz"] if place != "os.fsync" else []))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(place, refuse)
+    with pytest.raises(WriteError, match=rf"a\.json cannot be written: {os.strerror(code)}"):
+        files.write_json(Path("a.json") if relative else tmp_path / "a.json", {})
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_read_meanwhile_is_not_taken_for_it(tmp_path):
+    with pytest.raises(PermissionError) as failed, files.new_folder(tmp_path / "run"):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / "rows.csv"))
+    assert not isinstance(failed.value, WriteError)
+    with pytest.raises(OSError, match="Input/output") as failed, files.new_folder(tmp_path / "run"):
+        raise OSError(errno.EIO, "Input/output error")  # of the disk, and not of what was asked for
+    assert not isinstance(failed.value, WriteError) and failed.value.filename == str(tmp_path / "run")
 
 
 def test_new_folder_appears_at_the_end(tmp_path):

@@ -70,10 +70,10 @@ def done_with(*words):
 def set_up(plan, kits, names=NAMES):
     """A federation, as organiser and silos make it; the roster code that they compare. Files travel in `kits`."""
     done_with("federation", "init", plan, "--out", kits)
-    for name in names:
-        done_with("federation", "request", "--name", name, "--kit", kits / name)
+    codes = [done_with("federation", "request", "--name", name, "--kit", kits / name)["code"] for name in names]
     requests = [kits / f"{name}.request" for name in names]
-    told = done_with("federation", "admit", *requests, "--authority", kits / "authority", "--out", kits)
+    compared = [word for code in codes for word in ("--accept-key", code)]
+    told = done_with("federation", "admit", *requests, "--authority", kits / "authority", "--out", kits, *compared)
     for name in names:
         done_with("federation", "accept", kits / f"{name}.admitted", "--kit", kits / name)
     return told["code"]
@@ -93,11 +93,11 @@ def finish(process, patience=120):
     return process.returncode, out, err
 
 
-def wait_until(holds, patience=90.0):
+def wait_until(holds, patience=90.0, every=0.1):
     end = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)
+        time.sleep(every)
 
 
 def history(run):

@@ -190,7 +190,7 @@ def test_a_killed_join_takes_its_processes_along(study):
 
 
 @pytest.mark.usefixtures("hurried")
-def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(tmp_path, monkeypatch):
+def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(tmp_path, monkeypatch, full_disk):
     """The coordinator was killed before it wrote its folder; by now another program has the port."""
     monkeypatch.chdir(tmp_path)
     model = graph_view(4, max_iter=3, tol=0.0, n_neighbors=15, random_state=3)
@@ -208,6 +208,10 @@ def test_a_run_that_is_over_is_written_down_without_silos_and_without_a_server(t
         other = in_process(*command, "--max-iter", 9)
         assert other.exit_code == 3, other.output
         assert folder.exists()
+        with full_disk("fmtc.cli.federation._write_consensus"):
+            full = in_process(*command, "--max-iter", 3)
+        assert (full.exit_code, (tmp_path / "run").exists()) == (2, False), full.output
+        assert re.search("run cannot be written: .* The result is safe in .*run.checkpoint.*--resume", full.stderr)
         done = in_process(*command, "--max-iter", 3)
     assert done.exit_code == 0, done.output
     assert f"port {port}" in done.stderr  # a note: a silo may not know that the run is over

@@ -13,6 +13,7 @@ from pathlib import Path
 import nvflare.lighter.impl.cert
 import pytest
 from nvflare.apis.impl.wf_comm_server import WFCommServer
+from nvflare.app_common.job_launcher import process_launcher
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager
 from nvflare.fuel.f3.sfm.sfm_conn import SfmConnection
 from nvflare.fuel.flare_api.flare_api import Session
@@ -49,6 +50,7 @@ MISSING = {
     "WFCommServer._cleanup_inflight_tensor_downloads": lambda patch: patch.delattr(
         WFCommServer, "_cleanup_inflight_tensor_downloads"
     ),
+    "process_launcher.spawn_process": lambda patch: patch.delattr(process_launcher, "spawn_process"),
     "Session.submit_job": lambda patch: patch.setattr(Session, "submit_job", None),
     "ClientRequestProcessors.DeployProcessor": lambda patch: patch.setattr(
         ClientRequestProcessors,

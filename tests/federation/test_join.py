@@ -283,6 +283,29 @@ def test_labels_that_are_given_up(home, during, clock):
     assert (done.exit_code, "north.csv" in done.stderr) == (3, False), done.output
 
 
+@pytest.mark.parametrize("stay", [False, True])
+def test_labels_of_a_run_that_ends_on_a_full_disk(home, during, clock, full_disk, stay):
+    with full_disk("fmtc.cli.federation._write_silo"):
+        during(lambda kit: whole_run(kit, clock))
+        clock.after(
+            500, lambda: say(Kit.read(home / "kits/north"), serve.PREFIX + serve.REFUSED)
+        )  # ends one that stays
+        done = join(home, *["--stay"] * stay)
+    said = " ".join(done.stderr.split())
+    assert done.exit_code == (3 if stay else 2), done.output
+    assert re.search(
+        r"/ours cannot be written: File too large\. The labels are safe in the kit until the next run", said
+    )
+    assert stay or "or join again with another --out" in said
+    assert not [path.name for path in home.iterdir() if "ours" in path.name]
+    during(lambda kit: None)  # nobody but the silo is needed
+    done = in_process("join", "--kit", home / "kits/north", "--data", home / "north.csv", "--id-column", "patient",
+                      "--out", home / "elsewhere")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    (home / "elsewhere").rename(home / "ours")
+    assert labels(home) == fitted(home)
+
+
 def test_with_stay_a_changed_file_costs_one_run_and_no_more(home, during, clock):
     def two_runs(kit):
         before = (home / "north.csv").read_bytes()

@@ -12,7 +12,18 @@ import pytest
 from fmtc.privacy.ledger import LEDGER, verify
 
 from .commands import NAMES, SETTINGS, finish, in_process, start, wait_until
-from .conftest import IN_MIXTURE, OF_RUN, Troubles, assert_same, expected, family, silo_rows, slay
+from .conftest import (
+    IN_MIXTURE,
+    OF_RUN,
+    Troubles,
+    assert_same,
+    expected,
+    family,
+    none_left,
+    processes_of,
+    silo_rows,
+    slay,
+)
 
 pytestmark = pytest.mark.federation
 
@@ -115,13 +126,8 @@ def test_commands_that_are_killed_after_the_last_round(study, misbehave, tmp_pat
     time.sleep(rng.uniform(0, 0.5))
     victim = rng.choice(["west", "coordinator", "job"])
     if victim == "job":
-        slay(
-            [
-                p
-                for p in psutil.Process(coordinator.pid).children(recursive=True)
-                if "runner_process" in str(p.cmdline())
-            ]
-        )
+        started = psutil.Process(coordinator.pid).children(recursive=True)
+        slay([one for one in started if "runner_process" in str(one.cmdline())])
     else:
         (silos["west"] if victim == "west" else coordinator).kill()
     if victim == "west" and not (tmp_path / "of-west").exists():
@@ -137,3 +143,41 @@ def test_commands_that_are_killed_after_the_last_round(study, misbehave, tmp_pat
     for name in NAMES:
         ours, theirs = (folder / "labels" / f"{name}.csv" for folder in (tmp_path / f"of-{name}", tmp_path / "fit"))
         assert ours.read_bytes() == theirs.read_bytes()
+
+
+# ------------------------------------------------------------------------------------- the command of a person, killed
+
+
+def kill_as_a_job_begins(study, victim, delay):
+    """Kill coordinator and silo, so many seconds after one of them has a process of a job; nothing of them stays."""
+    commands = {"coordinator": start(*study.coordinator, "--force"), "north": study("north")}
+
+    def begun():  # FLARE's own process, and that of the job
+        return len(psutil.Process(commands[victim].pid).children(recursive=True)) > 1
+
+    wait_until(begun, every=0.01)
+    time.sleep(delay)
+    for process in commands.values():
+        process.kill()
+        process.communicate()
+    gone = {name: none_left(study.folder / "kits" / name) for name in commands}
+    slay(processes_of(study.folder / "kits/coordinator") + processes_of(study.folder / "kits/north"))
+    assert all(gone.values()), (gone, victim, delay)
+
+
+@pytest.mark.parametrize("study", [("north", "south")], indirect=True)
+def test_a_command_that_is_killed_takes_its_processes_along(study, misbehave):
+    misbehave("slow@0:9")
+    study("south")
+    kill_as_a_job_begins(study, "coordinator", 0.1)
+    kill_as_a_job_begins(study, "north", 0.3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("study", [("north", "south")], indirect=True)
+def test_a_command_that_is_killed_at_any_moment_takes_its_processes_along(study, misbehave):
+    misbehave("slow@0:9")
+    study("south")
+    for delay in (0.0, 0.1, 0.2, 0.4, 0.8, 1.6):
+        for victim in ("coordinator", "north"):
+            kill_as_a_job_begins(study, victim, delay)

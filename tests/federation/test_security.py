@@ -248,7 +248,7 @@ def test_kits_that_cannot_be_finished_leave_nothing(tmp_path, monkeypatch, place
     monkeypatch.setattr(module, place, fail)
     (tmp_path / "plan.toml").write_text(PLAN)
     done = fmtc("federation", "init", tmp_path / "plan.toml", "--out", tmp_path / "kits")
-    assert "No space left on device" in refused(done, 1)
+    assert "No space left on device" in refused(done, 2)
     assert [path.name for path in tmp_path.iterdir()] == ["plan.toml"]
     assert calls
 

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
+import pty
+import re
 import shutil
 import ssl
 import stat
+import subprocess
+import sys
+import termios
 import time
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -18,11 +27,13 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 from cryptography.x509.oid import NameOID
 
+from fmtc import Privacy, Settings
 from fmtc.artifacts.files import read_json, write_json
 from fmtc.cli import kits as cli
 from fmtc.cli.words import Words
-from fmtc.errors import FileError, KitError, TrustError, UsageError
+from fmtc.errors import ClientError, FileError, KitError, TrustError, UsageError
 from fmtc.privacy.identity import PINS, KitIdentity, fingerprint_of, load_certificate, read_pins
+from fmtc.privacy.ledger import LEDGER, RELEASE, read_lines
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.authority import Authority, enrol, found
@@ -37,6 +48,7 @@ from fmtc.runtime.flare.enrol import (
     strangers,
 )
 from fmtc.runtime.flare.kits import Kit
+from fmtc.runtime.flare.local import LocalFederation
 from fmtc.runtime.flare.membership import Membership
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import Process, free_port
@@ -518,7 +530,8 @@ def test_commands_say_what_is_wrong(fresh):
     twice = in_process(*admit, *2 * [fresh / "a.request"], "--name", "north", "--name", "north")
     assert "two requests for one name" in refused(twice, 2)
     assert "is missing" in refused(in_process(*admit, fresh / "nowhere"), 3)
-    told = done_with(*admit, fresh / "a.request", "--name", "north")
+    code = Request.check(read_json(fresh / "a.request")).code
+    told = done_with(*admit, fresh / "a.request", "--name", "north", "--accept-key", code)
     assert (set(told["silos"]), told["waiting"]) == ({"north"}, ["south", "west"])
     assert "north.admitted exists" in refused(in_process(*admit, fresh / "a.request", "--name", "north"), 2)
     taken = fresh / "north.admitted"
@@ -528,6 +541,140 @@ def test_commands_say_what_is_wrong(fresh):
     revoke = ("federation", "revoke", "--authority", kits / "authority", "--name")
     assert "'nobody' has no certificate" in refused(in_process(*revoke, "nobody"), 3)
     assert "federation accept" in refused(in_process("doctor", "--kit", kits / "north"), 1)
+
+
+# ------------------------------------------------------------------------------------ nothing is written before a yes
+
+
+def content(folder):
+    """All files of a folder with their content, but for locks, which are empty of meaning."""
+    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"}
+
+
+def on_a_terminal(answer, *words):
+    """A command on a terminal of 80 columns, and a person who types one line; exit code and all that was shown."""
+    ours, its = pty.openpty()
+    termios.tcsetwinsize(its, (24, 80))
+    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    command = [sys.executable, "-m", "fmtc.cli", *map(str, words)]
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environment | {"NO_COLOR": "1"})
+    os.close(its)
+    said = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while part := os.read(ours, 4096):
+            said += part
+            if said.rstrip().endswith(b"[y/N]:"):
+                os.write(ours, answer)
+                answer = b""
+    os.close(ours)
+    return process.wait(), said.decode().replace("\r\n", "\n")
+
+
+def test_admit_asks_before_it_signs(fresh):
+    kits, name = fresh / "kits", "a-name-of-fifty-characters-" + 23 * "x"
+    requested = in_process("federation", "request", "--name", name, "--kit", kits / "long")
+    (code,) = re.findall(r"^ *([0-9a-f]{4}(?:-[0-9a-f]{4}){3})  ", requested.stderr, re.MULTILINE)
+    again = in_process("federation", "request", "--name", name, "--kit", kits / "long")
+    assert code in refused(again, 2)  # for a person who has closed the window
+    admit = ("federation", "admit", kits / "long.request", "--add", "--authority", kits / "authority", "--out", fresh)
+    before = content(fresh)
+    assert code in refused(in_process(*admit), 4)  # no terminal to ask at
+    assert f"the code {code}" in refused(in_process(*admit, "--accept-key", "0000-0000-0000-0000"), 4)
+    ended, said = on_a_terminal(b"n\n", *admit)
+    assert (ended, "nothing was signed" in " ".join(said.split())) == (4, True), said
+    assert content(fresh) == before
+    ended, said = on_a_terminal(b"y\n", *admit)
+    assert ended == 0, said
+    assert any(line.startswith(f"  {code}  {name}") for line in said.splitlines())
+    assert "…" not in said and max(map(len, said.splitlines())) <= 80
+    accept = ("federation", "accept", fresh / f"{name}.admitted", "--kit", kits / "long")
+    assert code in in_process(*accept).stderr
+
+
+def test_another_key_has_another_code(fresh):
+    """What is exchanged on its way shows, whatever name it carries."""
+    first, second = (Request.check(request(fresh / folder, "north")) for folder in ("one", "two"))
+    assert first.code == Request.check(read_json(fresh / "one/waiting.json")).code != second.code
+
+
+@pytest.mark.parametrize("which", ["nowhere", "a silo's", "another federation's", "newer", "forked"])
+@pytest.mark.parametrize("command", ["admit", "revoke", "renew"])
+def test_a_coordinators_kit_that_cannot_be_used_is_refused_before_anything_is_signed(home, command, which):
+    kits, given = home / "kits", home / "nowhere"
+    code = Request.check(request(home / "east", "east")).code if command == "admit" else ""
+    if which == "a silo's":
+        given = kits / "south"
+    elif which == "another federation's":
+        stranger(home / "strange")
+        given = home / "strange/coordinator"
+    elif which == "newer":
+        given = kits / "coordinator"
+        shutil.copytree(kits / "authority", home / "copy")
+        done_with("federation", "revoke", "--name", "south", "--authority", kits / "authority")
+        shutil.rmtree(kits / "authority")
+        shutil.move(home / "copy", kits / "authority")
+    elif which == "forked":
+        given = kits / "coordinator"
+        shutil.copytree(kits / "authority", home / "copy")
+        done_with("federation", "revoke", "--name", "south", "--authority", kits / "authority")
+        done_with("federation", "revoke", "--name", "west", "--authority", home / "copy")
+        shutil.rmtree(kits / "authority")
+        shutil.move(home / "copy", kits / "authority")
+    words = {
+        "admit": (home / "east/waiting.json", "--add", "--accept-key", code, "--out", home / "new/out"),
+        "revoke": ("--name", "north"),
+        "renew": ("--out", home / "new/out"),
+    }[command]
+    before = content(home)
+    refused(in_process("federation", command, *words, "--authority", kits / "authority", "--coordinator", given),
+            4 if which == "forked" else 3)  # fmt: skip
+    assert content(home) == before
+    assert not (home / "new").exists()
+
+
+def test_renew_signs_nothing_where_one_of_the_names_cannot_be_renewed(home):
+    signer, kits = authority_of(home), home / "kits"
+    renew = ("federation", "renew", "--authority", kits / "authority", "--out", home / "new")
+    before = content(home)
+    assert "'nobody'" in refused(in_process(*renew, "--name", "north", "--name", "nobody"), 3)
+    with kit_of(home, "coordinator").held():
+        assert "in use" in refused(in_process(*renew), 2)
+    assert content(home) == before
+    book = signer._book()
+    certificate = next(line["certificate"] for line in book["issued"] if line["name"] == "south")
+    signer.publish(signer.roster.silos, NAMES, [x509.load_pem_x509_certificate(certificate.encode())])
+    before = content(home)
+    with pytest.raises((KitError, TrustError)):
+        signer.renew(["north", "south"])
+    assert content(home) == before
+
+
+def test_request_makes_the_folder_of_its_file(fresh):
+    done_with(
+        "federation", "request", "--name", "north", "--kit", fresh / "north", "--out", fresh / "to/mail/a.request"
+    )
+    assert Request.check(read_json(fresh / "to/mail/a.request")).name == "north"
+
+
+def test_a_request_without_a_usable_box_is_refused_before_anything_is_signed(fresh):
+    """The answer could not be sealed."""
+    document = request(fresh / "north", "north")
+    key = load_pem_private_key((fresh / "north/startup/next.key").read_bytes(), None)
+    content_of = {name: value for name, value in document.items() if name != "signature"}
+    write_json(fresh / "a.request", signed(content_of | {"box": 64 * "0"}, key))
+    before = content(fresh)
+    admit = ("federation", "admit", fresh / "a.request", "--authority", fresh / "kits/authority", "--out", fresh)
+    assert "a.request is damaged" in refused(in_process(*admit, "--accept-key", Request.check(document).code), 3)
+    assert content(fresh) == before
+
+
+def test_an_admission_beside_which_a_pinned_key_has_changed_is_not_taken_in(home):
+    signer, north = authority_of(home), home / "kits/north"
+    document = signer.renew(["north"])["north"] | {"roster": dict(forged(home, "south").document)}
+    before = content(north)
+    with pytest.raises(TrustError, match="'south' shows another key"):
+        accept(resigned(home, document), north)
+    assert content(north) == before
 
 
 def test_kits_of_an_earlier_version_are_named(home):
@@ -683,3 +830,21 @@ def test_real_processes_hand_out_the_roster_and_refuse_the_revoked(tmp_path):
         for process in processes:
             process.stop()
     assert none_left(tmp_path)
+
+
+@pytest.mark.federation
+def test_real_processes_hold_a_floor_against_the_noise_of_a_run(tmp_path):
+    """The coordinator names the epsilon of the floor; the delta it chooses makes that mean less."""
+    rng = np.random.default_rng(0)
+    for cid in "abc":
+        centers = rng.choice([0.2, 0.8], size=(150, 1))
+        np.save(tmp_path / f"{cid}.npy", np.clip(centers + rng.normal(0, 0.05, (150, 2)), 0, 1))
+    sources = [ClientSource(cid, str(tmp_path / f"{cid}.npy"), floor="epsilon=4") for cid in "abc"]
+    honest = Settings(n_clusters=2, privacy=Privacy(epsilon=4, bounds=(0, 1)))
+    with LocalFederation(sources) as fed:
+        why = r"at delta=0\.0049 .*, which is epsilon=.* at delta=1e-05 .*privacy floor"
+        with pytest.raises(ClientError, match=why):
+            fed.run(replace(honest, privacy=replace(honest.privacy, delta=0.0049, colluding=0)))
+        lines = [line for kit in fed.kits.values() for line in read_lines(kit.path / LEDGER)]
+        assert not [line for line in lines if line["kind"] == RELEASE]
+        assert set(fed.run(honest).clients) == set("abc")

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fmtc import Settings
+from fmtc import Privacy, Settings
 from fmtc.errors import DataError, InputError, RefusedError, TrustError
+from fmtc.privacy.accounting import epsilon_of, mu_of, without_colluders
 from fmtc.privacy.floor import Floor
 from fmtc.privacy.identity import SelfSigned
 from fmtc.privacy.keys import Keys, Rosters, isolates, mask
@@ -211,23 +212,62 @@ def test_a_key_outlives_the_process_and_nobody_else_reads_it(tmp_path):
 # --------------------------------------------------------------------------------------------------------------- floor
 
 
+def noisy(**privacy):
+    return Settings(privacy=Privacy(bounds=(0, 1), **privacy))
+
+
 def test_a_floor_refuses_less_privacy():
     plain, sums = Settings(), SETTINGS
-
-    class Noisy:
-        def __init__(self, epsilon):
-            self.privacy = type("P", (), {"epsilon": epsilon})()
-
     for floor, settings, allowed in (
         (None, plain, True), ("none", plain, True), ("sums", plain, False), ("sums", sums, True),
-        ("sums", Noisy(9), True), ("epsilon=2", plain, False), ("epsilon=2", sums, False),
-        ("epsilon=2", Noisy(2.0), True), ("epsilon=2", Noisy(2.1), False),
+        ("sums", noisy(epsilon=9), True), ("epsilon=2", plain, False), ("epsilon=2", sums, False),
+        ("epsilon=2", noisy(epsilon=2.0), True), ("epsilon=2", noisy(epsilon=2.1), False),
+        ("epsilon=2", noisy(epsilon=float("inf")), False),
     ):  # fmt: skip
         if allowed:
             Floor.read(floor).check(settings)
         else:
             with pytest.raises(TrustError, match="floor"):
                 Floor.read(floor).check(settings)
-    for word in ("private", "epsilon=", "epsilon=-1", "epsilon=inf", "sums=2"):
-        with pytest.raises(InputError):
+    for word in (
+        "private", "epsilon=", "epsilon=-1", "epsilon=inf", "sums=2", "epsilon=2,delta=0", "epsilon=2,delta=1",
+        "epsilon=2,colluding=-1", "epsilon=2,colluding=1.5", "epsilon=2,sigma=1", "epsilon=2,epsilon=3", "delta=1e-5",
+        "epsilon=2,", "sums,epsilon=2",
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=r"a privacy floor is none, sums or epsilon=2,delta=1e-05,colluding=1"):
             Floor.read(word)
+    assert Floor.read("epsilon=2") == Floor.read("epsilon=2, delta=1e-5, colluding=1") == Floor(True, 2.0, 1e-5, 1)
+
+
+def test_a_floor_looks_at_the_noise_and_not_at_the_epsilon_that_is_named():
+    """A curve has a small epsilon at a large delta: what counts is its epsilon at the delta of the floor."""
+    floor = Floor.read("epsilon=2")
+    assert epsilon_of(mu_of(2, 0.0049), 1e-5) > 3
+    with pytest.raises(TrustError, match=r"epsilon=2 at delta=0\.0049 .* epsilon=3\.\d+ at delta=1e-05") as caught:
+        floor.check(noisy(epsilon=2, delta=0.0049))
+    assert "epsilon=2, delta=1e-05 and colluding=1" in str(caught.value)  # what would work
+    floor.check(noisy(epsilon=2, delta=1e-5), 3)
+    same = epsilon_of(mu_of(2, 1e-5), 1e-8)  # more of one and less of the other
+    assert same > 2.5
+    floor.check(noisy(epsilon=same * 0.999, delta=1e-8), 3)
+    Floor.read("epsilon=2,delta=0.01").check(noisy(epsilon=2, delta=0.0049))
+
+
+def test_a_floor_counts_silos_that_take_their_noise_off():
+    """Where the run allows for fewer than the floor, it depends on how many silos there are; each has a share."""
+    floor, trusting = Floor.read("epsilon=2"), noisy(epsilon=2, colluding=0)
+    floor.check(trusting)  # how many silos there are is not known yet
+    for silos in (3, 10, 1000):
+        left = epsilon_of(without_colluders(mu_of(2, 1e-5), silos, 0, 1), 1e-5)
+        with pytest.raises(TrustError, match=rf"colluding=0, .* epsilon={left:.4g} .* colluding=1 of {silos} silos"):
+            floor.check(trusting, silos)
+    least = epsilon_of(mu_of(2, 1e-5) * np.sqrt(2 / 3), 1e-5)
+    floor.check(noisy(epsilon=least * 0.999, colluding=0), 3)  # noise enough without the share of one of three
+    floor.check(noisy(epsilon=2, colluding=2), 4)
+    lone = Floor.read("epsilon=2,colluding=0")
+    lone.check(noisy(epsilon=2.4, colluding=1))  # how much its third share gains, the roster tells
+    lone.check(noisy(epsilon=2.4, colluding=1), 3)
+    with pytest.raises(TrustError, match="floor"):
+        lone.check(noisy(epsilon=2.4, colluding=1), 30)
+    with pytest.raises(TrustError, match=r"no epsilon .* at least 4 silos"):
+        Floor.read("epsilon=2,colluding=3").check(noisy(epsilon=0.1), 3)

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from tests.privacy.certificates import Authority, key_of
 
-from fmtc import Settings
+from fmtc import Privacy, Settings
 from fmtc.errors import AbortedError, ClientError
 from fmtc.privacy.identity import PINS, fingerprint_of, write_pins
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
@@ -216,6 +216,29 @@ def test_a_floor_refuses_a_run_in_the_clear_and_tells_no_number_before(rows, tmp
     assert "floor" in transport.trouble("a")[-1]
     assert [line["phase"] for line in read_lines(kits["a"] / LEDGER) if line["kind"] == RELEASE] == ["survey"]
     run(KitTransport(kits, GRAPH, "third", method="fmtc-sums"), GRAPH, method=view_method("graph", "sums"))
+
+
+@pytest.mark.parametrize(
+    ("privacy", "left", "why"),
+    [
+        ({"delta": 0.01, "colluding": 0}, [], "epsilon=20 at delta=0.01 with colluding=0, which is epsilon="),
+        ({"colluding": 0}, ["cards"], "at delta=1e-05 with colluding=1 of 3 silos"),  # known with the roster
+        ({}, None, ""),
+    ],
+)
+def test_a_floor_is_held_against_the_noise_that_a_run_adds(rows, tmp_path, privacy, left, why):
+    """The coordinator names the epsilon of the floor, with a delta or a trust in all silos that makes it mean less."""
+    promised = Privacy(epsilon=20, bounds=(-20, 20), accept_weak=True, **privacy)
+    settings = replace(GRAPH, n_clusters=2, privacy=promised)
+    kits = signed_kits(rows, tmp_path, floor="epsilon=20")
+    transport = KitTransport(kits, settings, method="fmtc-private")
+    if left is None:
+        run(transport, settings, method=transport.client("a").method)
+        return
+    with pytest.raises(ClientError):
+        run(transport, settings, method=transport.client("a").method)
+    assert [line["phase"] for line in read_lines(kits["a"] / LEDGER) if line["kind"] == RELEASE] == left
+    assert why in transport.trouble("a")[-1] and "privacy floor" in transport.trouble("a")[-1]
 
 
 def test_a_run_with_sums_surveys_names_and_types_only(rows, tmp_path):

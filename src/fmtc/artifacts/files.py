@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
 
-from ..errors import FileError
+from ..errors import FileError, WriteError
 
 Array = np.ndarray
 
@@ -48,28 +49,48 @@ def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
 
     Only the owner can read a `secret` file.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}-")
-    try:
-        with _blamed(path), os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, 0o600 if secret else 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with _blamed(path):
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path))
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, 0o600 if secret else 0o666 & ~_umask())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+# The system refuses to write, for a reason that the person who named the file can mend.
+REFUSED = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR,
+    errno.ENOTDIR,
+)  # fmt: skip
 
 
 @contextmanager
 def _blamed(path: Path) -> Iterator[None]:
-    """Errors of the system that do not know the file get its name: a full disk, a quota."""
+    """Turn what the system refuses to write, here or in our temporary folder, into a `WriteError` that names the path.
+
+    Other errors of the system that do not know the file get its name.
+    """
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.strerror:
+        names = [os.path.abspath(name) for name in (error.filename, error.filename2) if name is not None]
+        place = path.absolute()
+        ours = any(name.startswith(str(place.parent / _prefix(path))) for name in names)
+        if error.errno in REFUSED and (not names or ours or Path(names[0]) in (place, *place.parents)):
+            raise WriteError(error.errno, error.strerror, str(path)) from error
+        if not names and error.strerror:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def _prefix(path: Path) -> str:
+    return f".{path.name[:50]}-"
 
 
 def _umask() -> int:
@@ -94,22 +115,22 @@ def new_folder(path: Path, *, overwrite: bool = False, private: bool = False) ->
     path = Path(path)
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; choose another name or allow overwriting")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-"))
-    try:
-        with _blamed(path):
+    with _blamed(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=_prefix(path)))
+        try:
             yield temporary
-        tighten(temporary) if private else os.chmod(temporary, 0o777 & ~_umask())
-        if path.exists():
-            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:50]}-old-"))
-            os.replace(path, old / "was")
-            os.replace(temporary, path)
-            shutil.rmtree(old)
-        else:
-            os.replace(temporary, path)
-    finally:
-        if temporary.exists():
-            shutil.rmtree(temporary, ignore_errors=True)
+            tighten(temporary) if private else os.chmod(temporary, 0o777 & ~_umask())
+            if path.exists():
+                old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{_prefix(path)}old-"))
+                os.replace(path, old / "was")
+                os.replace(temporary, path)
+                shutil.rmtree(old)
+            else:
+                os.replace(temporary, path)
+        finally:
+            if temporary.exists():
+                shutil.rmtree(temporary, ignore_errors=True)
 
 
 def sweep(path: Path) -> None:

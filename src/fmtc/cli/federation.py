@@ -24,7 +24,18 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, sweep, write_json
-from ..errors import ChangedError, ClientError, DataError, DifferError, FederationError, FileError, TrustError, listed
+from ..errors import (
+    ChangedError,
+    ClientError,
+    DataError,
+    DifferError,
+    FederationError,
+    FileError,
+    TrustError,
+    UsageError,
+    WriteError,
+    listed,
+)
 from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
@@ -436,9 +447,14 @@ def coordinate(
         assert about is not None
         members = {"code": roster.code, "silos": roster.fingerprints}
         waiting = unconfirmed(folder, about)
-        report = _write_consensus(
-            words, out, force or written, model, as_published, plan.name, folder / RESULT, started, members
-        )
+        try:
+            report = _write_consensus(
+                words, out, force or written, model, as_published, plan.name, folder / RESULT, started, members
+            )
+        except WriteError as error:
+            raise UsageError(
+                f"{error}. The result is safe in {folder}: make room, and repeat the command with --resume"
+            ) from None
         _tidy(folder, keep=bool(waiting))
     show_end(words, report)
     drawn = ", atlas.json" if (out / runs.ATLAS).is_file() else ""
@@ -617,7 +633,8 @@ Examples:
     metavar="FLOOR",
     cls=Option,
     section="Limits",
-    help="Least privacy of a run: sums, or epsilon=2 for noise of at most that; a run below is refused.",
+    help="Least privacy of a run: sums, or noise as in epsilon=2,delta=1e-5,colluding=1 (the last two by default): at "
+    "most this epsilon at this delta, though so many silos help the coordinator. A run below is refused.",
 )
 @click.option(
     "--accept-difference",
@@ -674,7 +691,7 @@ def join(
     nothing is written and the exit code is 3. The labels stay in the kit until the next run; bring the file back and
     join again to have them.
 
-    The first time you are shown who takes part: names, fingerprints of their keys, and a roster code to compare with
+    The first time you are shown who takes part: names, codes of their keys, and a roster code to compare with
     them by telephone. Later a silo with another key is refused with exit code 4, before anything leaves.
     """
     words = Words(quiet)
@@ -768,6 +785,12 @@ def join(
                         raise ChangedError(
                             f"{why}: bring the file back and join again, or give them up with --discard."
                         ) from None
+                    words.note(f"{why}.")
+                    continue
+                except WriteError as error:
+                    why = f"{error}. The labels are safe in the kit until the next run"
+                    if not stay:
+                        raise UsageError(f"{why}: make room, or join again with another --out.") from None
                     words.note(f"{why}.")
                     continue
                 member.deliver(event["run"])

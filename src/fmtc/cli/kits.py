@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,14 @@ import click
 from rich.text import Text
 
 from ..artifacts.files import read_json, write_json
-from ..errors import TrustError, UsageError, listed
+from ..errors import KitError, TrustError, UsageError, listed
 from .options import free_path
 from .program import Option, main_group
 from .words import Words, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
     from ..runtime.flare.authority import Authority
-    from ..runtime.flare.enrol import Roster
+    from ..runtime.flare.enrol import Request, Roster
     from ..runtime.flare.kits import Kit
 
 PLAN = """\b
@@ -116,6 +116,7 @@ def federation_init(plan: Path, out: Path, as_json: bool) -> None:
 Examples:
   fmtc federation admit north.request south.request --authority kits/authority
   fmtc federation admit request.json --name north --authority kits/authority
+  fmtc federation admit north.request --authority kits/authority --accept-key 1f0c-77a2-93be-04d5
   fmtc federation admit east.request --add --authority kits/authority""",
 )
 @click.argument("requests", nargs=-1, required=True, metavar="REQUEST...", type=click.Path(path_type=Path))
@@ -125,6 +126,8 @@ Examples:
 @click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
               help="Folder for the files that go back.  [default: the current one]")  # fmt: skip
 @click.option("--add", is_flag=True, cls=Option, help="Add silos that the plan lacks.")
+@click.option("--accept-key", "codes", multiple=True, metavar="CODE", cls=Option,
+              help="Code of a key that you have compared, once for each request; else you are asked.")  # fmt: skip
 @coordinator_option
 def federation_admit(
     requests: tuple[Path, ...],
@@ -132,17 +135,18 @@ def federation_admit(
     authority: Path,
     out: Path,
     add: bool,
+    codes: tuple[str, ...],
     coordinator: Path | None,
     as_json: bool,
 ) -> None:
     """Sign the requests of silos, and write one file for each that goes back: NAME.admitted.
 
-    Ask each silo by telephone for the fingerprint that it sees, and compare it with the one shown here: a request may
-    have been exchanged on its way. The file holds no secret that others could read: the silos' common secret in it is
-    encrypted for this silo.
+    First shows the code of each key, and asks. Ask each silo by telephone for the code that it sees: a request may have
+    been exchanged on its way. Nothing is signed until you say that the codes are the same. The file that goes back
+    holds no secret that others could read: the silos' common secret in it is encrypted for this silo.
     """
     from ..runtime.flare.authority import Authority
-    from ..runtime.flare.enrol import SUFFIX, Request
+    from ..runtime.flare.enrol import SUFFIX, Request, receive
 
     if names and len(names) != len(requests):
         raise click.UsageError(f"{plural(len(names), '--name')} for {plural(len(requests), 'request')}: one for each")
@@ -153,34 +157,71 @@ def federation_admit(
             raise click.UsageError(f"{path} names no silo; say which it is of with --name")
     if len(set(called)) < len(called):
         raise UsageError(f"two requests for one name: {listed(sorted({n for n in called if called.count(n) > 1}))}")
-    signer = Authority.read(authority)
-    out.mkdir(parents=True, exist_ok=True)
+    words, signer, named = Words(), Authority.read(authority), dict(zip(called, found, strict=True))
+    kit = _coordinators_kit(signer, coordinator)
     files = {name: free_path(out / f"{name}{SUFFIX}", False) for name in called}
+    signer.check(named, add=add)
+    ask_keys(words, named, codes)
     with signer.held():
-        admitted = signer.admit(dict(zip(called, found, strict=True)), add=add)
+        admitted = signer.admit(named, add=add)
+        out.mkdir(parents=True, exist_ok=True)
         for name, document in admitted.items():
             write_json(files[name], document)
-        told = _tell_coordinator(signer, coordinator)
-    _show_admitted(Words(), signer.roster, files, told, authority, as_json)
+        if kit is not None:
+            receive(kit, signer.roster.document)
+    _show_admitted(words, signer, files, kit, as_json)
 
 
-def _show_admitted(
-    words: Words, roster: Roster, files: Mapping[str, Path], told: Path | None, authority: Path, as_json: bool
+def ask_keys(
+    words: Words, requests: Mapping[str, Request], codes: Sequence[str], ask: Callable[[str], bool] | None = None
 ) -> None:
-    table = new_table()
-    for title in ("silo", "fingerprint of its key", "goes back to it"):
-        table.add_column(title)
+    """Have the organiser accept the keys of requests; raises `TrustError` where one is not accepted.
+
+    Parameters
+    ----------
+    words : Words
+    requests : mapping of str to Request
+        By the name of the silo.
+    codes : sequence of str
+        Codes that the organiser has compared and accepts; given, nobody is asked.
+    ask : callable, optional
+        As in `ask_roster`.
+    """
+    from ..privacy.identity import same_code
+
+    _show_codes(words, {name: one.code for name, one in requests.items()})
+    if codes:
+        for name, one in requests.items():
+            if not any(same_code(code, one.code) for code in codes):
+                raise TrustError(f"the key of silo {name!r} has the code {one.code}, which --accept-key does not give")
+        return
+    if ask is None and not sys.stdin.isatty():
+        flags = " ".join(f"--accept-key {one.code}" for one in requests.values())
+        raise TrustError(
+            f"there is no terminal to ask at. Compare the code of each silo with it by telephone, then give {flags}"
+        )
+    if not (ask or confirmed)("Compare each code with the silo by telephone. Are they the same there?"):
+        raise TrustError(f"the key of silo {listed(list(requests))} was not accepted; nothing was signed")
+
+
+def _show_codes(words: Words, codes: Mapping[str, str], remarks: Mapping[str, str] | None = None) -> None:
+    """A line for each silo. The code comes first and is never cut, however narrow the terminal."""
+    for name, code in codes.items():
+        remark = f" ({remarks[name]})" if remarks else ""
+        show(words.console, Text(f"  {code}  {name}{remark}"))
+
+
+def _show_admitted(words: Words, signer: Authority, files: Mapping[str, Path], kit: Kit | None, as_json: bool) -> None:
+    roster = signer.roster
     for name, file in files.items():
-        table.add_row(name, roster.fingerprints.get(name, ""), Text(str(file)))
-    words.say(table)
-    words.say("")
-    words.say("Compare the fingerprints with the silos by telephone. There: fmtc federation accept FILE --kit FOLDER")
+        words.say(f"wrote {file}: send it back to {name!r}")
+    words.say("There: fmtc federation accept FILE --kit FOLDER")
     show_roster(words, roster)
-    _say_told(words, told, authority)
+    _say_told(words, signer, kit)
     if as_json:
         print_json({
             "files": {name: str(file) for name, file in files.items()}, **_roster_json(roster),
-            "coordinator": None if told is None else str(told),
+            "coordinator": None if kit is None else str(kit.path),
         })  # fmt: skip
 
 
@@ -189,23 +230,27 @@ def _roster_json(roster: Roster) -> dict[str, Any]:
     return {"number": roster.number, "code": roster.code, "silos": roster.fingerprints, "waiting": waiting}
 
 
-def _tell_coordinator(signer: Authority, folder: Path | None) -> Path | None:
-    """Put the newest roster into the coordinator's kit, if that is here; its folder."""
-    from ..runtime.flare.enrol import receive
+def _coordinators_kit(signer: Authority, folder: Path | None) -> Kit | None:
+    """The coordinator's kit, which gets the new roster, if it is here; whatever is wrong with it, before we sign."""
+    from ..privacy.identity import AUTHORITY, load_certificate
+    from ..runtime.flare.enrol import Roster, newer
     from ..runtime.flare.kits import Kit
 
     beside = signer.folder.resolve().parent / "coordinator"
     if folder is None and not beside.is_dir():
         return None
     kit = Kit.read(folder or beside, "coordinator")
-    receive(kit, signer.roster.document)
-    return folder or beside
+    if load_certificate(kit.startup / AUTHORITY) != signer.certificate:
+        raise KitError(f"{kit.path} is the kit of another federation: {signer.folder} did not sign its certificates")
+    if newer(signer.roster, Roster.read(kit.startup)):
+        raise KitError(f"{kit.path} has a newer roster than {signer.folder}, which seems to be an old copy")
+    return kit
 
 
-def _say_told(words: Words, told: Path | None, authority: Path) -> None:
-    if told is None:
+def _say_told(words: Words, signer: Authority, kit: Kit | None) -> None:
+    if kit is None:
         words.say(
-            f"Take {authority / 'roster.json'} to the coordinator: fmtc federation accept roster.json --kit FOLDER"
+            f"Take {signer.folder / 'roster.json'} to the coordinator: fmtc federation accept roster.json --kit FOLDER"
         )
 
 
@@ -231,16 +276,19 @@ def federation_revoke(name: str, authority: Path, remove: bool, coordinator: Pat
     connect. The silo may come back with a new key: `fmtc federation request`, then `fmtc federation admit`.
     """
     from ..runtime.flare.authority import Authority
+    from ..runtime.flare.enrol import receive
 
     words, signer = Words(), Authority.read(authority)
+    kit = _coordinators_kit(signer, coordinator)
     with signer.held():
         roster = signer.revoke(name, remove=remove)
-        told = _tell_coordinator(signer, coordinator)
+        if kit is not None:
+            receive(kit, roster.document)
     words.say(f"certificates of {name!r} count no more; roster {roster.number} says so")
     show_roster(words, roster)
-    _say_told(words, told, authority)
+    _say_told(words, signer, kit)
     if as_json:
-        print_json({"revoked": name, "coordinator": None if told is None else str(told), **_roster_json(roster)})
+        print_json({"revoked": name, "coordinator": None if kit is None else str(kit.path), **_roster_json(roster)})
 
 
 @federation.command(
@@ -269,26 +317,28 @@ def federation_renew(
     silo that wants a new key makes a new request (`fmtc federation request --kit FOLDER`); revoke the old one first.
     """
     from ..runtime.flare.authority import Authority
-    from ..runtime.flare.enrol import SUFFIX, accept
+    from ..runtime.flare.enrol import COORDINATOR, SUFFIX, accept, receive
 
-    signer = Authority.read(authority)
-    wanted = names or ("coordinator", *signer.roster.silos)
-    out.mkdir(parents=True, exist_ok=True)
-    files = {name: free_path(out / f"{name}{SUFFIX}", False) for name in wanted}
-    beside = coordinator or signer.folder.resolve().parent / "coordinator"
+    words, signer = Words(), Authority.read(authority)
+    wanted = names or (COORDINATOR, *signer.roster.silos)
+    kit = _coordinators_kit(signer, coordinator)
+    here = kit if COORDINATOR in wanted else None  # takes its own in
+    files = {name: free_path(out / f"{name}{SUFFIX}", False) for name in wanted if here is None or name != COORDINATOR}
+    if here is not None:
+        with here.held():  # nobody works with it
+            pass
     with signer.held():
         renewed = signer.renew(names)
-        here = "coordinator" in renewed and beside.is_dir()
-        if here:
-            accept(renewed["coordinator"], beside)
-            del files["coordinator"]
+        out.mkdir(parents=True, exist_ok=True)
         for name, file in files.items():
             write_json(file, renewed[name])
-        told = _tell_coordinator(signer, coordinator)
-    words = Words()
-    if here:
-        words.say(f"renewed the certificates in {beside}")
-    _show_admitted(words, signer.roster, files, told, authority, as_json)
+        if here is not None:
+            accept(renewed[COORDINATOR], here.path)
+        if kit is not None:
+            receive(kit, signer.roster.document)
+    if here is not None:
+        words.say(f"renewed the certificates in {here.path}")
+    _show_admitted(words, signer, files, kit, as_json)
 
 
 # ----------------------------------------------------------------------------------------------------------- a silo
@@ -313,21 +363,28 @@ Examples:
 def federation_request(folder: Path, name: str, out: Path | None, force: bool, as_json: bool) -> None:
     """Make your own key, which stays in the folder --kit, and a request to have it signed.
 
-    Send the request to the organiser; it holds no secret. Tell the organiser by telephone the fingerprint that you see.
+    Send the request to the organiser; it holds no secret. Tell the organiser by telephone the code that you see.
     A kit that you have goes on as it is until you take the answer in.
     """
-    from ..runtime.flare.enrol import Request, request
+    from ..runtime.flare.enrol import Request, check_waiting, request
 
     words = Words()
+    if not force:
+        check_waiting(folder)
     file = free_path(out or folder.with_name(f"{folder.resolve().name}.request"), force)
     document = request(folder, name, force=force)
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_json(file, document)
-    fingerprint = Request.check(document, file).fingerprint
+    asked = Request.check(document, file)
     words.say(f"made a key in {folder}; it stays there, keep it to yourself")
-    words.say(f"send {file} to the organiser, and tell them the fingerprint by telephone: {fingerprint}")
+    words.say(f"send {file} to the organiser, and tell them the code of the key by telephone:")
+    _show_codes(words, {name or "our key": asked.code})
     words.say(f"then: fmtc federation accept FILE --kit {folder}")
     if as_json:
-        print_json({"kit": str(folder), "request": str(file), "name": document["name"], "fingerprint": fingerprint})
+        print_json({
+            "kit": str(folder), "request": str(file), "name": asked.name, "fingerprint": asked.fingerprint,
+            "code": asked.code,
+        })  # fmt: skip
 
 
 @federation.command(
@@ -349,7 +406,7 @@ def federation_accept(file: Path, folder: Path, as_json: bool) -> None:
     Checks that it belongs to the key in the kit and was not changed. Makes the policy of the kit here: fmtc's own
     classes only, no code that travels with a job, no shell.
     """
-    from ..privacy.identity import fingerprint_of, load_certificate
+    from ..privacy.identity import fingerprint_of, key_code, load_certificate
     from ..runtime.flare.enrol import Roster, accept
 
     words = Words()
@@ -358,7 +415,7 @@ def federation_accept(file: Path, folder: Path, as_json: bool) -> None:
     own = fingerprint_of(load_certificate(kit.credentials[0]))
     whose = "the coordinator" if kit.role == "coordinator" else f"silo {kit.name!r}"
     words.say(f"{folder} is the kit of {whose} of federation {kit.plan.name!r}, valid until {kit.expires:%Y-%m-%d}")
-    words.say(f"the fingerprint of our key is {own}")
+    words.say(f"the code of our key is {key_code(own)}")
     show_roster(words, roster)
     if as_json:
         print_json({
@@ -407,7 +464,7 @@ def ask_roster(
     TrustError
         Where a key has changed, the code is another one, or the person does not accept.
     """
-    from ..privacy.identity import same_code
+    from ..privacy.identity import key_code, same_code
     from ..runtime.flare.enrol import pin, strangers
 
     new = strangers(kit, roster)
@@ -417,12 +474,11 @@ def ask_roster(
         raise TrustError(f"the roster code is {roster.code}, not {code}: these are not the silos that were accepted")
     show_roster(words, roster)
     if new and code is None:
-        table = new_table()
-        for title in ("silo", "fingerprint of its key", ""):
-            table.add_column(title)
-        for name, found in sorted(roster.fingerprints.items()):
-            table.add_row(name, found, "new to us" if name in new else "ourselves" if name == kit.name else "known")
-        show(words.console, table)
+        keys = sorted(roster.fingerprints.items())
+        remarks = {
+            name: "new to us" if name in new else "ourselves" if name == kit.name else "known" for name, _ in keys
+        }
+        _show_codes(words, {name: key_code(found) for name, found in keys}, remarks)
         if ask is None and not sys.stdin.isatty():
             raise TrustError(
                 f"silo {listed(new)} is new to us, and there is no terminal to ask at. Compare the roster code "

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import check_form, file_names, read_json, write_file
-from ..errors import DataError, FileError, listed
+from ..errors import DataError, FileError, UsageError, WriteError, listed
 from .explain import show_atlas
 from .options import (
     data_options,
@@ -197,6 +197,12 @@ def fit(
         if checkpoint.exists():
             ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
         raise
+    except WriteError as error:
+        if not checkpoint.exists():
+            raise
+        raise UsageError(
+            f"{error}. Make room, and repeat the command with --resume: it continues from the last round"
+        ) from None
     shutil.rmtree(checkpoint, ignore_errors=True)
 
     show_run(words, report, out)

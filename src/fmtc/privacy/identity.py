@@ -372,10 +372,25 @@ def roster_code(fingerprints: Mapping[str, str]) -> str:
     return "-".join(code[place : place + 4] for place in range(0, 16, 4))
 
 
+def key_code(fingerprint: str) -> str:
+    """The fingerprint of one key in sixteen hex digits, for the telephone.
+
+    Whoever exchanges a request on its way needs another key with this very code. That takes 2 to the power of 64 tries
+    as slow as those of `roster_code`: two keys with the same code of one's own, which are easier to find, do not help.
+
+    Examples
+    --------
+    >>> from fmtc.privacy.identity import key_code
+    >>> key_code("00" * 32)
+    'e05e-5254-66ea-7ec6'
+    """
+    return roster_code({"": fingerprint})
+
+
 def same_code(one: str, other: str) -> bool:
     """Whether two codes are the same, however they were written down."""
     first, second = (re.sub("[^0-9a-f]", "", code.lower()) for code in (one, other))
     return len(first) == 16 and first == second
 
 
-__all__ = ["Identity", "KitIdentity", "SelfSigned", "roster_code"]
+__all__ = ["Identity", "KitIdentity", "SelfSigned", "key_code", "roster_code"]

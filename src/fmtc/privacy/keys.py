@@ -24,6 +24,7 @@ from ..protocol.base import Message, pack, value_digest
 from ..protocol.cards import CODE, Card
 from ..protocol.method import dotted, method_of
 from ..protocol.sums import FEWEST, Masked, Masking, encoded, layout_of
+from .floor import Floor
 from .identity import Identity
 from .noise import draw
 
@@ -182,6 +183,8 @@ class Keys:
         Names in certificates of clients that have another name in the run.
     rosters : Rosters, optional
         Whom the client has been summed with before; left out, nobody.
+    floor : Floor, optional
+        The least privacy that the client asks for, now that it is known how many share the noise.
     """
 
     def __init__(
@@ -193,9 +196,10 @@ class Keys:
         folder: Path | None = None,
         aliases: Mapping[str, str] | None = None,
         rosters: Rosters | None = None,
+        floor: Floor | None = None,
     ):
         self.identity, self.run_id, self.method, self.client_id = identity, run_id, method, client_id
-        self.folder, self.aliases, self.rosters = folder, dict(aliases or {}), rosters
+        self.folder, self.aliases, self.rosters, self.floor = folder, dict(aliases or {}), rosters, floor or Floor()
         self.names: tuple[str, ...] = ()  # of the roster
         self.roster = ""  # its hash
         self.secrets: dict[str, bytes] = {}  # shared with each other client
@@ -252,6 +256,7 @@ class Keys:
                 f"a sum over {len(cards)} client{'s' if len(cards) > 1 else ''} hides nothing: each knows the other's "
                 f"part. privacy needs at least {FEWEST} clients"
             )
+        self.floor.check(settings, len(cards))
         mine = cards.get(self.client_id)
         if mine is None or mine.key != own.public_key().public_bytes_raw():
             raise TrustError(f"the card of {self.client_id!r} is missing or changed: somebody stands in its place")

@@ -249,7 +249,8 @@ class KitClient:
         source, method = self.source, self.method.name
         rosters = Rosters(self.kit / ROSTERS, self.run_id, self._fingerprint, source.accept_difference)
         identity = KitIdentity(self.kit)
-        return Keys(identity, self.run_id, method, source.client_id, self.folder, source.sites, rosters)
+        floor = Floor.read(source.floor)
+        return Keys(identity, self.run_id, method, source.client_id, self.folder, source.sites, rosters, floor)
 
     def _charge(self, mu2: float, delta: float) -> None:
         """Charge the budget of the client's rows for an answer that is about to leave."""

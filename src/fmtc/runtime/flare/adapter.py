@@ -26,17 +26,10 @@ from ..conductor import Spec, conduct
 from ..driver import Replies
 from ..kitclient import KitClient
 from .compat import DXO, Controller, DataKind, EventType, Executor, ReturnCode, Task, from_shareable
-from .serve import leave_with_parent
 
 TASK = "fmtc"
 EVENTS = "events.jsonl"  # in the coordinator's folder of a run: what happened, a line each
 LAST_WORD = 30.0  # seconds to wait for answers to the last message of a run
-
-
-def _settle() -> None:
-    """In a process of a job: end with the one that started it, and without looking through all it has loaded."""
-    leave_with_parent()
-    gc.freeze()  # modules are here to stay; to collect them at the end took most of a second
 
 
 # -------------------------------------------------------------------------------------------------------- envelopes
@@ -275,7 +268,7 @@ class FmtcController(Controller):
 
     def start_controller(self, fl_ctx: Any) -> None:
         """Called by FLARE before `control_flow`."""
-        _settle()
+        gc.freeze()  # modules are here to stay; to collect them at the end took most of a second
 
     def stop_controller(self, fl_ctx: Any) -> None:
         """Called by FLARE after `control_flow`."""
@@ -341,7 +334,7 @@ class FmtcExecutor(Executor):
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Called by FLARE at the turns of a job."""
         if event_type == EventType.START_RUN:
-            _settle()
+            gc.freeze()  # as in `FmtcController`
 
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
         """Answer one message; whatever is returned has passed the client's outbox."""

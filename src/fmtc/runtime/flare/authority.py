@@ -198,8 +198,8 @@ class Authority:
         write_json(self.folder / MEMBERS, book | {"issued": [*book["issued"], _line(name, path, certificate)]})
         return as_pem(certificate)
 
-    def admit(self, requests: Mapping[str, Request], *, add: bool = False) -> dict[str, dict[str, Any]]:
-        """Sign the keys of requests; an admission for each name. All of them, or none.
+    def check(self, requests: Mapping[str, Request], *, add: bool = False) -> list[str]:
+        """Names of the plan with those of requests that can be signed; raises `KitError` for others.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class Authority:
         add : bool
             Names that the plan lacks are added to it.
         """
-        planned, silos = list(self.plan.silos), self.roster.silos
+        planned = list(self.plan.silos)
         for name, asked in requests.items():
             if asked.name not in ("", name):
                 raise KitError(f"the request is of silo {asked.name!r}, not of {name!r}")
@@ -230,6 +230,13 @@ class Authority:
             raise KitError("one key under two names: each silo makes its own request")
         planned += [name for name in requests if name not in planned]
         replace(self.plan, silos=tuple(planned))  # checks the names
+        return planned
+
+    def admit(self, requests: Mapping[str, Request], *, add: bool = False) -> dict[str, dict[str, Any]]:
+        """Sign the keys of requests; an admission for each name. All of them, or none. Parameters as in `check`."""
+        planned, silos = self.check(requests, add=add), self.roster.silos
+        salt = (self.folder / SALT).read_text(encoding="ascii").strip()
+        sealed = {name: seal(salt, asked.box, asked.fingerprint) for name, asked in requests.items()}
         for name, asked in requests.items():
             subject = x509.Name([
                 x509.NameAttribute(NameOID.COMMON_NAME, SITE + name),
@@ -237,12 +244,10 @@ class Authority:
             ])  # fmt: skip
             silos[name] = self._issue(name, "startup/client.crt", subject, asked.key, None)
         roster = self.publish(silos, planned, ())
-        salt = (self.folder / SALT).read_text(encoding="ascii").strip()
         return {
-            name: self._admission("silo", name, {"startup/client.crt": silos[name]}, roster,
-                                  seal(salt, asked.box, asked.fingerprint))
-            for name, asked in requests.items()
-        }  # fmt: skip
+            name: self._admission("silo", name, {"startup/client.crt": silos[name]}, roster, sealed[name])
+            for name in requests
+        }
 
     def _admission(
         self, role: str, name: str, certificates: Mapping[str, str], roster: Roster, sealed: dict[str, str] | None
@@ -287,14 +292,17 @@ class Authority:
             if name not in known:
                 raise KitError(f"{name!r} has no certificate to renew; {nearest_names(name, known)}")
         last = {(line["name"], line["path"]): line["certificate"] for line in self._book()["issued"]}
+        places = [
+            (name, path) for name in names for path in CERTIFICATES[COORDINATOR if name == COORDINATOR else "silo"]
+        ]
+        olds = {place: certificate_in(last[place], MEMBERS) for place in places}
+        for (name, _), old in olds.items():
+            if Trust.read(self.folder).is_revoked(old):
+                raise KitError(f"the certificate of {name!r} was revoked; a revoked key is not signed again")
         made: dict[str, dict[str, str]] = {}
-        for name in names:
-            for path in CERTIFICATES[COORDINATOR if name == COORDINATOR else "silo"]:
-                old = certificate_in(last[name, path], MEMBERS)
-                if Trust.read(self.folder).is_revoked(old):
-                    raise KitError(f"the certificate of {name!r} was revoked; a revoked key is not signed again")
-                new = self._issue(name, path, old.subject, old.public_key(), old.extensions)
-                made.setdefault(name, {})[path] = new
+        for (name, path), old in olds.items():
+            new = self._issue(name, path, old.subject, old.public_key(), old.extensions)
+            made.setdefault(name, {})[path] = new
         silos |= {name: texts["startup/client.crt"] for name, texts in made.items() if name != COORDINATOR}
         roster = self.publish(silos, self.plan.silos, ())
         return {

@@ -50,6 +50,9 @@ try:
     from nvflare.apis.impl.controller import Controller
     from nvflare.apis.impl.wf_comm_server import WFCommServer
 
+    # the processes of jobs
+    from nvflare.app_common.job_launcher import process_launcher
+
     # who may do what
     from nvflare.app_common.widgets.component_path_authorizer import CLASS_ALLOW_LIST, CLASS_LIST_ENFORCEMENT_MODE
 
@@ -137,6 +140,7 @@ METHODS: dict[tuple[Any, str], tuple[str, ...]] = {
     (ConnManager, "update_endpoint"): ("sfm_conn", "data"),
     (SfmConnection, "send_handshake"): ("frame_type",),
     (SfmConnection, "send_dict"): ("frame_type", "stream_id", "data"),
+    (process_launcher, "spawn_process"): ("cmd_args", "env"),
     (Endpoint, "set_prop"): ("key", "value"),
     (WFCommServer, "client_is_active"): ("client_name", "reason", "fl_ctx"),
     (WFCommServer, "_cleanup_inflight_tensor_downloads"): ("fl_ctx",),
@@ -231,5 +235,5 @@ __all__ = [
     "VERIFIED", "ClientRequestProcessors",
     "ConnManager", "Controller", "DataKind", "EventType", "Executor", "HandshakeKeys", "Provisioner", "ReturnCode",
     "SfmConnection", "Task", "Types", "UnknownFlareError", "check", "from_shareable", "missing", "new_secure_session",
-    "prepare_builders", "prepare_project", "psutil", "x509",
+    "prepare_builders", "prepare_project", "process_launcher", "psutil", "x509",
 ]  # fmt: skip

@@ -51,6 +51,7 @@ from ...privacy.identity import (
     check_pins,
     common_name,
     fingerprint_of,
+    key_code,
     load_certificate,
     read_pins,
     read_revoked,
@@ -207,13 +208,16 @@ def strangers(kit: Kit, roster: Roster) -> list[str]:
     roster : Roster
         One that the authority signed.
     """
-    own = fingerprint_of(load_certificate(kit.credentials[0]))
+    return _strangers(kit.path, kit.name, load_certificate(kit.credentials[0]), roster)
+
+
+def _strangers(folder: Path, name: str, certificate: x509.Certificate, roster: Roster) -> list[str]:
     shown = dict(roster.fingerprints)
-    listed_as = shown.pop(kit.name, None)
-    if listed_as != own:
+    listed_as = shown.pop(name, None)
+    if listed_as != fingerprint_of(certificate):
         what = "does not name us" if listed_as is None else f"names another key ({listed_as[:16]}…) for us"
-        raise TrustError(f"the roster of the federation {what}: ask the organiser what happened to silo {kit.name!r}")
-    return check_pins(shown, read_pins(kit.path / PINS))
+        raise TrustError(f"the roster of the federation {what}: ask the organiser what happened to silo {name!r}")
+    return check_pins(shown, read_pins(folder / PINS))
 
 
 def pin(kit: Kit, roster: Roster) -> None:
@@ -254,6 +258,16 @@ def receive(kit: Kit, document: Any, what: Any = "the roster") -> Roster:
 # --------------------------------------------------------------------------------------------------------- at a silo
 
 
+def check_waiting(folder: Path) -> None:
+    """Raise `UsageError` where a request of a silo's folder waits for its answer."""
+    if (folder / WAITING).exists():
+        code = Request.check(read_json(folder / WAITING), folder / WAITING).code
+        raise UsageError(
+            f"{folder} waits for an answer to its request already. The code of its key is {code}; --force makes "
+            "another key"
+        )
+
+
 def request(folder: Path, name: str = "", *, force: bool = False) -> dict[str, Any]:
     """Make a key and the request to have it signed; the request, which may be shown to anybody.
 
@@ -268,8 +282,8 @@ def request(folder: Path, name: str = "", *, force: bool = False) -> dict[str, A
     """
     if name and not NAME.fullmatch(name):
         raise KitError(f"silo {name!r}: a name has 1 to 50 characters, each a letter, a digit, - or _")
-    if (folder / WAITING).exists() and not force:
-        raise UsageError(f"{folder} waits for an answer to its request already; --force makes another key")
+    if not force:
+        check_waiting(folder)
     there = (folder / "kit.json").exists()
     if folder.exists() and not there and not (folder / WAITING).exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} exists and is not a kit; choose another name")
@@ -304,6 +318,11 @@ class Request:
     box: X25519PublicKey
     fingerprint: str
 
+    @cached_property
+    def code(self) -> str:
+        """What organiser and silo compare on the telephone."""
+        return key_code(self.fingerprint)
+
     @classmethod
     def check(cls, document: Any, what: Any = "the request") -> Request:
         """A request that was read from JSON; raises `TrustError` where its parts are not of one hand."""
@@ -312,6 +331,7 @@ class Request:
         try:
             asked = x509.load_pem_x509_csr(document["request"].encode())
             box = X25519PublicKey.from_public_bytes(bytes.fromhex(document["box"]))
+            X25519PrivateKey.generate().exchange(box)  # as `seal` will: not every number is a key
         except ValueError as error:
             raise FileError(f"{what} is damaged: {str(error).splitlines()[0]}") from None
         key = asked.public_key()
@@ -414,6 +434,7 @@ def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: 
     salt = _opened(document["sealed"], startup / NEXT_BOX, fingerprint_of(certificate))
     if salt is None and not (folder / SALT).exists():
         raise KitError(f"{what} lacks the silos' common secret; ask the organiser to admit the request again")
+    _strangers(folder, name, certificate, roster)  # before anything is written
     make_silo(plan, name, folder)
     write_file(startup / AUTHORITY, document["authority"].encode())
     if salt is not None:

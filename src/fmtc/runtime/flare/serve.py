@@ -1,4 +1,4 @@
-"""Run FLARE's server or client in this process, with fmtc's rules, and end with the process that started it.
+"""Run FLARE's server, its client or the process of a job here, with fmtc's rules; end with the process that started it.
 
 Run as a script and not as a module, so that nothing of fmtc is loaded: FLARE's own process of a silo does no
 clustering, and starts faster and smaller without it. What it needs of FLARE's inside is in `compat.py` beside it.
@@ -18,11 +18,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+JOB = "job"  # in place of a party's name: the module is that of a job
 
-def leave_with_parent(parent: int | None = None) -> None:
-    """End this process when the one that started it is gone; given its id, also if it is gone already."""
-    if parent is None:
-        parent = os.getppid()
+
+def leave_with_parent(parent: int) -> None:
+    """End this process when the one that started it is gone, also if it is gone already.
+
+    A new process with its id cannot mislead us: once it is gone, our parent is one of those that were there before it.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -30,6 +33,22 @@ def leave_with_parent(parent: int | None = None) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="leave-with-parent").start()
+
+
+def take_jobs_along(flare: Any) -> None:
+    """Have FLARE start the processes of jobs with this script, so that they look for this process from the beginning.
+
+    A job that asked for its parent only once FLARE had prepared it would find another, if this one were gone by then.
+    """
+    spawn = flare.process_launcher.spawn_process
+
+    def spawn_process(cmd_args: list[str], env: dict[str, str]) -> Any:
+        python, flag, *module = cmd_args
+        if flag != "-m":
+            raise RuntimeError(f"FLARE starts a job in a way that fmtc does not know: {cmd_args}")
+        return spawn([python, "-P", __file__, str(os.getpid()), JOB, *module], env)
+
+    flare.process_launcher.spawn_process = spawn_process
 
 
 def load_compat() -> Any:
@@ -201,12 +220,13 @@ def honour(context: ssl.SSLContext, startup: Path) -> None:
 
 
 def main() -> None:
-    """Arguments: id of the parent process, party or seconds of silence, module to run, and the module's arguments."""
+    """Arguments: id of the parent, party or seconds of silence or `JOB`, module to run, and the module's arguments."""
     parent, name, module = sys.argv[1:4]
     leave_with_parent(int(parent))
     del sys.argv[:3]
-    if module.startswith("nvflare."):
+    if name != JOB and module.startswith("nvflare."):
         flare = load_compat()
+        take_jobs_along(flare)
         startup = Path(sys.argv[sys.argv.index("-m") + 1]) / "startup"
         refuse_revoked(flare, startup)
         if module == flare.CLIENT_MODULE:
