@@ -21,6 +21,7 @@ from ..artifacts.files import check_form, file_names, read_json, write_file
 from ..errors import DataError, FileError, listed
 from .explain import show_atlas
 from .options import (
+    accept_units_option,
     data_options,
     free_path,
     n_clusters_option,
@@ -92,6 +93,7 @@ Examples:
     "--calibrate", is_flag=True, cls=Option,
     help="Learn how certain clusters are, for `fmtc predict --abstain` and `fmtc drift`; up to half as long again.",
 )  # fmt: skip
+@accept_units_option
 @quiet_option
 @data_options
 @table_options
@@ -108,6 +110,7 @@ def fit(
     with_page: bool,
     append: bool,
     calibrate: bool,
+    accept_units: bool,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -163,7 +166,7 @@ def fit(
         with words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
-                note_table(words, silos, scaled=model.scale != "none")
+                note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], silos[0].schema)
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}

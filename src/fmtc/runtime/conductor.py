@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Spec:
     min_clients : int, optional
     preflight : {"no", "first", "only"}
         Whether the clients' columns are compared before the first round; a difference that would spoil the run ends it.
+    accept_units : bool
+        Whether most columns of a client may be in other units than the others'.
     """
 
     run_id: str
@@ -55,6 +57,7 @@ class Spec:
     weights: dict[str, float] | None = None
     min_clients: int | None = None
     preflight: str = "no"
+    accept_units: bool = False
 
 
 def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
@@ -65,7 +68,8 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
     """
     over = finished(spec)
     if over is not None:  # an earlier attempt wrote the result, and was lost before all clients knew
-        return _end(transport, over["client_ids"], over["missing"], over["converged"], over.get("atlas"), listen)
+        held = over.get("held", ())
+        return _end(transport, over["client_ids"], over["missing"], over["converged"], over.get("atlas"), held, listen)
     begun = (spec.folder / CHECKPOINT).exists()
     try:
         compare_first = spec.preflight == "only" or (spec.preflight == "first" and not begun)
@@ -93,7 +97,8 @@ def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
         listen("failed", why=f"{type(error).__name__}: {error}")
         raise
     atlas = write_result(spec, result)
-    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), atlas, listen)
+    held = getattr(result.server, "held", ())
+    return _end(transport, result.server.client_ids, result.missing, bool(result.converged), atlas, held, listen)
 
 
 def _end(
@@ -102,11 +107,12 @@ def _end(
     missing: Iterable[str],
     converged: bool,
     atlas: Mapping[str, Any] | None,
+    held: Collection[str],
     listen: Listen,
 ) -> None:
     """Tell the clients that all have their numbers, how the run ended, and whether others have their concepts."""
     listen("done", missing=list(missing))
-    asks = {cid: END.Ask(converged=converged, **told(atlas, cid)) for cid in client_ids}
+    asks = {cid: END.Ask(converged=converged, **told(atlas, cid, held)) for cid in client_ids}
     transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items()})
     listen("ended")
 
@@ -126,7 +132,9 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     add_received(received, SURVEY, replies)
     write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
     scaled = getattr(spec.settings, "scale", "none") != "none"
-    findings = compare(replies.answers, n_clusters=spec.settings.n_clusters, scaled=scaled)
+    findings = compare(
+        replies.answers, n_clusters=spec.settings.n_clusters, scaled=scaled, accept_units=spec.accept_units
+    )
     verdicts = as_numbers(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
     listen("surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings])

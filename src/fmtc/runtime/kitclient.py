@@ -418,10 +418,11 @@ class _Run:
         """Nothing of the sizes matters."""
         return {}
 
-    def end(self, converged: bool, told: Mapping[str, Any] | None = None) -> None:
-        """Note that the run is over, and what was told of the client's concepts, where it has a result of the run."""
+    def end(self, converged: bool, told: Mapping[str, Any] | None = None, held: bool = False) -> None:
+        """Note that the run is over, and what was told of the client, where it has a result of the run."""
         if (self.client.folder / RESULT).exists():  # else it was away, or has lost its kit
-            write_json(self.client.folder / ENDED, {"converged": converged} | ({"told": told} if told else {}))
+            about = {"converged": converged, "held": held} | ({"told": told} if told else {})
+            write_json(self.client.folder / ENDED, about)
 
 
 # --------------------------------------------------------------------------------------------------------- lines, files
