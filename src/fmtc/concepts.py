@@ -52,12 +52,12 @@ def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None
     >>> for sentence in held_words(["north"], {"north": "alone"}).split(". "):
     ...     print(sentence)
     The server capped, set aside or refused what 'north' sent: it is unlike what the other silos sent
-    Cluster numbers there are not those of the other silos; check columns and units
+    Do not take cluster numbers there for those of the other silos, and check columns and units there
     A model of its own rows was kept by 'north'.
     """
     said = (
         f"The server capped, set aside or refused what {listed(held)} sent: it is unlike what the other silos sent. "
-        "Cluster numbers there are not those of the other silos; check columns and units."
+        "Do not take cluster numbers there for those of the other silos, and check columns and units there."
     )
     known = {cid: word for cid in held if (word := (kept or {}).get(cid))}
     for what, some in (

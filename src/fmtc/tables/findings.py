@@ -161,7 +161,7 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
             effect = "a run on files reorders them, a federation does not"
         return f"has its columns in another order than the others ({places}): {effect}"
     if code == "unit":
-        way = f" Most of its columns differ so: multiply them by {1 / number:.4g}, {_ALLOWED}"
+        way = f" Most of its columns differ so: multiply them by {1 / bounded(number):.4g}, {_ALLOWED}"
         return _unit_sentence(number, listed) + (way if first.severity == ERROR else "")
     if code == "scale":
         sizes = joined([f"{here[f.column]} ({_times(f.number)})" for f in group])

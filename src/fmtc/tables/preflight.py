@@ -246,8 +246,8 @@ _GAP = 5.0  # distance of two means, in the smaller standard deviation, from whi
 _FAR = 10.0  # distance of two means, in the larger standard deviation, that counts as far apart
 _TIMES = 20.0  # ratio of means and spreads that is a finding even if no unit explains it
 _CHANCE = 1e-4  # probability that the others have no value below 0 where this client has some
-# More than half of a client's comparable columns, and at least two, apart by such a factor stop a run. Chosen on 28 data
-# sets: no silo has more than 4 of 128 such columns, and each of 64 silos that were multiplied by 100 has enough.
+# More than half of a client's comparable columns, and at least two, apart by such a factor stop a run. Chosen on 28
+# federations: no silo has more than 4 of 128 such columns, and each of 64 silos multiplied by 100 has enough.
 _LARGE, _MOST = 10.0, 0.5
 
 
