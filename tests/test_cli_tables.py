@@ -310,6 +310,7 @@ def test_a_silo_in_other_units_is_named_where_results_are(other_units):
     assert {name: line["held"] for name, line in lines.items()} == {"north": False, "south": False, "west": True}
     kept = "A model of its own rows" if lines["west"]["kept"] == "alone" else "The common model"
     assert f"{kept}" in said
+    assert "50 % of all rows of the other silos" in done.stderr
     atlas = run("inspect", "run", "--atlas").stdout
     assert "'west'" in atlas
     assert "The atlas leaves them out" in atlas

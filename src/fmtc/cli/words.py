@@ -242,8 +242,11 @@ def show_names(words: Words, out: Path) -> None:
 
     found = read_explanation(out)
     named = [one for one in found["clusters"] if one["given"] or one["words"]] if found else []
+    limited = found and sum(one["rows"] for one in found["clusters"]) < sum(
+        one["rows"] for clusters in found["silos"].values() for one in clusters
+    )
     for one in named[:NAMED]:
-        share = f"{100 * one['share']:.0f} % of all rows"
+        share = f"{100 * one['share']:.0f} % of all rows" + (" of the other silos" if limited else "")
         words.say(f"cluster {one['cluster']}: {printable(one['given'] or one['words'])}, {share}")
     if len(named) > NAMED:
         words.say(f"and {len(named) - NAMED} more clusters")
