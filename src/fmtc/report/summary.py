@@ -543,7 +543,7 @@ def _findings(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _share_words(summary: Mapping[str, Any], held: Collection[str]) -> list[str]:
+def _share_words(summary: Mapping[str, Any], held: Collection[str] = ()) -> list[str]:
     """Where silos differ most in their shares, which clusters some lack, and whether numbers mean the same.
 
     Nothing of silos that the server has limited: their numbers are their own.

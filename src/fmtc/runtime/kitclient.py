@@ -421,8 +421,8 @@ class _Run:
     def end(self, converged: bool, told: Mapping[str, Any] | None = None, held: bool = False) -> None:
         """Note that the run is over, and what was told of the client, where it has a result of the run."""
         if (self.client.folder / RESULT).exists():  # else it was away, or has lost its kit
-            about = {"converged": converged, "held": held} | ({"told": told} if told else {})
-            write_json(self.client.folder / ENDED, about)
+            more = ({"told": told} if told else {}) | ({"held": True} if held else {})
+            write_json(self.client.folder / ENDED, {"converged": converged} | more)
 
 
 # --------------------------------------------------------------------------------------------------------- lines, files
