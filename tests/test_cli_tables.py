@@ -317,6 +317,9 @@ def test_a_silo_in_other_units_is_named_where_results_are(other_units):
     assert "'west'" in run("explain", "run").stderr
     words = summarise(other_units / "run")["words"]
     assert said in words
+    run("report", "run")
+    page = (other_units / "run" / "report.html").read_text()
+    assert "50 %</b> of all rows of the other silos: 50, in 2 of 3 silos" in page
     assert not any("every silo" in sentence for sentence in words)
 
 

@@ -701,7 +701,7 @@ def join(
                     raise TrustError(f"{event['why']}. Nothing was sent.")
                 words.note(f"we could not answer: {event['why']}")
             elif kind == "preflight":
-                for sentence in (*event["error"], *event["note"]):
+                for sentence in (*(f"{error} (this stops a run)" for error in event["error"]), *event["note"]):
                     words.note(f"compared with the other silos, ours {sentence}")
                 if not (event["error"] or event["note"]):
                     words.say("our columns match those of the other silos", "green")
