@@ -176,8 +176,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     joined_ : Joined
         Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
-        Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
-        runs. Do not take their cluster numbers for those of the others.
+        Clients that were set aside or refused, or whose messages were made smaller in half of the rounds or more
+        (``solver.contain``); empty in most runs. Do not take their cluster numbers for those of the others.
     atlas_ : Atlas
         The concepts: name, features, share in each silo, and whether silos agree on them. Made of the models, without a
         row; also of a model that was loaded. Reading it computes it.

@@ -641,7 +641,8 @@ def _show_influence(run: Path, as_json: bool) -> None:
         )
     console.print(table)
     held = [line["silo"] for line in clients if line["held"]]
-    show(console, Text(f"Held: {', '.join(held)}." if held else "Nobody was capped, weighed down or refused."))
+    nobody = "Nobody was set aside or refused, nor capped in half of the rounds or more."
+    show(console, Text(f"Held: {', '.join(held)}." if held else nobody))
     pulls = found["influence"]
     if pulls is None:
         show(console, Text("Who pulls whom is known for 2 to 64 silos, where a run had them in one place."))

@@ -258,7 +258,10 @@ class _Run:
         missing = set(self.transport.client_ids) - set(answered)
         converged, why = self.stopped
         received = tuple(self.received.values())
-        return Result(self.server, self.history, converged, why, tuple(sorted(missing)), received, self.begun)
+        server = self.method.ended(self.server, self.history)
+        if self.refused:
+            server = self.method.held(server, self.refused)
+        return Result(server, self.history, converged, why, tuple(sorted(missing)), received, self.begun)
 
     def _phase(self, phase: Phase, answered: Iterable[str], *, again: bool) -> Iterable[str]:
         """All turns of a phase; the clients that answered the last one. `again`: its answers were reduced before."""
