@@ -10,7 +10,8 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, Privacy
-from fmtc.atlas import Atlas, Concept, Feature, Features, Member, compare, draw, presence_of
+from fmtc.atlas import ALL_ALONE, Atlas, Concept, Feature, Features, Member, compare, draw, presence_of
+from fmtc.concepts import held_words
 from fmtc.inference import assign
 from fmtc.schema import Column, Schema
 
@@ -265,3 +266,60 @@ def test_a_silo_of_one_cluster_is_unsure_and_one_without_overlap_is_named():
     assert atlas.notes[-1].startswith("'lone' has no concept in common with any other silo")
     members.pop("lone")
     assert draw(members, Features()).notes == ()
+
+
+# ------------------------------------------------------------------------------------------------ silos set aside
+
+
+@pytest.fixture(scope="module", params=["mixture", "graph"])
+def held(request):
+    """A model of four silos, of which one is in other units; and their rows."""
+    rng = np.random.default_rng(0)
+    data = {cid: rows(rng, (30, 30, 30), 5.0) * (1000 if cid == "d" else 1) for cid in "abcd"}
+    plain = FMTC(3, view=request.param, random_state=0)
+    with pytest.warns(UserWarning, match="The server capped, set aside or refused what 'd' sent"):
+        return plain.fit(data), data
+
+
+def test_a_silo_that_was_set_aside_is_named_and_not_in_the_atlas(held, tmp_path):
+    model, _ = held
+    assert model.held_ == ["d"]
+    atlas = model.atlas_
+    assert atlas.client_ids == ("a", "b", "c")
+    assert not any("d" in {*one.presence, *one.flags} for one in atlas.concepts)
+    (note,) = [note for note in atlas.notes if "'d'" in note]
+    assert note == f"{held_words(['d'])} The atlas leaves them out."
+    amounts = [abs(f.amount) for one in atlas.concepts for f in one.top_features if f.amount is not None]
+    assert max(amounts, default=0) < 100  # in the units of the three others
+    same = fmtc.load(model.save(tmp_path / "model"))
+    assert same.held_ == ["d"]
+    assert same.atlas_ == atlas
+
+
+def test_clusters_over_all_silos_are_those_of_silos_with_common_numbers(held):
+    model, data = held
+    found = model.explain(data)
+    assert any("'d'" in note for note in found.notes)
+    assert sum(one.rows for one in found.clusters) == sum(len(data[cid]) for cid in "abc")
+    assert max(abs(one.inside) for cluster in found.clusters for one in cluster.differences) < 100
+    assert set(found.silos) == set("abcd")
+    assert found.likeness["d"] == (None,) * 3
+    others = {cid: X for cid, X in data.items() if cid != "d"}
+    assert found.clusters == model.explain(others).clusters
+    assert model.explain(others).notes == ()
+
+
+def test_a_silo_that_was_set_aside_has_an_atlas_of_its_own():
+    own = Member(np.eye(2), np.arange(2), (0.5, 0.5))
+    atlas = draw({"d": own}, Features(), held=("d",))
+    assert (atlas.client_ids, atlas.notes) == (("d",), (held_words(["d"]),))
+    assert draw({"d": own}, Features()).notes == (ALL_ALONE,)
+    whole = draw({"a": own, "b": own, "d": own}, Features(), held=("d",))
+    assert [one.flags for one in whole.concepts] == [{"a": "matched", "b": "matched"}] * 2
+
+
+def test_what_a_silo_kept_is_said():
+    kept = {"a": "alone", "b": "federated", "c": "federated"}
+    assert held_words(["a", "b"], kept).endswith(
+        "A model of its own rows was kept by 'a'. The common model, which may not suit its rows, was kept by 'b'."
+    )

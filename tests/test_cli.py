@@ -524,7 +524,7 @@ def test_warnings_become_notes_on_stderr_and_in_the_json(tmp_path):
         X = rng.normal(size=(60, 2)) + np.repeat([[0], [1000]], 30, axis=0) * (name == "a")
         columns = {"x": X[:, 0], "y": X[:, 1], "u": np.ones(60), "v": np.zeros(60) if name == "a" else X[:, 0]}
         pl.DataFrame({c: columns[c] for c in order}).write_csv(tmp_path / f"{name}.csv")
-    fit = ("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2, *GRAPH)
+    fit = ("fit", tmp_path / "a.csv", tmp_path / "b.csv", "-k", 2, *GRAPH, "--accept-units")
     done = fmtc_ok(*fit, "--out", tmp_path / "run", "--json")
     notes = json.loads(done.stdout)["notes"]
     units = [note for note in notes if re.match("[ab] has values", note)]
@@ -1060,6 +1060,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose", "append"}
     untouched |= {"calibrate", "concepts"}  # tests/test_cli_confidence.py, and below
     untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm", "missing_code"}
+    untouched |= {"accept_units"}  # as those, in tests/test_cli_tables.py
     untouched |= {"privacy", "epsilon", "delta", "bounds", "rows", "yes"}  # tests/test_cli_privacy.py
     assert set(settings) | untouched == set(known)
 

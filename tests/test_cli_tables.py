@@ -14,6 +14,7 @@ from sklearn.metrics import adjusted_rand_score
 import fmtc
 from fmtc import FMTC
 from fmtc.cli import main_group
+from fmtc.report import summarise
 from fmtc.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
@@ -282,6 +283,46 @@ def test_units_and_codes_are_noted_by_fit_and_preflight(home):
     found = notes(run("fit", *files, *FIT[3:], "--out", "run2"))
     assert any(note.startswith("codes for missing values? 'age' is -9 in 5 rows") for note in found)
     assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("preflight", *files).stderr
+
+
+@pytest.fixture
+def other_units(home):
+    """Three silos, one of which has milligrams where the others have grams, in every column."""
+    for seed, name in enumerate(("north", "south", "west")):
+        table = patients(seed).with_columns(pl.col("dose") + 5).drop("sex", "ward")
+        table = table.with_columns(pl.col("age", "dose") * (1000 if name == "west" else 1))
+        table.write_csv(home / f"{name}.csv")
+    return home
+
+
+def test_a_silo_in_other_units_stops_fit(other_units):
+    done = run(*FIT, "west.csv", "--out", "run", code=3)
+    assert re.search(r"Error: west .* 1,000 times .*'age', 'dose': .*multiply them by 0.001, or .*--accept-units",
+                     done.stderr)  # fmt: skip
+    assert not (other_units / "run").exists()
+    assert run("preflight", "north.csv", "south.csv", "west.csv", code=3).stderr.count("error:") == 1
+
+
+def test_a_silo_in_other_units_is_named_where_results_are(other_units):
+    done = run(*FIT, "west.csv", "--out", "run", "--accept-units")
+    (said,) = [note for note in notes(done) if note.startswith("The server")]
+    assert "'west'" in said
+    report = json.loads((other_units / "run" / "report.json").read_text())
+    lines = {line["silo"]: line for line in report["trust"]["clients"]}
+    assert {name: line["held"] for name, line in lines.items()} == {"north": False, "south": False, "west": True}
+    kept = "A model of its own rows" if lines["west"]["kept"] == "alone" else "The common model"
+    assert f"{kept}" in said
+    assert "50 % of all rows of the other silos" in done.stderr
+    atlas = run("inspect", "run", "--atlas").stdout
+    assert "'west'" in atlas
+    assert "The atlas leaves them out" in atlas
+    assert "'west'" in run("explain", "run").stderr
+    words = summarise(other_units / "run")["words"]
+    assert said in words
+    run("report", "run")
+    page = (other_units / "run" / "report.html").read_text()
+    assert "50 %</b> of all rows of the other silos: 50, in 2 of 3 silos" in page
+    assert not any("every silo" in sentence for sentence in words)
 
 
 def test_a_row_far_from_all_others_is_noted_once(home):

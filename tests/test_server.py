@@ -12,7 +12,8 @@ from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.stacks import Workspace
 from fmtc.protocol.hello import HELLO
-from fmtc.server import Mixture, ServerState, server_step, without_clients
+from fmtc.runtime.driver import RoundRecord
+from fmtc.server import Mixture, ServerState, held_at_the_end, server_step, without_clients
 
 HERE = HELLO.Answer(n_samples=10, n_features=4, sum_of_squares=40.0)
 
@@ -244,3 +245,12 @@ def test_in_principal_axes_a_start_is_not_ahead_for_uneven_concepts_alone():
     assert_array_equal(replace(wide, handicap=np.array([0.0, 0.3])).ranking, [0, 1])
     gone = replace(wide, shares=np.array([uneven, [0.5, 0.5, 0.0, 0.0]]))  # a concept without rows has no share
     assert_array_equal(gone.ranking, [0, 1])
+
+
+def test_who_was_capped_in_a_few_rounds_is_not_held_at_the_end():
+    """Silos that an early round of a start has capped have common numbers like all others."""
+    capped = [("early", "often", "last")] * 4 + [("often",)] * 2 + [()] * 5 + [("last",)]
+    history = [RoundRecord(n, *[0.0] * 4, 0, 0, 0, 0.0, capped=some) for n, some in enumerate(capped, start=1)]
+    held = ("aside", "early", "last", "often", "refused")
+    server = ServerState(held, held=held, aside=("aside",))
+    assert held_at_the_end(server, history).held == ("aside", "last", "often", "refused")

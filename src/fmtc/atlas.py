@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .concepts import FEW, HASHED, UNMATCHED, Lookup, percent, percents, written
+from .concepts import FEW, HASHED, UNMATCHED, Lookup, held_words, percent, percents, written
 from .errors import DataError
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel
 from .schema import Schema
@@ -465,6 +465,7 @@ def draw(
     matched: bool = True,
     notes: Sequence[str] = (),
     silos: bool = True,
+    held: Sequence[str] = (),
 ) -> Atlas:
     """The atlas of some silos.
 
@@ -480,11 +481,15 @@ def draw(
     notes : sequence of str
     silos : bool
         Whether silos are told apart: not where what is known is that of all together.
+    held : sequence of str
+        Silos that the server has capped, set aside or refused. Their numbers are not common: they are left out, unless
+        there are no others.
 
     Returns
     -------
     Atlas
     """
+    members = {cid: one for cid, one in members.items() if cid not in held} or members
     ids = list(members)
     columns = np.unique(np.concatenate([one.features for one in members.values()]))
     S = [_spread_out(one.signatures, one.features, columns) for one in members.values()]
@@ -498,7 +503,9 @@ def draw(
         said.append(UNMATCHED)
     if features.is_text and features.words is None and features.names is None:
         said.append(HASHED)
-    if silos and not several and not told:
+    if held:
+        said.append(held_words(held) + (" The atlas leaves them out." if not set(ids) & set(held) else ""))
+    elif silos and not several and not told:
         said.append(ALL_ALONE)
     concepts = []
     for j in range(k):
@@ -596,6 +603,7 @@ def draw_models(
     *,
     told: Mapping[str, Sequence[tuple[float, str]]] | None = None,
     matched: bool = True,
+    held: Sequence[str] = (),
 ) -> Atlas:
     """The atlas of fitted models; of a private run, that of what is public.
 
@@ -605,7 +613,7 @@ def draw_models(
     features : Features
     presence : mapping of client to Presence
         Of those clients of which it is known.
-    told, matched
+    told, matched, held
         As in `draw`.
     """
     public = [model for model in models.values() if isinstance(model, AnchorModel)]
@@ -616,7 +624,7 @@ def draw_models(
     alike = {cid: model for cid, model in models.items() if isinstance(model, kind)}
     members = {cid: member_of(model, presence.get(cid)) for cid, model in alike.items()}
     lifted = any(isinstance(model, GraphModel) and model.lift is not None for model in models.values())
-    atlas = draw(members, features if not lifted else Features(), told=told, matched=matched)
+    atlas = draw(members, features if not lifted else Features(), told=told, matched=matched, held=held)
     return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from .errors import DataError
+from .errors import DataError, listed
 from .schema import Schema
 
 Array = np.ndarray
@@ -34,6 +34,38 @@ UNMATCHED = (
     "The numbers of the silos' clusters were not matched (align=False): the same number may mean something else in "
     "another silo. Read each silo by itself."
 )
+
+
+def held_words(held: Sequence[str], kept: Mapping[str, str | None] | None = None) -> str:
+    """Say which silos the server has limited, that their cluster numbers are not common, and which model they kept.
+
+    Parameters
+    ----------
+    held : sequence of str
+        Silos that were capped, set aside or refused.
+    kept : mapping of silo to str, optional
+        Which model each kept, "alone" or a common one, where that is known.
+
+    Examples
+    --------
+    >>> from fmtc.concepts import held_words
+    >>> for sentence in held_words(["north"], {"north": "alone"}).split(". "):
+    ...     print(sentence)
+    The server capped, set aside or refused what 'north' sent: it is unlike what the other silos sent
+    Do not take cluster numbers there for those of the other silos, and check columns and units there
+    A model of its own rows was kept by 'north'.
+    """
+    said = (
+        f"The server capped, set aside or refused what {listed(held)} sent: it is unlike what the other silos sent. "
+        "Do not take cluster numbers there for those of the other silos, and check columns and units there."
+    )
+    known = {cid: word for cid in held if (word := (kept or {}).get(cid))}
+    for what, some in (
+        ("A model of its own rows", [cid for cid, word in known.items() if word == "alone"]),
+        ("The common model, which may not suit its rows,", [cid for cid, word in known.items() if word != "alone"]),
+    ):
+        said += f" {what} was kept by {listed(some)}." if some else ""
+    return said
 
 
 @dataclass(frozen=True)
@@ -373,6 +405,7 @@ def explain_silos(
     words: Lookup | None = None,
     is_text: bool = False,
     matched: bool = True,
+    held: Collection[str] = (),
 ) -> Explanation:
     """What the clusters of several silos are, in each of them and over all.
 
@@ -389,6 +422,9 @@ def explain_silos(
         are not known, and a note says so.
     matched : bool
         Whether the same number means the same cluster in all silos.
+    held : collection of str
+        Silos that the server has limited, see `held_words`: they have no part in what is said over all, unless there
+        are no others.
 
     Returns
     -------
@@ -406,13 +442,17 @@ def explain_silos(
         notes.append(UNMATCHED)
     parts = {client: table.contrasts(X, y[client], k) for client, X in rows.items()}
     found = {client: _picked(table, part, sizes[client]) for client, part in parts.items()}
-    total = np.sum(list(sizes.values()), axis=0)
-    overall = _picked(table, _averaged(list(parts.values()), list(sizes.values()), is_text), total)
+    if limited := [client for client in rows if client in held]:
+        notes.append(held_words(limited))
+    common = {client: X for client, X in rows.items() if client not in held} or rows
+    total = np.sum([sizes[client] for client in common], axis=0)
+    average = _averaged([parts[client] for client in common], [sizes[client] for client in common], is_text)
+    overall = _picked(table, average, total)
     wanted = sorted({pick.column for picks in (overall, *found.values()) for some in picks for pick in some})
     known = words(wanted) if words is not None else {}
-    edges = {} if is_text else table.bins(rows, wanted)
+    edges = {} if is_text else table.bins(common, wanted)
     counts = {client: {} if is_text else table.counts(X, y[client], k, wanted, edges) for client, X in rows.items()}
-    whole = {} if is_text else {column: np.sum([part[column] for part in counts.values()], axis=0) for column in wanted}
+    whole = {column: np.sum([counts[client][column] for client in common], axis=0) for column in wanted if not is_text}
 
     def told(
         picks: Sequence[Sequence[_Pick]], n: Array, counted: Mapping[int, Array], named: Sequence[str] | None = None
@@ -433,8 +473,11 @@ def explain_silos(
     named = [one.words for one in clusters] if matched else None
     explained = Explanation(
         clusters,
-        {client: told(found[client], sizes[client], counts[client], named) for client in rows},
-        _likeness(parts, sizes),
+        {
+            client: told(found[client], sizes[client], counts[client], named if client in common else None)
+            for client in rows
+        },
+        dict.fromkeys(rows, (None,) * k) | _likeness({client: parts[client] for client in common}, sizes),
         tuple(notes),
     )
     return explained.renamed(names or {})
@@ -818,6 +861,7 @@ __all__ = [
     "empty_clusters_sentence",
     "explain",
     "explain_silos",
+    "held_words",
     "percent",
     "percents",
     "percents_of",

@@ -22,7 +22,7 @@ from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_sett
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
-from .concepts import Explanation, Lookup, explain_silos
+from .concepts import Explanation, Lookup, explain_silos, held_words
 from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
 from .errors import DataError, FileError, InputError, NotFiniteError
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
@@ -176,8 +176,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     joined_ : Joined
         Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
-        Clients whose messages were made smaller, weighed down, set aside or refused (``solver.contain``); empty in most
-        runs, and in a model that was loaded.
+        Clients that were set aside or refused, or whose messages were made smaller in half of the rounds or more
+        (``solver.contain``); empty in most runs. Do not take their cluster numbers for those of the others.
     atlas_ : Atlas
         The concepts: name, features, share in each silo, and whether silos agree on them. Made of the models, without a
         row; also of a model that was loaded. Reading it computes it.
@@ -469,6 +469,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.agreement_ = {cid: value for cid, value in measured.items() if value is not None}
             _warn_of_missed_parts([cid for cid in measured if clients[cid].misses])
         self.choice_ = {cid: clients[cid].choice or FEDERATED for cid in sorted(clients)}
+        if self.held_:
+            warnings.warn(held_words(self.held_, self.choice_), UserWarning, stacklevel=3)
         self._homes = {cid: clients[cid].home for cid in sorted(clients)}
         if not isinstance(self.privacy, Privacy):  # a private run promises that nothing but its sums is kept of rows
             self._presence = {cid: presence_of(clients[cid].labels, self._k) for cid in sorted(clients)}
@@ -956,6 +958,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return explain_silos(
             rows, labels, schema=getattr(self, "schema_", None), feature_names=feature_names, n_clusters=self._k,
             names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
+            held=self.held_,
         )  # fmt: skip
 
     @property
@@ -967,7 +970,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """`atlas_`, with the names of columns, or the words of texts, where they are known."""
         models, matched = self._fitted_models, self.solver is None or self.solver.align
         features = self._features(words, feature_names)
-        return draw_models(models, features, self._presence, told=self._told, matched=matched)
+        return draw_models(models, features, self._presence, told=self._told, matched=matched, held=self.held_)
 
     def explain_row(self, x: Any, *, client: Any = None) -> RowExplanation:
         """Why a row is in its cluster: what each column says for it against the second, and what would change it.
@@ -1082,6 +1085,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             schema=getattr(self, "schema_", None),
             presence=self._presence,
             told=self._told,
+            held=self.held_,
             shared=self._shared,
         )
         return write_model(Path(path), saved, overwrite=overwrite)
@@ -1480,6 +1484,7 @@ def load(path: str | Path) -> FMTC:
     result = Result(None, history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     model._presence, model._told = dict(saved.presence), {cid: list(said) for cid, said in saved.told.items()}
+    model.held_ = list(saved.held)
     model._shared = saved.shared
     if saved.feature_names is not None:
         model.feature_names_in_ = np.array(saved.feature_names, dtype=object)

@@ -356,6 +356,14 @@ def noted(held: tuple[str, ...], *others: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({*held, *(cid for some in others for cid in some)}))
 
 
+def held_at_the_end(server: ServerState, history: Sequence[Any]) -> ServerState:
+    """The server after a run: whom it capped in less than half of the rounds, and not in the last, is not held."""
+    capped = [{*one.capped, *one.odd} for one in history]
+    last = set(server.aside).union(*capped[-1:])
+    few = {cid for cid in server.held if 0 < sum(cid in some for some in capped) < len(capped) / 2} - last
+    return replace(server, held=tuple(cid for cid in server.held if cid not in few))
+
+
 def set_aside(server: ServerState, client_ids: Iterable[str], far: Array) -> tuple[ServerState, list[str]]:
     """The server, which leaves some clients out of what all have in common, and the ids of the others."""
     ids = list(client_ids)

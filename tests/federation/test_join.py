@@ -355,7 +355,11 @@ def test_what_a_silo_says_on_its_own_screen(home, during, clock):
 
 @pytest.mark.parametrize(
     ("said", "green"),
-    [({"error": [], "note": []}, True), ({"error": [], "note": ["has values about 1,000 times the others'"]}, False)],
+    [
+        ({"error": [], "note": []}, True),
+        ({"error": [], "note": ["has values about 1,000 times the others'"]}, False),
+        ({"error": ["has values about 1,000 times the others'"], "note": []}, False),
+    ],
 )
 def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, clock, said, green):
     def compare(kit):
@@ -369,6 +373,7 @@ def test_a_column_in_other_units_is_not_followed_by_a_green_line(home, during, c
     done = join(home)
     assert ("our columns" in done.stderr) is green
     assert ("1,000 times" in done.stderr) is not green
+    assert ("this stops a run" in done.stderr) is bool(said["error"])
 
 
 # --------------------------------------------------------------------------------------------- with a person's consent

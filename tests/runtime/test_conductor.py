@@ -13,14 +13,17 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc.artifacts.files import read_json
+from fmtc.artifacts.runs import read_explanation
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus, _write_silo
 from fmtc.cli.words import Words, show_run
+from fmtc.concepts import Explanation, held_words
 from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
+from fmtc.protocol.method import view_method
 from fmtc.report import render, summarise
 from fmtc.runtime.conductor import RESULT, Spec, conduct, read_result
-from fmtc.runtime.kitclient import ENDED, SALT, STATES, ClientSource, read_client_result
+from fmtc.runtime.kitclient import ENDED, PREFLIGHT, SALT, STATES, ClientSource, read_client_result
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
 from fmtc.schema import Column, Schema
 
@@ -130,6 +133,79 @@ def test_what_coordinate_writes(home, tmp_path):
     assert report["sent"][0]["phase"] == "survey"
     assert all(row["what"] and row["tells"] for row in report["sent"])
     assert summarise(tmp_path / "out")["n_clusters"] == 3
+
+
+# ------------------------------------------------------------------------------------------- a silo in other units
+
+
+VIEWS = {"mixture": fmtc.FMTC(3, view="mixture", random_state=0), "graph": MODEL}
+
+
+@pytest.fixture
+def three():
+    """Three silos with the same clusters, the last in other units."""
+    rng = np.random.default_rng(1)
+    X = {
+        cid: rng.normal(size=(60, 4)) + 9 + 6 * np.eye(4)[rng.integers(3, size=60)] for cid in ("east", "north", "west")
+    }
+    return X | {"west": 1000 * X["west"]}
+
+
+def conducted(three, home, model, **more):
+    """Events of a run of silos in kits, and the transport; the coordinator's folder is `run`."""
+    settings, events = model.settings(), {}
+    method = view_method(settings.view)
+    kits = {cid: home / cid for cid in three} if (home / "run").exists() else make_kits(three, home)
+    transport = KitTransport(kits, settings, method=method.name, random_state=0)
+    (home / "run").mkdir(exist_ok=True)
+    spec = Spec("r", settings, home / "run", method, preflight="first", **more)
+    conduct(transport, spec, lambda event, **about: events.update({event: about}))
+    return events, transport
+
+
+def test_a_silo_in_other_units_ends_the_run_before_it_begins_and_hears_why(three, tmp_path):
+    events, transport = conducted(three, tmp_path, VIEWS["mixture"])
+    assert {"surveyed", "differ", "ended"} == set(events)
+    assert {message.phase for _, message in transport.seen} == {"survey", "verdict"}
+    said = {cid: read_json(transport.folder(cid) / PREFLIGHT) for cid in three}
+    assert said["north"] == said["east"] == {"error": [], "note": []}
+    assert "multiply them by 0.001, or start the run with `accept_units`" in said["west"]["error"][0]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path, view):
+    model = VIEWS[view]
+    events, transport = conducted(three, tmp_path, model, accept_units=True)
+    assert "differ" not in events
+    for _ in range(2):  # also where the coordinator was lost before it could tell
+        told = {cid: "held" in read_json(transport.folder(cid) / ENDED) for cid in three}
+        assert told == {"east": False, "north": False, "west": True}
+        for cid in three:
+            (transport.folder(cid) / ENDED).unlink()
+        transport = conducted(three, tmp_path, model, accept_units=True)[1]
+
+    words = Words(quiet=True)
+    _write_consensus(words, tmp_path / "out", False, model, False, "study", tmp_path / "run" / RESULT, 0.0)
+    assert words.notes == [held_words(["west"])]
+    atlas = load_atlas(tmp_path / "out")
+    assert atlas.client_ids == ("east", "north")
+    assert any("'west'" in note for note in atlas.notes)
+    assert held_words(["west"]) in summarise(tmp_path / "out")["words"]
+
+    for cid in three:
+        words, kit, out = Words(quiet=True), tmp_path / cid, tmp_path / f"{cid}'s"
+        folder = transport.folder(cid)
+        event = {"run": "r", "result": read_client_result(folder / CLIENT_RESULT), **read_json(folder / ENDED)}
+        report = _write_silo(words, ClientSource.read(kit), kit, event, out, False)
+        (line,) = report["trust"]["clients"]
+        assert line["held"] is (cid == "west")
+        assert line["kept"] == (event["result"].client.choice or "federated")
+        sentence = held_words([cid], {cid: line["kept"]})
+        held = cid == "west"
+        assert (sentence in words.notes) is (sentence in summarise(out)["words"]) is held
+        assert (held_words([cid]) in Explanation.from_dict(read_explanation(out)).notes) is held
+        assert (held_words([cid]) in load_atlas(out).notes) is held
+        assert fmtc.load(out).held_ == (["west"] if held else [])
 
 
 def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, tmp_path):

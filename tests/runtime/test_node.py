@@ -482,7 +482,7 @@ class Process:
     def sizes(self, settings):
         return {}
 
-    def end(self, converged, told):
+    def end(self, converged, told, held):
         self.converged = converged
 
 

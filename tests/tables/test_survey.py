@@ -302,6 +302,57 @@ def test_of_two_silos_both_are_told_of_a_unit():
     assert re.search("1/1,000 .*column 1: kilograms for grams", sentence)
 
 
+SIZED = ("height", "weight", "temperature", "sex", "visits")  # five of the six columns can be compared by size
+
+
+def in_other_units(factor, columns, seed=1):
+    return people(seed).with_columns(pl.col(name) * factor for name in columns)
+
+
+@pytest.mark.parametrize("factor", [1000, 1 / 1000, 100, 137])
+@pytest.mark.parametrize("columns", [SIZED, people(0).columns, SIZED[:4]])
+def test_most_columns_in_other_units_stop_a_run(factor, columns):
+    silos = three(b=in_other_units(factor, columns))
+    findings = found(silos)
+    assert {f.silo for f in findings} == {"b"}
+    assert sorted(f.column for f in findings if f.code in ("unit", "scale")) == list(range(len(columns)))
+    assert {f.severity for f in findings if f.code in ("unit", "scale")} == {"error"}
+    sentences = explain(findings, "b", severity="error")
+    assert all(sentence.endswith("or start the run with `accept_units`") for sentence in sentences)
+    if factor == 1000:
+        assert "multiply them by 0.001, or" in sentences[0]
+    accepted = found(silos, accept_units=True)
+    assert [(f.silo, f.code, f.column, f.number) for f in accepted] == brief(findings)
+    assert {f.severity for f in accepted} == {"note"}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        in_other_units(1000, SIZED[:1]),
+        in_other_units(1000, SIZED[:3]),  # half of six
+        in_other_units(2.2046, SIZED),
+        in_other_units(-1, SIZED),
+        people(1).with_columns(pl.col("temperature", "height", "weight") + 273.15),
+    ],
+)
+def test_fewer_columns_or_smaller_factors_are_notes(odd):
+    findings = found(three(b=odd))
+    assert findings
+    assert {f.severity for f in findings} == {"note"}
+
+
+def test_a_table_of_one_column_in_another_unit_is_a_note():
+    silos = {name: frame.select("weight") for name, frame in three(b=in_other_units(1000, SIZED)).items()}
+    assert [(f.silo, f.severity) for f in found(silos)] == [("b", "note")]
+
+
+def test_of_two_silos_in_other_units_both_are_told():
+    findings = found({"a": people(0), "b": in_other_units(1000, SIZED)})
+    assert {(f.silo, f.severity) for f in findings} == {("a", "error"), ("b", "error")}
+    assert "multiply them by 1000, or" in explain(findings, "a")[0]
+
+
 def test_a_factor_that_silos_may_differ_by_is_no_unit():
     assert found(three(b=people(1).with_columns(pl.col("visits") * 2.54))) == []  # the spread is too large to tell
     assert found(three(b=people(1).with_columns(pl.col("weight") * 1.3))) == []

@@ -63,6 +63,7 @@ MODEL = {
     ),
     "text?": ({"text_column": str, "salt": str, "n_buckets": range(1, 2**31)}, None),
     "clients": {str: {"file": str, "sha256": str, "presence?": [NUMBER], "told?": {"cosine": [float], "flags": [str]}}},
+    "held?": [str],
     "common?": ({"file": str, "sha256": str}, None),
     "n_iter": COUNT,
     "converged": (bool, None),  # None: a silo of a federation does not know
@@ -87,6 +88,7 @@ class SavedModel:
     schema: Schema | None = None  # what the columns hold, where that is known
     presence: Mapping[str, Presence] = field(default_factory=dict)  # share of each concept in a silo's rows
     told: Mapping[str, Sequence[tuple[float, str]]] = field(default_factory=dict)  # cosines and flags of a federation
+    held: Sequence[str] = ()  # clients that were capped, set aside or refused
     shared: Shared | None = None  # what all clients have in common, where the server's end of the run is known
 
 
@@ -126,6 +128,7 @@ def write_model(path: Path, saved: SavedModel, *, overwrite: bool = False) -> Pa
             "columns": None if saved.schema is None else saved.schema.to_dict(),
             "text": None if saved.text is None else asdict(saved.text),
             "clients": clients,
+            "held": saved.held,
             "common": common,
             "n_iter": saved.n_iter,
             "converged": saved.converged,
@@ -193,6 +196,7 @@ def read_model(path: str | Path) -> SavedModel:
         schema=schema,
         presence=_read_presence(file, about["clients"], k),
         told=_read_told(file, about["clients"], k),
+        held=about.get("held", ()),
         shared=_read_common(folder, about.get("common")),
     )
 

@@ -24,6 +24,7 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, sweep, write_json
+from ..concepts import held_words
 from ..errors import (
     ChangedError,
     ClientError,
@@ -42,6 +43,7 @@ from ..protocol.base import plain
 from ..schema import Schema
 from .kits import ask_roster, confirmed, show_roster
 from .options import (
+    accept_units_option,
     data_options,
     free_path,
     n_clusters_option,
@@ -202,6 +204,7 @@ Examples:
 @click.option("--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default.")
 @click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds a silo has for one answer.")  # fmt: skip
+@accept_units_option
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @quiet_option
 @data_options
@@ -213,6 +216,7 @@ def federate_local(
     out: Path,
     min_clients: int | None,
     deadline: float,
+    accept_units: bool,
     force: bool,
     quiet: bool,
     client_column: str | None,
@@ -261,7 +265,7 @@ def federate_local(
     with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
         silos = read_silos(files, **reading)
         if recipe is None:
-            note_table(words, silos, scaled=model.scale != "none")
+            note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
         types = silos[0].schema
         if types is not None:
             model.schema_ = types
@@ -355,6 +359,7 @@ Examples:
 @click.option("--wait", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds to wait for silos that are not there.")  # fmt: skip
 @click.option("--no-preflight", is_flag=True, cls=Option, help="Do not compare the silos' columns first.")
+@accept_units_option
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out, and forget an interrupted run.")
 @click.option("--resume", is_flag=True, cls=Option, help="Resume an interrupted run of the same command.")
 @click.option("--schema", type=click.Path(path_type=Path), cls=Option,
@@ -371,6 +376,7 @@ def coordinate(
     deadline: float,
     wait: float,
     no_preflight: bool,
+    accept_units: bool,
     force: bool,
     resume: bool,
     schema: Path | None,
@@ -423,7 +429,7 @@ def coordinate(
             model.n_clusters = advised or _ask_how_many(words, coordinator, model, names, min_clients, deadline, wait)
         order = Order(
             model.settings(), folder, run_id or secrets.token_hex(8), min_clients, weights, deadline, wait,
-            preflight="no" if no_preflight else "first", random_state=model.random_state,
+            preflight="no" if no_preflight else "first", accept_units=accept_units, random_state=model.random_state,
         )  # fmt: skip
         ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
         try:
@@ -562,6 +568,8 @@ def _write_consensus(
     result, about = read_result(file)
     for silo in result.missing:
         words.note(f"silo {silo!r} was lost and has no model of this run")
+    if result.server.held:
+        words.note(held_words(result.server.held))
     report = {
         "kind": "fmtc consensus report",
         "schema": runs.REPORT_FORMAT,
@@ -762,7 +770,7 @@ def join(
                     raise TrustError(f"{event['why']}. Nothing was sent.")
                 words.note(f"we could not answer: {event['why']}")
             elif kind == "preflight":
-                for sentence in (*event["error"], *event["note"]):
+                for sentence in (*(f"{error} (this stops a run)" for error in event["error"]), *event["note"]):
                     words.note(f"compared with the other silos, ours {sentence}")
                 if not (event["error"] or event["note"]):
                     words.say("our columns match those of the other silos", "green")
@@ -946,6 +954,9 @@ def _write_silo(
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = Result(None, (), event["converged"], why, received=received)
     adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)
+    if event.get("held"):
+        model.held_ = [silo.name]
+        words.note(held_words(model.held_, model.choice_))
     if told := event.get("told"):
         model._told = {silo.name: list(zip(told["cosine"], told["flags"], strict=True))}
     results = runs.results(model, [silo])

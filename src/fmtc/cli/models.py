@@ -21,6 +21,7 @@ from ..artifacts.files import check_form, file_names, read_json, write_file
 from ..errors import DataError, FileError, UsageError, WriteError, listed
 from .explain import show_atlas
 from .options import (
+    accept_units_option,
     data_options,
     free_path,
     n_clusters_option,
@@ -95,6 +96,7 @@ Examples:
     "--calibrate", is_flag=True, cls=Option,
     help="Learn how certain clusters are, for `fmtc predict --abstain` and `fmtc drift`; up to half as long again.",
 )  # fmt: skip
+@accept_units_option
 @quiet_option
 @data_options
 @table_options
@@ -111,6 +113,7 @@ def fit(
     with_page: bool,
     append: bool,
     calibrate: bool,
+    accept_units: bool,
     quiet: bool,
     client_column: str | None,
     label_column: str | None,
@@ -167,7 +170,7 @@ def fit(
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
-                note_table(words, silos, scaled=model.scale != "none")
+                note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], silos[0].schema)
             with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
                 rows = {silo.name: silo.encoded for silo in silos}
@@ -649,7 +652,8 @@ def _show_influence(run: Path, as_json: bool) -> None:
         )
     console.print(table)
     held = [line["silo"] for line in clients if line["held"]]
-    show(console, Text(f"Held: {', '.join(held)}." if held else "Nobody was capped, weighed down or refused."))
+    nobody = "Nobody was set aside or refused, nor capped in half of the rounds or more."
+    show(console, Text(f"Held: {', '.join(held)}." if held else nobody))
     pulls = found["influence"]
     if pulls is None:
         show(console, Text("Who pulls whom is known for 2 to 64 silos, where a run had them in one place."))

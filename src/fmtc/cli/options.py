@@ -163,6 +163,9 @@ random_state_option = click.option(
     "--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
     help="The same number gives the same labels, to the last bit.  [default: 0]",
 )  # fmt: skip
+accept_units_option = click.option(
+    "--accept-units", is_flag=True, cls=Option, help="Run even if most columns of a silo seem to be in other units."
+)
 quiet_option = click.option(
     "-q", "--quiet", is_flag=True, cls=Option, help="No progress and no table; notes and errors stay."
 )

@@ -29,7 +29,8 @@ NAMED = 12  # clusters that are named at the end of a run
 
 # Arguments of the library that are flags here; its messages put them in backticks.
 _ARGUMENT = re.compile(
-    "`(client_column|label_column|id_column|text_column|drop|columns|missing|schema|obsm|scale|max_k|min_rows|max_runs)`"
+    "`(client_column|label_column|id_column|text_column|drop|columns|missing|schema|obsm|scale|accept_units|max_k|min_rows"
+    "|max_runs)`"
 )
 _OTHERS = {"`header`=False": "--no-header", "`as_types`": "--as", "`missing_codes`": "--missing-code"}
 
@@ -177,10 +178,10 @@ def size_of(silos: Sequence[Silo]) -> str:
     return f"{plural(len(silos), 'silo')}, {plural(rows, 'row')}, {plural(silos[0].X.shape[1], 'feature')}"
 
 
-def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
+def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool, accept_units: bool = True) -> None:
     """Notes about missing cells, constant columns, and values that look wrong.
 
-    `scaled`: whether the run gives all columns the same weight.
+    `scaled`: whether the run gives all columns the same weight; `accept_units`: as in `fmtc.tables.doubts.remarks`.
     """
     from ..tables import constant_columns, missing_line, remarks
 
@@ -197,7 +198,7 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool) -> None:
             f"{plural(len(constant), 'column')} with one value or none in all rows of a silo, which cannot help there: "
             f"{', '.join(shown)}{more}"
         )
-    for remark in remarks(silos, scaled=scaled):
+    for remark in remarks(silos, scaled=scaled, accept_units=accept_units):
         words.note(remark)
 
 
@@ -246,6 +247,9 @@ def show_names(words: Words, out: Path, of_rows: str) -> None:
 
     found = read_explanation(out)
     clusters = Explanation.from_dict(found).clusters if found else ()
+    silos = found["silos"].values() if found else ()
+    if sum(one.rows for one in clusters) < sum(one["rows"] for mine in silos for one in mine):
+        of_rows += " of the other silos"  # than those that were set aside
     named = [(one, share) for one, share in zip(clusters, percents_of(clusters), strict=True) if one.name]
     for one, share in named[:NAMED]:
         words.say(f"cluster {one.cluster}: {printable(one.name)}, {share} {of_rows}")

@@ -394,6 +394,7 @@ def merge(first: FMTC, second: FMTC) -> FMTC:
         numbers = [getattr(match, place) for match in found]
         for cid, shares in model._presence.items():
             merged._presence[cid] = tuple(0.0 if j is None else shares[j] for j in numbers)
+    merged.held_ = sorted({*first.held_, *second.held_})
     merged.merged_ = found
     return merged
 

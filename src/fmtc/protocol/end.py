@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,11 @@ WHEN = "where the server has compared the clients' concepts"
 LACKS = len(FLAGS)  # in place of the number of a flag: the silo lacks the concept
 
 
-def told(atlas: Mapping[str, Any] | None, client: str) -> dict[str, Array]:
-    """Cosines and flags of one silo's concepts, as `end` takes them; nothing where the atlas does not tell."""
+def told(atlas: Mapping[str, Any] | None, client: str, held: Collection[str] = ()) -> dict[str, Any]:
+    """What `end` says to one silo: cosines and flags of its concepts, as the atlas has them, and whether it is held."""
     concepts = [] if atlas is None else atlas["concepts"]
+    if client in held:
+        return {"held": True}
     if not any(client in one["flags"] for one in concepts):
         return {}
     flags = [FLAGS.index(one["flags"][client]) if client in one["flags"] else LACKS for one in concepts]
@@ -54,10 +56,14 @@ class End(Phase):
             "K", "0 matched, 1 unsure, 2 unique to this client, 3 a concept that it lacks", "As `cosine`.",
             kind="uint8", when=WHEN,
         )  # fmt: skip
+        held: bool | None = number(
+            "that the server has capped this client, set it aside or refused an answer of it",
+            "That it is unlike the others.", kind="flag", when="where it has",
+        )  # fmt: skip
 
     def reply(self, run: Any, ask: Ask, settings: Any, round_no: int) -> tuple[Any, Nothing]:
         """Note that the run is over."""
-        run.end(ask.converged, heard(ask.cosine, ask.flags))
+        run.end(ask.converged, heard(ask.cosine, ask.flags), bool(ask.held))
         return run, Nothing()
 
 

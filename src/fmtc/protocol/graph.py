@@ -21,7 +21,7 @@ from ..atlas import Atlas
 from ..client import ClientState, open_client, width
 from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
-from ..server import ServerState, client_weights, noted, without_clients
+from ..server import ServerState, client_weights, held_at_the_end, noted, without_clients
 from ..settings import Settings, Solver
 from .base import Phase, required
 from .em import SETTLE
@@ -82,6 +82,10 @@ class GraphView(Method):
     def held(self, server: ServerState, client_ids: Iterable[str]) -> ServerState:
         """The server, which remembers whose answers were dropped."""
         return replace(server, held=noted(server.held, client_ids))
+
+    def ended(self, server: ServerState, history: Sequence[Any]) -> ServerState:
+        """The server after the last phase, which knows who is still held."""
+        return held_at_the_end(server, history)
 
     def sizes(self, client: ClientState, settings: Settings) -> dict[str, int]:
         """Columns as they came (D) and as they are computed with (d), clusters (k), concepts (K)."""

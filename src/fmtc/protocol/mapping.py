@@ -41,7 +41,7 @@ def server_atlas(server: ServerState, settings: Settings) -> Atlas | None:
     lifted = server.lifted and server.view != "mixture"
     atlas = draw(
         found, Features() if lifted else Features(levels=levels, is_text=is_text), matched=settings.solver.align,
-        notes=[COLUMNS, *([SUMMED] if alone else [])], silos=not alone,
+        notes=[COLUMNS, *([SUMMED] if alone else [])], silos=not alone, held=server.held,
     )  # fmt: skip
     return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
 

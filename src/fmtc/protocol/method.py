@@ -128,6 +128,10 @@ class Method:
         """The server, which is told whose answers were dropped."""
         return server
 
+    def ended(self, server: Any, history: Sequence[Any]) -> Any:
+        """The server after the last phase."""
+        return server
+
     def sizes(self, client: Any, settings: Any) -> dict[str, int]:
         """What a client knows of the letters in shapes."""
         return self.known_sizes(client.client_id, settings)

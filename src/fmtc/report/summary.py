@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from ..artifacts.files import check_form, check_schema, jsonable, read_json, rea
 from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, of_one_silo, read_explanation
 from ..atlas import Atlas
-from ..concepts import FEW, Cluster, Explanation, Histogram, empty_clusters_sentence, percents, percents_of
+from ..concepts import FEW, Cluster, Explanation, Histogram, empty_clusters_sentence, held_words, percents, percents_of
 from ..errors import FileError
 from ..estimator import FMTC, load, load_atlas, read_settings
 from ..protocol.base import LETTERS
@@ -108,6 +108,12 @@ class _Run:
     def view(self) -> str:
         """The view that the run took; a run of an older version knew one only."""
         return str(self.report.get("view") or ("graph" if self.model is None else self.model.view_))
+
+    @property
+    def held(self) -> dict[str, str | None]:
+        """Silos that the server has limited, whose cluster numbers are not common, and which model each kept."""
+        lines = (self.report.get("trust") or {}).get("clients", ())
+        return {line["silo"]: line["kept"] for line in lines if line["held"]}
 
     @property
     def names(self) -> list[str]:
@@ -339,7 +345,8 @@ def _clusters(run: _Run) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         likeness: Mapping[str, Sequence[float | None]] = {name: [None] * len(of) for name, of in sizes.items()}
     else:
         over_all, silos, likeness = list(explained.clusters), explained.silos, explained.likeness
-    counts = [[one.rows for one in mine] for mine in silos.values()]
+    common = [mine for name, mine in silos.items() if name not in run.held] or list(silos.values())
+    counts = [[one.rows for one in mine] for mine in common]
     found = [
         _cluster(one) | {"percent": percent, "silos": sum(_has(of[one.cluster], sum(of)) for of in counts)}
         for one, percent in zip(over_all, percents_of(over_all), strict=True)
@@ -531,7 +538,9 @@ def _findings(run: _Run, summary: Mapping[str, Any]) -> list[str]:
         f"{'were' if m > 1 else 'was'} divided into {_count(run.k, 'cluster')}."
     ]
     if m > 1 and summary["found"]:
-        said += _share_words(summary)
+        said += _share_words(summary, run.held)
+    if run.held:
+        said.append(held_words(list(run.held), run.held))
     if any(line["gain"] is not None for line in silos):
         said.append(_gain_words(silos))
     classed = [line for line in silos if line["held_out_acc"] is not None and line["alone_acc"] is not None]
@@ -550,9 +559,12 @@ def _findings(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     return said
 
 
-def _share_words(summary: Mapping[str, Any]) -> list[str]:
-    """Where silos differ most in their shares, which clusters some lack, and whether numbers mean the same."""
-    lines = [line for line in summary["silos"] if line["shares"] is not None]
+def _share_words(summary: Mapping[str, Any], held: Collection[str] = ()) -> list[str]:
+    """Where silos differ most in their shares, which clusters some lack, and whether numbers mean the same.
+
+    Nothing of silos that the server has limited: their numbers are their own.
+    """
+    lines = [line for line in summary["silos"] if line["shares"] is not None and line["silo"] not in held]
     said = []
     if len(lines) > 1 and len(summary["found"]) > 1:
         shares = np.array([line["shares"] for line in lines])
@@ -576,16 +588,17 @@ def _share_words(summary: Mapping[str, Any]) -> list[str]:
     if len(absent) > 4:
         counts = sorted(sum(_has(n, sum(of)) for n in of) for of in sizes.values())
         few, many = counts[0], counts[-1]
-        held = f"{few} of the" if few == many else f"{few} to {many} of the"
+        each = f"{few} of the" if few == many else f"{few} to {many} of the"
         everywhere = len(summary["found"]) - len(absent)
         which = f"{everywhere} of them {'is' if everywhere == 1 else 'are'}" if everywhere else "none of them is"
-        said.append(f"Each silo has {held} {len(summary['found'])} clusters; {which} in all silos.")
+        said.append(f"Each silo has {each} {len(summary['found'])} clusters; {which} in all silos.")
     elif absent:
         said += [_lacking_words(one, sizes) for one in absent]
     compared = [one for one in summary["clusters"] if one["likeness"] is not None]
     unlike = [one for one in compared if one["unlike"]]
     if compared and not unlike:
-        said.append("By their columns, the same number means the same cluster in every silo.")
+        every = "every other silo" if held else "every silo"
+        said.append(f"By their columns, the same number means the same cluster in {every}.")
     elif len(unlike) > 2:
         said.append(
             f"{len(unlike)} of {len(compared)} clusters of single silos are unlike the same number in the other silos; "
@@ -692,8 +705,10 @@ def _absent(run: _Run) -> dict[str, str]:
             "The run was written by an older version of fmtc, which did not keep what sets the clusters apart; fit "
             "again to see it."
         )
-    elif run.explanation is not None and run.explanation.notes:
-        absent["explanation"] = " ".join(run.explanation.notes)
+    elif run.explanation is not None:
+        held = held_words(list(run.held)) if run.held else ""  # the findings say it
+        if notes := [note for note in run.explanation.notes if note != held]:
+            absent["explanation"] = " ".join(notes)
     return absent
 
 

@@ -50,6 +50,8 @@ class Spec:
     min_clients : int, optional
     preflight : {"no", "first", "only"}
         Whether the clients' columns are compared before the first round; a difference that would spoil the run ends it.
+    accept_units : bool
+        Whether most columns of a client may be in other units than the others'.
     """
 
     run_id: str
@@ -59,6 +61,7 @@ class Spec:
     weights: dict[str, float] | None = None
     min_clients: int | None = None
     preflight: str = "no"
+    accept_units: bool = False
 
 
 def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
@@ -150,10 +153,13 @@ def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
     assert about is not None
     listen("done", missing=about["missing"])
     done = {*about["client_ids"]} - {*unconfirmed(spec.folder, about), *about["missing"]}
+    converged, known = bool(about["converged"]), (about.get("atlas"), about.get("held", ()))
     asks = {
-        cid: END.Ask(converged=bool(about["converged"]), **told(about.get("atlas"), cid)) for cid in about["client_ids"]
+        cid: END.Ask(converged=converged, **told(known[0], cid, known[1]))
+        for cid in about["client_ids"]
+        if cid not in done
     }
-    replies = transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items() if cid not in done})
+    replies = transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items()})
     write_json(spec.folder / CONFIRMED, sorted(done | {*replies.answers}))
     listen("ended")
 
@@ -217,7 +223,9 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     add_received(received, SURVEY, replies)
     write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
     scaled = getattr(spec.settings, "scale", "none") != "none"
-    findings = compare(replies.answers, n_clusters=spec.settings.n_clusters, scaled=scaled)
+    findings = compare(
+        replies.answers, n_clusters=spec.settings.n_clusters, scaled=scaled, accept_units=spec.accept_units
+    )
     verdicts = as_numbers(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
     listen("surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings])

@@ -262,7 +262,10 @@ class _Run:
         converged, why = self.stopped
         received = tuple(self.received.values())
         late = {cid: self._late(cid) for cid in sorted(missing) if self._was_to_conclude(cid)}
-        return Result(self.server, self.history, converged, why, tuple(sorted(missing)), received, self.begun, late)
+        server = self.method.ended(self.server, self.history)
+        if self.refused:
+            server = self.method.held(server, self.refused)
+        return Result(server, self.history, converged, why, tuple(sorted(missing)), received, self.begun, late)
 
     def _was_to_conclude(self, cid: str) -> bool:
         """Whether a client was lost when it was asked to conclude, which needs nothing of the others."""

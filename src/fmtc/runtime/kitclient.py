@@ -420,10 +420,11 @@ class _Run:
         """Nothing of the sizes matters."""
         return {}
 
-    def end(self, converged: bool, told: Mapping[str, Any] | None = None) -> None:
-        """Note that the run is over, and what was told of the client's concepts; that is, confirm to have labels."""
+    def end(self, converged: bool, told: Mapping[str, Any] | None = None, held: bool = False) -> None:
+        """Note that the run is over, and what was told of the client; that is, confirm to have labels."""
         if (self.client.folder / RESULT).exists():
-            write_json(self.client.folder / ENDED, {"converged": converged} | ({"told": told} if told else {}))
+            more = ({"told": told} if told else {}) | ({"held": True} if held else {})
+            write_json(self.client.folder / ENDED, {"converged": converged} | more)
         elif self.client.method.keeps:  # it was away, or has lost its kit
             raise RefusedError("the run is over, and this silo has no labels of it yet")
 

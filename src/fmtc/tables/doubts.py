@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..errors import joined
+from ..errors import DataError, joined
 from ..kernels.scaling import far_row
 from .columns import Columns
-from .findings import explain
+from .findings import ERROR, explain
 from .guess import dominant, sentinel
 from .preflight import compare
 from .survey import survey
@@ -25,7 +25,7 @@ Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
 
 
-def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
+def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = True) -> list[str]:
     """Sentences about values that look wrong; none for sparse rows.
 
     Parameters
@@ -33,6 +33,8 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
     silos : sequence of Silo
     scaled : bool
         Whether the run gives all columns the same weight. Otherwise a column that outweighs all others is a remark.
+    accept_units : bool
+        Whether a silo may have most of its columns in other units than the others; otherwise `DataError`.
 
     Examples
     --------
@@ -54,7 +56,7 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
                 f"row {int(silo.rows[row]) + 1} of {silo.name!r} has {silo.X[row, column]:.3g} in "
                 f"{_name(silo, column)}, far from all others, and may become a cluster of its own: correct or remove it"
             )
-    return found + _units(silos, numbers)
+    return found + _units(silos, numbers, accept_units)
 
 
 def _number_columns(silo: Silo) -> list[int]:
@@ -111,7 +113,7 @@ def _dominant(silos: Sequence[Silo], numbers: Sequence[int], scaled: bool) -> li
     ]
 
 
-def _units(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
+def _units(silos: Sequence[Silo], numbers: Sequence[int], accept_units: bool) -> list[str]:
     """Clients whose values look like those of another unit or coding."""
     if len(silos) < 2 or not numbers:
         return []
@@ -121,12 +123,16 @@ def _units(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
                  for column in numbers]  # fmt: skip
         columns[silo.name] = Columns(pl.DataFrame(dict(zip(names, silo.X[:, numbers].T, strict=True))))
     said: Mapping[str, Columns] = columns
-    findings = [
-        f for f in compare({name: survey(content, salt) for name, content in said.items()}, by_name=True)
-        if f.code in _UNITS
-    ]  # fmt: skip
-    about = {silo.name: explain(findings, silo.name, said) for silo in silos}
-    return [f"{name} {'; '.join(sentences)}" for name, sentences in about.items() if sentences]
+    surveys = {name: survey(content, salt) for name, content in said.items()}
+    findings = [f for f in compare(surveys, by_name=True, accept_units=accept_units) if f.code in _UNITS]
+
+    def sentences(severity: str | None = None) -> list[str]:
+        about = {silo.name: explain(findings, silo.name, said, severity) for silo in silos}
+        return [f"{name} {'; '.join(found)}" for name, found in about.items() if found]
+
+    if stops := sentences(ERROR):
+        raise DataError(". ".join(stops))
+    return sentences()
 
 
 def codes_in(columns: Columns) -> str:

@@ -175,10 +175,15 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
             effect = "a run on files reorders them, a federation does not"
         return f"has its columns in another order than the others ({places}): {effect}"
     if code == "unit":
-        return _unit_sentence(_unit_of(number, here[first.column]), number, listed)
+        unit = _unit_of(number, here[first.column])
+        way = f" Most of its columns differ so: multiply them by {1 / bounded(number):.4g}, {_ALLOWED}"
+        return _unit_sentence(unit, number, listed) + (way if first.severity == ERROR else "")
     if code == "scale":
         sizes = joined([f"{here[f.column]} ({_times(f.number)})" for f in group])
-        return f"has values of another magnitude than the others in {sizes}: another unit?"
+        way = f" Most of its columns differ so: bring them to the units of the others, {_ALLOWED}"
+        return f"has values of another magnitude than the others in {sizes}: another unit?" + (
+            way if first.severity == ERROR else ""
+        )
     if code == "shift":
         sides = [f"{here[f.column]} ({abs(f.number):.0f} {'above' if f.number > 0 else 'below'})" for f in group]
         return f"has values many standard deviations from the others' in {joined(sides)}: another unit or scale?"
@@ -200,6 +205,16 @@ def _sentence(code: str, number: float, group: Sequence[Finding], columns: Mappi
         return f"has {number:.1f} % of the variance of all columns in {listed}: give columns the same weight (`scale`)"
     where = "every client" if number else "this client"
     return f"has the same value in all rows of {where} in {listed}, which cannot help there"
+
+
+_ALLOWED = "or start the run with `accept_units`"
+
+
+def fold_of(finding: Finding) -> float:
+    """Factor, at least 1, between the values of a client and those of the others; 1 where the finding is no factor."""
+    if finding.code == "unit":
+        return abs(_unit_of(finding.number, "").factor)
+    return max(finding.number, 1 / bounded(finding.number)) if finding.code == "scale" else 1.0
 
 
 def _unit_of(number: float, name: str) -> Unit:

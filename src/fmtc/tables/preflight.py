@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Protocol, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import RefusedError
 from .columns import SMALLEST
-from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded
+from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded, fold_of
 from .guess import dominant
 from .kinds import CATEGORY, CODES, IDENTIFIERS, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT
 
@@ -54,6 +54,7 @@ def compare(
     n_clusters: int = 1,
     complete: bool = False,
     scaled: bool = True,
+    accept_units: bool = False,
 ) -> list[Finding]:
     """What differs between clients, and what in a client could not be clustered; without any name of a column.
 
@@ -73,6 +74,8 @@ def compare(
         Whether missing values stop the run.
     scaled : bool
         Whether the run gives all columns the same weight; otherwise one that outweighs all others is a finding.
+    accept_units : bool
+        Whether a client may have most of its columns in other units than the others: a note then, else an error.
 
     Returns
     -------
@@ -91,6 +94,13 @@ def compare(
     [('c', 'unit', 1, 1000.0)]
     >>> explain(findings, "c")
     ["has values about 1,000 times the others' in column 1: grams for kilograms?"]
+
+    Most columns of a client in other units are an error:
+
+    >>> silos["c"] = rows[100:] * 1000
+    >>> findings = compare({name: survey(Columns(X), salt="a secret") for name, X in silos.items()})
+    >>> [(f.silo, f.severity, f.column) for f in findings]
+    [('c', 'error', 0), ('c', 'error', 1)]
     """
     surveys = {silo: surveys[silo] for silo in sorted(surveys)}
     findings = [found for silo, said in surveys.items() for found in _by_itself(silo, said, n_clusters, complete)]
@@ -103,7 +113,7 @@ def compare(
         peers = {silo: said for silo, said in surveys.items() if forms[silo] == form}
         groups = _match(peers)
         findings += _columns_differ(peers, groups, by_name)
-        findings += _values_differ(peers, groups) + ([] if scaled else _outweighed(peers, groups))
+        findings += _values_differ(peers, groups, accept_units) + ([] if scaled else _outweighed(peers, groups))
     return sorted(findings, key=lambda f: (f.silo, f.severity != ERROR, CODES.index(f.code), f.column, f.place))
 
 
@@ -236,6 +246,9 @@ _GAP = 5.0  # distance of two means, in the smaller standard deviation, from whi
 _FAR = 10.0  # distance of two means, in the larger standard deviation, that counts as far apart
 _TIMES = 20.0  # ratio of means and spreads that is a finding even if no unit explains it
 _CHANCE = 1e-4  # probability that the others have no value below 0 where this client has some
+# More than half of a client's comparable columns, and at least two, apart by such a factor stop a run. Chosen on 28
+# federations: no silo has more than 4 of 128 such columns, and each of 64 silos multiplied by 100 has enough.
+_LARGE, _MOST = 10.0, 0.5
 
 
 _Column = tuple[float, float, float]  # rows, mean, standard deviation
@@ -250,6 +263,13 @@ class _Sums:
     sd: Array
     negatives: Array
     there: Array  # whether the client sent them
+
+    @property
+    def fit(self) -> Array:
+        """Whether magnitudes can be compared: if nearly all values are 0, mean and spread vary freely."""
+        share = self.negatives / self.n
+        placed: Array = (np.abs(self.mean) >= self.sd / 3) | ((share > 0.05) & (share < 0.95))
+        return self.there & (self.sd > 0) & placed
 
     def of(self, row: int, column: int) -> _Column:
         return float(self.n[row, column]), float(self.mean[row, column]), float(self.sd[row, column])
@@ -272,14 +292,22 @@ def _collect(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> _Sums:
 _Difference = tuple[int, int, str, int, float]  # client, column, code, a client to compare with, number
 
 
-def _values_differ(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> list[Finding]:
-    """Columns whose values do not look like the same thing in the same unit or coding; all notes."""
+def _values_differ(peers: Mapping[str, Survey], groups: Sequence[_Group], accept_units: bool) -> list[Finding]:
+    """Columns whose values do not look like the same thing in the same unit or coding.
+
+    Notes, except for a client with most of its columns in other units: the server would set it aside.
+    """
     silos, sums = list(peers), _collect(peers, groups)
     found: dict[tuple[int, int], Finding] = {}  # by client and column; the first finding counts
     for row, column, code, other, number in (*_codings_differ(sums), *_sizes_differ(sums), *_signs_differ(sums)):
         here, there = silos[row], silos[other]
         finding = Finding(here, code, NOTE, groups[column][here], there, groups[column][there], number)
         found.setdefault((row, column), finding)
+    comparable = (sums.fit & (sums.fit.sum(axis=0) > 1)).sum(axis=1)
+    for row in range(0 if accept_units else len(silos)):
+        apart = [key for key, finding in found.items() if key[0] == row and fold_of(finding) >= _LARGE]
+        if len(apart) > max(1, _MOST * comparable[row]):
+            found |= {key: replace(found[key], severity=ERROR) for key in apart}
     return list(found.values())
 
 
@@ -317,9 +345,7 @@ def _signs_differ(sums: _Sums) -> Iterator[_Difference]:
 
 def _sizes_differ(sums: _Sums) -> Iterator[_Difference]:
     """Columns whose mean and spread differ in magnitude from those of most others."""
-    share = sums.negatives / sums.n
-    # if nearly all values are 0, mean and spread vary freely
-    fit = sums.there & (sums.sd > 0) & ((np.abs(sums.mean) >= sums.sd / 3) | ((share > 0.05) & (share < 0.95)))
+    fit = sums.fit
     heard: dict[tuple[int, int], list[tuple[str, float, int]]] = {}  # by client and column
     for a, b in combinations(range(len(fit)), 2):
         small, large = np.minimum(sums.sd[a], sums.sd[b]), np.maximum(sums.sd[a], sums.sd[b])

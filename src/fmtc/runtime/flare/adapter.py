@@ -243,6 +243,8 @@ class FmtcController(Controller):
         Of the coordinator: checkpoint, events and result.
     preflight : {"no", "first", "only"}
         Whether the clients' columns are compared before a run begins; a difference that would spoil it ends the job.
+    accept_units : bool
+        As in `Spec`.
     """
 
     clock: Clock = SYSTEM  # FLARE makes the object from JSON, so this is no parameter
@@ -259,10 +261,13 @@ class FmtcController(Controller):
         deadline: float = 600.0,
         lost_after: float = 30.0,
         preflight: str = "no",
+        accept_units: bool = False,
     ):
         super().__init__(task_check_period=0.05)
         kind = method_of(method)
-        self.spec = Spec(run_id, kind.read_settings(settings), Path(folder), kind, weights, min_clients, preflight)
+        self.spec = Spec(
+            run_id, kind.read_settings(settings), Path(folder), kind, weights, min_clients, preflight, accept_units
+        )
         self.sites, self.deadline, self.lost_after = sites, deadline, lost_after
         self.transport: FlareTransport | None = None
 

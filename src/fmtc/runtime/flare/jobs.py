@@ -38,6 +38,8 @@ class Order:
         Seconds to wait for silos that are not there.
     preflight : {"no", "first", "only"}
         Compare the silos' columns: not at all, before the first round, or without a run.
+    accept_units : bool
+        As in `Spec`.
     client_ids : mapping of silo to client id
         Where a client's id is not the name of its silo.
     random_state : int, optional
@@ -54,6 +56,7 @@ class Order:
     deadline: float = 600.0
     wait: float = 600.0
     preflight: str = "no"
+    accept_units: bool = False
     client_ids: Mapping[str, str] = field(default_factory=dict)
     random_state: int | None = None
     method: str = ""
@@ -84,6 +87,7 @@ def write_job(folder: Path, order: Order, plan: Plan, present: Collection[str]) 
         "deadline": order.deadline,
         "lost_after": plan.lost_after,
         "preflight": order.preflight,
+        "accept_units": order.accept_units,
     }
     executor = {
         "run_id": order.run_id,
