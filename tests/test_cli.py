@@ -1061,7 +1061,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
     untouched |= {"calibrate", "concepts"}  # tests/test_cli_confidence.py, and below
     untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm", "missing_code"}
     untouched |= {"accept_units"}  # as those, in tests/test_cli_tables.py
-    untouched |= {"privacy", "epsilon", "delta", "bounds", "rows", "yes"}  # tests/test_cli_privacy.py
+    untouched |= {"privacy", "epsilon", "delta", "colluding", "bounds", "rows", "yes"}  # tests/test_cli_privacy.py
     assert set(settings) | untouched == set(known)
 
 

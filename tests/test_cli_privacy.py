@@ -58,10 +58,11 @@ def test_a_template_must_be_filled_in(tables, tmp_path):
 def test_fit_with_bounds(tables, tmp_path):
     (tmp_path / "bounds.toml").write_text('"dose" = [-5, 15]\n"age" = [0, 110]\n')  # in any order
     words = ["fit", *tables, "-k", 2, "--epsilon", 8, "--bounds", tmp_path / "bounds.toml", "--out", tmp_path / "run"]
-    result = fmtc(*words)
+    result = fmtc(*words, "--colluding", 2)
     assert result.exit_code == 0, result.output
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["view"] == "anchors" and report["settings"]["privacy"]["epsilon"] == 8
+    assert report["settings"]["privacy"]["colluding"] == 2
     assert report["settings"]["privacy"]["bounds"] == [[0, -5], [110, 15]]
     shown = fmtc("inspect", tmp_path / "run")
     assert shown.exit_code == 0, shown.output
@@ -75,6 +76,8 @@ def test_fit_with_bounds(tables, tmp_path):
     [
         (["--epsilon", 8], 2, "needs --bounds"),
         (["--delta", 1e-6], 2, "give --epsilon"),
+        (["--colluding", 2], 2, "give --epsilon"),
+        (["--epsilon", 8, "--colluding", 3, "--bounds", "B"], 4, "work together"),
         (["--epsilon", -1, "--bounds", "B"], 2, "epsilon must be"),
         (["--epsilon", 0.1, "--bounds", "B"], 4, "rows"),
         (["--epsilon", 0.1, "--bounds", "B", "--rows", 600], 4, "600 rows"),

@@ -96,20 +96,26 @@ def read_bounds(path: Path, names: Sequence[str] | None = None) -> tuple[Any, An
 
 
 def read_privacy(
-    epsilon: float | None, delta: float | None, bounds: Path | None, rows: int | None, yes: bool
+    epsilon: float | None,
+    delta: float | None,
+    colluding: int | None,
+    bounds: Path | None,
+    rows: int | None,
+    yes: bool,
 ) -> Privacy | None:
     """The promise that flags ask for; None where they ask for none."""
     from ..settings import Privacy
 
     if epsilon is None:
-        others = {"--delta": delta, "--bounds": bounds, "--rows": rows}
+        others = {"--delta": delta, "--colluding": colluding, "--bounds": bounds, "--rows": rows}
         stray = [flag for flag, value in others.items() if value is not None]
         if stray:
             raise click.UsageError(f"{', '.join(stray)} belongs to a private run; give --epsilon as well")
         return None
     if bounds is None:
         raise click.UsageError("a private run needs --bounds, a file that `fmtc bounds` writes to be filled in")
-    given: dict[str, Any] = {} if delta is None else {"delta": delta}
+    named: dict[str, Any] = {"delta": delta, "colluding": colluding}
+    given = {name: value for name, value in named.items() if value is not None}
     return Privacy(epsilon, bounds=read_bounds(bounds), rows=rows, accept_weak=yes, **given)
 
 

@@ -66,7 +66,7 @@ MODEL_OPTIONS: dict[str, tuple[Any, str]] = {
 }
 
 
-PRIVACY_FLAGS = ("epsilon", "delta", "bounds", "announced", "accept_weak")
+PRIVACY_FLAGS = ("epsilon", "delta", "colluding", "bounds", "announced", "accept_weak")
 
 
 def model_options(command: Any) -> Any:
@@ -89,6 +89,8 @@ def model_options(command: Any) -> Any:
                      help="Differential privacy of every record: noise in everything that leaves; needs --bounds."),
         click.option("--delta", type=float, cls=Option, section="Privacy",
                      help="Chance that the bound of --epsilon fails; 1e-5 by default."),
+        click.option("--colluding", type=click.IntRange(0), cls=Option, section="Privacy",
+                     help="Silos that may help the coordinator and still leave --epsilon true; 1 by default."),
         click.option("--bounds", type=click.Path(path_type=Path), cls=Option, section="Privacy",
                      help="Public bounds of the columns, a file that `fmtc bounds` writes to be filled in."),
         click.option("--rows", "announced", type=click.IntRange(1), cls=Option, section="Privacy",
