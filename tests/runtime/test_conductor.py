@@ -22,7 +22,7 @@ from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method
 from fmtc.report import render, summarise
-from fmtc.runtime.conductor import RESULT, Spec, conduct, read_result
+from fmtc.runtime.conductor import CONFIRMED, RESULT, Spec, conduct, read_result
 from fmtc.runtime.kitclient import ENDED, PREFLIGHT, SALT, STATES, ClientSource, read_client_result
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
 from fmtc.schema import Column, Schema
@@ -182,6 +182,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
         assert told == {"east": False, "north": False, "west": True}
         for cid in three:
             (transport.folder(cid) / ENDED).unlink()
+        (tmp_path / "run" / CONFIRMED).unlink()
         transport = conducted(three, tmp_path, model, accept_units=True)[1]
 
     words = Words(quiet=True)
