@@ -24,6 +24,7 @@ from .files import (
     file_names,
     jsonable,
     new_folder,
+    read_file,
     read_json,
     write_file,
     write_json,
@@ -77,15 +78,16 @@ ANY_REPORT = {
     "missing?": [str],
     "trust?": (TRUST, None),
 }  # fmt: skip
+READING = {"client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None), "obsm?": (str, None)}
 REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
     "silos": [{"silo": str, "rows": COUNT, "cluster_sizes": [COUNT], "score": NUMBER, "acc?": NUMBER, "nmi?": NUMBER}],
     "history": [ROUND],
-    "reading?": dict,
+    "reading?": READING,
     "projection": {str: {"row": [range(2**32)], "x": [float], "y": [float], "cluster": [range(2**16)]}},
     "details?": {
-        "reading?": dict,
+        "reading?": READING,
         "silos": {
             str: {
                 "residual?": NUMBER,
@@ -443,11 +445,9 @@ def read_atlas(folder: Path) -> Atlas | None:
 
 def name_labels(folder: Path, names: Mapping[int, str]) -> None:
     """Write given names of clusters beside their numbers in labels/; without names the column goes."""
-    import polars as pl
-
-    for file in sorted((folder / "labels").glob("*.csv")):
-        table = pl.read_csv(file, infer_schema=False, glob=False).drop("cluster_name", strict=False)
-        write_file(file, as_csv(_named(table, "cluster", names)))
+    tables = {file: _read_labels(file) for file in sorted((folder / "labels").glob("*.csv"))}
+    for file, table in tables.items():
+        write_file(file, as_csv(_named(table.drop("cluster_name", strict=False), "cluster", names)))
 
 
 def with_names(table: pl.DataFrame, run: Path) -> pl.DataFrame:
@@ -579,20 +579,28 @@ def read_labels(run: Path) -> dict[str, pl.DataFrame]:
     """The labels of each silo of a run, as `write_run` wrote them."""
     import polars as pl
 
-    folder = run / "labels"
-    names = [line["silo"] for line in read_json(run / "report.json")["silos"]] if is_run(run) else []
-    files = {name: folder / f"{file}.csv" for name, file in file_names(names).items()}
-    if not files or not all(file.is_file() for file in files.values()):
+    lines = read_json(run / "report.json", {"silos": [{"silo": str}]})["silos"] if is_run(run) else []
+    files = {name: run / "labels" / f"{file}.csv" for name, file in file_names(line["silo"] for line in lines).items()}
+    if not files:
         raise FileError(f"{run} holds no labels; give the --out folder of `fmtc fit` or `fmtc join`")
-    try:
-        return {
-            name: pl.read_csv(file, infer_schema=False, glob=False).with_columns(
-                pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64)
-            )
-            for name, file in files.items()
-        }
-    except pl.exceptions.PolarsError as error:
-        raise FileError(f"the labels in {folder} are damaged: {error}") from None
+    return {
+        name: _read_labels(file).with_columns(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
+        for name, file in files.items()
+    }
+
+
+def _read_labels(file: Path) -> pl.DataFrame:
+    """A file of labels, all cells as text; those of clusters and probabilities are numbers."""
+    import polars as pl
+
+    def parse(content: bytes) -> pl.DataFrame:
+        table = pl.read_csv(content, infer_schema=False)
+        table.select(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
+        if table.width < 3 or table.columns[0] in ("cluster", "probability"):
+            raise ValueError("its first column does not name the rows")
+        return table
+
+    return read_file(file, parse)
 
 
 def all_labels(labels: Mapping[str, pl.DataFrame]) -> pl.DataFrame:

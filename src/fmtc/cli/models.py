@@ -617,8 +617,8 @@ def _show_influence(run: Path, as_json: bool) -> None:
     """Who pulls whom in a run, from its report.json."""
     if not (run / "report.json").is_file():
         raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")
-    found = read_json(run / "report.json").get("trust")
-    if not isinstance(found, dict):
+    found = read_json(run / "report.json", {"trust?": (dict, None)}).get("trust")
+    if found is None:
         raise FileError(
             f"{run} does not say who pulls whom: it was written by an older version of fmtc, or by one silo"
         )

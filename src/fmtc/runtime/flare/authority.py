@@ -17,22 +17,22 @@ from . import compat  # noqa: F401 (first: without FLARE it says what to install
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from ...artifacts.files import check_form, check_schema, new_folder, read_json, write_file, write_json
+from ...artifacts.files import check_form, check_schema, new_folder, read_file, read_json, write_file, write_json
 from ...artifacts.locks import held
-from ...errors import KitError, nearest_names
+from ...errors import FileError, KitError, nearest_names
 from ...privacy.identity import (
     AUTHORITY,
     SITE,
     Trust,
     fingerprint_of,
     load_certificate,
+    parse_key,
     read_revoked,
     rsa_key,
 )
-from ..kitclient import SALT
+from ..kitclient import SALT, read_salt
 from .enrol import (
     CERTIFICATES,
     COORDINATOR,
@@ -48,7 +48,7 @@ from .enrol import (
     signed,
 )
 from .kits import LOCK, ROSTER, Kit, make_coordinator, write_kit, write_secret
-from .plan import Plan, organisation
+from .plan import Plan, organisation, plan_in
 
 DAYS = 360  # that a certificate is valid
 MEMBERS = "members.json"  # in the authority's folder: the plan, and all certificates that it signed
@@ -110,14 +110,10 @@ class Authority:
                 f"{folder} was made by an earlier fmtc, and holds the private keys of all silos; make the federation "
                 "anew with `fmtc federation init`, and have each silo make its own key with `fmtc federation request`"
             )
-        root = read_json(folder / "cert.json")
-        check_form(folder / "cert.json", root, {"root_cert": str, "root_pri_key": str})
-        try:
-            key = load_pem_private_key(root["root_pri_key"].encode(), None)
-        except ValueError as error:
-            raise KitError(f"{folder} is damaged: {str(error).splitlines()[0]}") from None
-        assert isinstance(key, RSAPrivateKey)
-        return cls(folder, certificate_in(root["root_cert"], str(folder / "cert.json")), key)
+        file = folder / "cert.json"
+        root = read_json(file, {"root_cert": str, "root_pri_key": str})
+        key = read_file(file, lambda _: parse_key(root["root_pri_key"].encode()))
+        return cls(folder, certificate_in(root["root_cert"], str(file)), key)
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from signing while a block runs."""
@@ -133,14 +129,14 @@ class Authority:
         book = read_json(path)
         check_schema(path, book, "fmtc members", 1)
         line = {"name": str, "path": str, "certificate": str, "fingerprint": str}
-        check_form(path, book, {"plan": {"silos": [str]}, "issued": [line]})
+        check_form(path, book, {"plan": dict, "issued": [line]})
+        plan_in(path, book["plan"])
         return dict(book)
 
     @property
     def plan(self) -> Plan:
         """The plan, with the silos it has by now."""
-        plan = self._book()["plan"]
-        return Plan(**plan | {"silos": tuple(plan["silos"])})
+        return plan_in(self.folder / MEMBERS, self._book()["plan"])
 
     def publish(self, silos: Mapping[str, str], planned: Sequence[str], gone: Sequence[x509.Certificate]) -> Roster:
         """Sign a new roster, with `gone` added to the certificates that no longer count."""
@@ -208,7 +204,7 @@ class Authority:
         add : bool
             Names that the plan lacks are added to it.
         """
-        planned, silos = list(self.plan.silos), self.roster.silos
+        planned, silos, salt = list(self.plan.silos), self.roster.silos, read_salt(self.folder / SALT)
         for name, asked in requests.items():
             if asked.name not in ("", name):
                 raise KitError(f"the request is of silo {asked.name!r}, not of {name!r}")
@@ -237,7 +233,6 @@ class Authority:
             ])  # fmt: skip
             silos[name] = self._issue(name, "startup/client.crt", subject, asked.key, None)
         roster = self.publish(silos, planned, ())
-        salt = (self.folder / SALT).read_text(encoding="ascii").strip()
         return {
             name: self._admission("silo", name, {"startup/client.crt": silos[name]}, roster,
                                   seal(salt, asked.box, asked.fingerprint))
@@ -290,6 +285,8 @@ class Authority:
         made: dict[str, dict[str, str]] = {}
         for name in names:
             for path in CERTIFICATES[COORDINATOR if name == COORDINATOR else "silo"]:
+                if (name, path) not in last:
+                    raise FileError(f"{self.folder / MEMBERS} is damaged: it lacks {path} of {name!r}")
                 old = certificate_in(last[name, path], MEMBERS)
                 if Trust.read(self.folder).is_revoked(old):
                     raise KitError(f"the certificate of {name!r} was revoked; a revoked key is not signed again")

@@ -13,6 +13,7 @@ from ...errors import FileError, TrustError, listed
 from ..clock import SYSTEM, Clock
 from ..kitclient import (
     ASKED,
+    END_FORM,
     ENDED,
     HELD,
     PREFLIGHT,
@@ -20,7 +21,9 @@ from ..kitclient import (
     SHOWN,
     STATES,
     TROUBLE,
+    WORDS_FORM,
     ClientSource,
+    read_asked,
     read_client_result,
 )
 from . import compat, serve
@@ -31,6 +34,7 @@ from .processes import CONSOLE, Process
 from .supervise import Follower
 
 DELIVERED = "delivered"  # in a silo's folder of a run: its result has been written where it was wanted
+HELD_FORM = {"run": str, "phase": str, "fields": [{"field": str, "shape": [int], "bytes": int}]}
 SLOW = 10.0  # seconds without a connection after which we look for the reason
 
 
@@ -147,7 +151,7 @@ class Membership:
             for path in sorted(self._states.glob("*/*")):
                 run_id = path.parent.name
                 if path.name == ASKED and not path.with_name(SHOWN).exists():
-                    yield {"event": "asked", "run": run_id, **read_json(path)}
+                    yield {"event": "asked", "run": run_id, **read_asked(path)}
                     path.with_name(SHOWN).touch()
                 if path.name.startswith("round-") and run_id not in delivered:
                     round_no = int(path.stem.partition("-")[2])
@@ -156,16 +160,16 @@ class Membership:
                         yield {"event": "round", "round": round_no, "run": run_id}
                 if path.name == PREFLIGHT and run_id not in compared:
                     compared.add(run_id)
-                    yield {"event": "preflight", **read_json(path)}
+                    yield {"event": "preflight", **read_json(path, WORDS_FORM)}
                 if path.name == ENDED and run_id not in delivered:
                     result = read_client_result(path.with_name(RESULT))
                     self.process.finish_jobs()
                     delivered.add(run_id)  # reported once, even where it could not be written
-                    yield {"event": "ended", "run": run_id, "result": result, **read_json(path)}
+                    yield {"event": "ended", "run": run_id, "result": result, **read_json(path, END_FORM)}
             for path in sorted(self._states.glob(f"*/{HELD}/*.json")):
                 if path not in held:
                     held.add(path)
-                    yield {"event": "held", **read_json(path)}
+                    yield {"event": "held", **read_json(path, HELD_FORM)}
             held = {path for path in held if path.exists()}
             yield {"event": "idle"}
             clock.sleep(0.2)
