@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -594,7 +595,7 @@ def _read_labels(file: Path) -> pl.DataFrame:
     import polars as pl
 
     def parse(content: bytes) -> pl.DataFrame:
-        table = pl.read_csv(content, infer_schema=False)
+        table = without_quotes(pl.read_csv(content, infer_schema=False))
         table.select(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
         if table.width < 3 or table.columns[0] in ("cluster", "probability"):
             raise ValueError("its first column does not name the rows")
@@ -686,9 +687,49 @@ def schema_of(model: FMTC, run: Path) -> Schema | None:
     return None if names is None else Schema.of_numbers(names.tolist())
 
 
-def as_csv(table: pl.DataFrame) -> bytes:
-    """A table as the bytes of a CSV file."""
-    return table.write_csv(float_precision=6).encode()
+_NUMBER = r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?"
+_RUN = re.compile(rf"'*(?!{_NUMBER}\Z)[=+\-@\t\r]")  # a spreadsheet would run it, or take it for what we made of such
+
+
+def as_csv(table: pl.DataFrame, *, float_precision: int | None = 6) -> bytes:
+    r"""Return the bytes of a CSV file, with no cell that a spreadsheet would run. All our CSVs are made here.
+
+    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return gets a single quote in front, which
+    spreadsheets take for a sign that text follows. Names of columns too. Numbers stay numbers, also those in a column
+    of texts. Texts that look like the outcome get another quote, so that `without_quotes` knows what was there.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.artifacts.runs import as_csv
+    >>> table = pl.DataFrame({"id": ["=1+1", "-5", "a-b", "+49 89"], "dose": [-1.5, 2, -3, 4]})
+    >>> print(as_csv(table).decode(), end="")
+    id,dose
+    '=1+1,-1.500000
+    -5,2.000000
+    a-b,-3.000000
+    '+49 89,4.000000
+    """
+    safe = _with_texts(table, lambda text: f"'{text}" if _RUN.match(text) else text)
+    return safe.write_csv(float_precision=float_precision).encode()
+
+
+def without_quotes(table: pl.DataFrame) -> pl.DataFrame:
+    """Undo what `as_csv` did to texts, in a table that was read from such a file."""
+    return _with_texts(table, lambda text: text[1:] if text[:1] == "'" and _RUN.match(text) else text)
+
+
+def _with_texts(table: pl.DataFrame, change: Callable[[str], str]) -> pl.DataFrame:
+    """A table whose texts, and names of columns, are changed; only such columns are touched that a change concerns."""
+    import polars as pl
+
+    found = table.rename({name: change(name) for name in table.columns})
+    for column in found.get_columns():
+        if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+            texts = column.cast(pl.String)
+            if texts.str.contains(r"^'*[=+\-@\t\r]").any():
+                found = found.with_columns(texts.map_elements(change, return_dtype=pl.String))
+    return found
 
 
 def is_run(folder: Path) -> bool:
