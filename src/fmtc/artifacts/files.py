@@ -48,17 +48,26 @@ def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
 
     Only the owner can read a `secret` file.
     """
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}-")
+    with new_file(path, secret=secret) as temporary, temporary.open("wb") as stream:
+        stream.write(content)
+
+
+@contextmanager
+def new_file(path: Path, *, secret: bool = False) -> Iterator[Path]:
+    """An empty file that is renamed to `path` when the block succeeds, and deleted when it fails."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:50]}-")
+    temporary = Path(name)
     try:
-        with _blamed(path), os.fdopen(handle, "wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
+        with _blamed(path):
+            yield temporary
+            os.fsync(handle)
         os.chmod(temporary, 0o600 if secret else 0o666 & ~_umask())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(handle)
 
 
 @contextmanager
