@@ -53,6 +53,19 @@ def test_members_of_private_runs(files, tmp_path):
     assert (found["epsilon"], found["broken"]) == (2, False)
 
 
+def test_a_picture_that_cannot_be_written_is_refused_before_the_work(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(audits, "audit_members", lambda *_, **__: pytest.fail("the work began"))
+    done = fmtc_run("audit", "members", *files, *GRAPH, "--runs", 16, "--plot", tmp_path / "attack.txt")
+    assert (done.exit_code, ".png, .pdf or .svg" in done.stderr) == (2, True), done.stderr
+
+
+def test_a_picture_in_a_folder_that_is_not_there_yet(files, tmp_path):
+    plot = tmp_path / "new" / "roc.svg"
+    done = fmtc_run("audit", "members", *files, *GRAPH, "--runs", 8, "--plot", plot)
+    assert done.exit_code == 0, done.stderr
+    assert plot.read_bytes().startswith(b"<?xml")
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "word"),
     [

@@ -300,6 +300,34 @@ def test_a_package_that_brings_more_sets_says_so(home, monkeypatch):
     assert json.loads(fmtc_ok("show", "toy", "--json").stdout)["package"] == "toys==1.0"
 
 
+def test_a_set_that_cannot_be_fetched_does_not_stop_the_others(home, site, monkeypatch):
+    for name in ("away", "bad", "odd"):
+        monkeypatch.setitem(datasets.SOURCES, name, replace(TOY, name=name))
+    why = {
+        "away": DownloadError("away.example.org does not answer"),
+        "bad": DatasetError("bad.zip is not what it should be"),
+        "odd": ImportError("reading it needs odd"),
+    }
+    asked, fetch = [], downloads.fetch_archives
+
+    def some(source, *args, **options):
+        asked.append(source.name)
+        if source.name in why:
+            raise why[source.name]
+        return fetch(source, *args, **options)
+
+    monkeypatch.setattr(downloads, "fetch_archives", some)
+    done = fmtc_run("fetch", "away", "bad", "toy", "odd", "--mirror", site, "--json")
+    assert asked == ["away", "bad", "toy", "odd"]
+    assert done.exit_code == 3
+    document = json.loads(done.stdout)
+    assert [one["name"] for one in document["sets"]] == ["toy"]
+    assert {one["name"]: one["why"] for one in document["failed"]} == {name: str(error) for name, error in why.items()}
+    last = " ".join(done.stderr.split()).rpartition("3 of 4 data sets could not be fetched:")[2]
+    assert all(f"{name}: {error}" in last for name, error in why.items())
+    assert fmtc_run("fetch", "toy", "away", "--mirror", site).exit_code == 1
+
+
 def test_pip_that_cannot_download_is_told_without_a_traceback(home, monkeypatch):
     monkeypatch.setitem(datasets.SOURCES, "toy", replace(TOY, archives=(), package="toys==1.0"))
 

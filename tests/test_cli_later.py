@@ -6,6 +6,7 @@ import socket
 import numpy as np
 import polars as pl
 import pytest
+import scipy.sparse as sp
 from click.testing import CliRunner
 
 from fmtc.cli import main_group
@@ -117,3 +118,16 @@ def test_leave_and_merge(home, tmp_path):
     assert np.mean(same) > 0.9
     done = fmtc("merge", home / "run", home / "run", "--out", tmp_path / "no", code=3)
     assert "both models have a silo called" in done.stderr and not (tmp_path / "no").exists()
+
+
+def test_update_with_dense_and_sparse_files_of_one_silo(tmp_path):
+    for seed, name in enumerate(("north", "south", "west")):
+        np.save(tmp_path / f"{name}.npy", table(seed).select(COLUMNS).to_numpy())
+    sp.save_npz(tmp_path / "january.npz", sp.coo_array(table(5).select(COLUMNS).to_numpy()))
+    run, files = tmp_path / "run", [tmp_path / f"{name}.npy" for name in ("north", "south", "west")]
+    fmtc("fit", *files, "-k", 3, "--view", "graph", "--scale", "global", "--out", run, "-q")
+    both = files[0], tmp_path / "january.npz"
+    for place, given in enumerate((both, both[::-1], both[1:])):
+        fmtc("update", run, *given, "--client", "north", "--out", tmp_path / f"run-{place}", "-q")
+        n_rows = 60 * len(given)
+        assert pl.read_csv(tmp_path / f"run-{place}" / "labels" / "north.csv").height == n_rows

@@ -17,7 +17,7 @@ from .kernels.encoding import codes, expanded, expanded_width
 from .kernels.lift import Lift
 from .kernels.projection import Rows
 from .kernels.ranks import Calibration
-from .kernels.scaling import Scaling, kept_columns
+from .kernels.scaling import Scaling, kept_columns, shiftable
 from .linalg.arrays import double, is_tensor, namespace, to_device_of, to_numpy
 from .mixture.cells import Cells, Scaled, posteriors
 from .mixture.steps import Personal, log_shares, row_distances, row_scores
@@ -61,7 +61,7 @@ class GraphModel:
         assert self.stretch is not None
         if not is_tensor(X) and not np.isfinite(_total(X)) and not np.isfinite(X).all():
             raise NotFiniteError("the rows hold NaN, infinity, or values too large for their number format")
-        return self.lift.apply(Scaling(self.stretch, self.fill).apply(X))
+        return self.lift.apply(Scaling(self.stretch, self.fill).apply(shiftable(X, self.fill)))
 
     def scaled(self, X: Any) -> Any:
         """New rows in the units of the graph: distances between them are those that it was made of."""
@@ -139,9 +139,9 @@ class Frame:
         levels = _levels(self.levels)
         if self.axes is not None:
             Z = np.empty((n, self.axes.shape[1]))
-            step = n if sp.issparse(X) else BLOCK
+            step = n if sp.issparse(X) and self.shift is None else BLOCK
             for begin in range(0, n, max(step, 1)):
-                rows = expanded(X[begin : begin + step], levels)
+                rows = shiftable(expanded(X[begin : begin + step], levels), self.shift)
                 if self.stretch is not None:
                     rows = Scaling(self.stretch, self.shift, self.keep).apply(rows)
                 elif not sp.issparse(rows):
@@ -207,7 +207,7 @@ class MixtureModel:
     def scaled(self, X: Any) -> Any:
         """New rows as columns of numbers in the units of the model, for distances between rows; missing ones 0."""
         levels = _levels(self.frame.levels)
-        X = expanded(X, levels)
+        X = shiftable(expanded(X, levels), self.frame.shift)
         if self.frame.stretch is not None:
             return Scaling(self.frame.stretch, self.frame.shift, self.frame.keep).apply(X)
         return X if sp.issparse(X) else np.nan_to_num(X)

@@ -1,8 +1,10 @@
 """The folder a run leaves behind, as any caller writes it."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -122,6 +124,7 @@ def test_what_left_is_in_the_report_and_in_the_ledgers(files, tmp_path):
 
 IMPORT = """
 import sys
+from pathlib import Path
 import sklearn.cluster, sklearn.metrics, polars, fmtc
 before = set(sys.modules)
 import fmtc.artifacts.runs
@@ -132,3 +135,66 @@ print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 def test_runs_need_neither_command_line_nor_engine():
     added = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True).stdout.split()
     assert {"click", "rich", "nvflare", "onnx", "matplotlib"}.isdisjoint(added)
+
+
+# ----------------------------------------------------------------------------------------- what a spreadsheet would run
+
+HARMFUL = ["=cmd|'/C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "'=1", "''=1", "=1,5", "-"]
+HARMLESS = ["-5", "+5", "-1.5e-3", "-1,5", "a-b", "'quoted'", "'-5", "", "x@y", "O'Neil", "5"]
+
+
+def test_no_text_of_a_csv_is_run_by_a_spreadsheet_and_all_come_back():
+    texts = HARMFUL + HARMLESS
+    table = pl.DataFrame(
+        {"=id": texts, "number": range(-5, len(texts) - 5), "kind": pl.Series(texts, dtype=pl.Categorical)}
+    )
+    written = pl.read_csv(runs.as_csv(table), infer_schema=False)
+    assert written.columns == ["'=id", "number", "kind"]
+    assert written["number"].to_list()[:2] == ["-5", "-4"]
+    for name in ("'=id", "kind"):
+        assert written[name].to_list() == [f"'{text}" for text in HARMFUL] + HARMLESS
+    assert runs.without_quotes(written)["=id"].to_list() == texts
+
+
+def test_there_is_no_other_writer_of_csv():
+    """Every CSV of the package passes `as_csv`; the page in the browser has the same rule."""
+    home = Path(fmtc.__file__).parent
+    makers = re.compile(r"write_csv|sink_csv|to_csv|csv\.writer|DictWriter|savetxt")
+    found = [path.name for path in home.rglob("*.py") if makers.search(path.read_text(encoding="utf-8"))]
+    assert found == ["runs.py"]
+    page = (home / "report" / "page.js").read_text(encoding="utf-8")
+    assert page.count("text/csv") == 1
+    assert "[inert(panel.silo), panel.row[i], j, one ? inert(one.name) : " in page
+
+
+def test_identifiers_and_names_that_a_spreadsheet_would_run(tmp_path):
+    """They are harmless in every CSV of a run, and rows are still found by them."""
+    rng = np.random.default_rng(0)
+    ids = [f"{sign}p{i}" for i, sign in enumerate("=+-@'\t" * 10)]
+    table = pl.DataFrame(4 * np.eye(3)[np.arange(60) % 3] + rng.normal(size=(60, 3)), schema=FEATURES)
+    table = table.with_columns(pl.Series("=id", ids), pl.Series("note", ["-", "=1+1", "+49 89"] * 20))
+    table.write_csv(tmp_path / "north.csv")
+
+    def call(*words):
+        done = CliRunner().invoke(main_group, [str(word) for word in words])
+        assert done.exit_code == 0, done.output
+        return done.stdout_bytes
+
+    run, file = tmp_path / "run", tmp_path / "north.csv"
+    call("fit", file, "-k", 3, "--id", "=id", "--drop", "note", "--append", "--max-iter", 2, "--out", run, "-q")
+    call("explain", run, "--rename", "0==HYPERLINK(1)")
+    again = call("explain", run, "--rename", "1=@SUM(1)")
+    assert again
+    joined = call("labels", run, "--join", file)
+    made = [joined, call("labels", run), call("predict", run, file), call("predict", run, file, "--append")]
+    made += [path.read_bytes() for path in run.rglob("*.csv")]
+    assert len(made) == 6
+    for content in made:
+        cells = [cell for column in pl.read_csv(content, infer_schema=False) for cell in column if cell is not None]
+        assert not [cell for cell in cells if re.match(r"[=+@\t\r]|-(?!\d)", cell)]
+    rows = pl.read_csv(joined, infer_schema=False)
+    assert rows["cluster"].null_count() == 0
+    assert set(rows.filter(pl.col("cluster") == "0")["cluster_name"]) == {"'=HYPERLINK(1)"}
+    assert set(rows.filter(pl.col("cluster") == "1")["cluster_name"]) == {"'@SUM(1)"}
+    assert runs.read_labels(run)["north"].columns[0] == "=id"
+    assert runs.read_labels(run)["north"]["=id"].to_list() == ids

@@ -257,3 +257,22 @@ def test_a_coordinator_publishes_what_its_silos_would(kind, tmp_path):
     (tmp_path / "schema.toml").write_text(Schema.of_numbers(["a", "b", "c"]).to_toml())
     with pytest.raises(InputError, match="of 3 columns"):
         open_run(tmp_path / "out", tmp_path / "schema.toml")
+
+
+@pytest.mark.parametrize("guide", ["auto", True, False])
+@pytest.mark.parametrize("n", [8, 40])  # rounding leaves a variance of the numbers at 40
+def test_a_newcomer_whose_numbers_are_all_equal(guide, n, tmp_path):
+    """Its categories are clustered where they differ; where they do not, there is nothing to cluster."""
+    rng = np.random.default_rng(0)
+
+    def table(rows, ward):
+        columns = {f"x{j}": rows[:, j] for j in range(8)}
+        return pd.DataFrame(columns).assign(ward=pd.Categorical(ward, ["a", "b", "c"]))
+
+    tables = {name: table(rows, rng.choice(["a", "b", "c"], len(rows))) for name, rows in DATA.items()}
+    kit = FMTC(3, view="mixture", random_state=0).fit(tables).publish(tmp_path / "kit")
+    model = join_later(kit, table(np.full((n, 8), 0.3), np.resize(["a", "b"], n)), guide=guide, random_state=0)
+    assert model.joined_.guided is (guide is True) or guide == "auto"
+    assert np.isfinite(model.predict_proba(table(np.full((n, 8), 0.3), np.resize(["a", "b"], n)))).all()
+    with pytest.raises(DataError, match="nothing to cluster"):
+        join_later(kit, table(np.full((n, 8), 0.3), ["a"] * n), guide=guide, random_state=0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -267,3 +268,10 @@ def test_the_atlas_follows_updates_leaving_and_merging():
     assert gone.atlas_.client_ids == ("a", "c") and set(gone._presence) == {"a", "c"}
     model.partial_fit({"a": draw(10, 40)})
     assert shares(model, "a") == [0.2, 0.8] and shares(model, "b") == [0.4, 0.6]
+
+
+@pytest.mark.parametrize("kind", VIEWS)
+def test_sparse_rows_update_a_run_of_dense_ones(kind):
+    rows = np.where(DATA["north"] > 1, DATA["north"], 0.0)
+    dense, sparse = (fitted(kind).partial_fit({"north": given}) for given in (rows, sp.csr_array(rows)))
+    assert adjusted_rand_score(dense.predict(rows, clients="north"), sparse.predict(rows, clients="north")) > 0.99

@@ -23,7 +23,7 @@ def make_kits(rows, folder, **source):
     for cid, X in rows.items():
         (folder / cid / "local").mkdir(parents=True)
         np.save(folder / f"{cid}.npy", X)
-        (folder / cid / kitclient.SALT).write_text("salt")
+        (folder / cid / kitclient.SALT).write_text("5a" * 32)
         ClientSource(cid, str(folder / f"{cid}.npy"), **source).write(folder / cid)
         kits[cid] = folder / cid
     return kits

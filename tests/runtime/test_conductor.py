@@ -214,7 +214,7 @@ def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, 
     schema = Schema((*(Column(f"column_{j}") for j in range(4)), Column("sex", "category", ("0", "1"))))
     for cid, X in data.items():
         (tmp_path / cid / "local").mkdir(parents=True)
-        (tmp_path / cid / SALT).write_text("salt")
+        (tmp_path / cid / SALT).write_text("5a" * 32)
         frame = pl.DataFrame(np.c_[X[:, :4], np.arange(40) % 2], schema=list(schema.names))
         frame.write_csv(tmp_path / f"{cid}.csv")
         ClientSource(cid, str(tmp_path / f"{cid}.csv"), schema=schema.to_dict()).write(tmp_path / cid)

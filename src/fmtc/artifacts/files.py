@@ -10,19 +10,20 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as tensors_to_bytes
 
-from ..errors import FileError, WriteError
+from ..errors import FileError, FmtcError, InputError, WriteError
 
 Array = np.ndarray
+Content = TypeVar("Content")
 
 
 def file_name(client_id: str) -> str:
@@ -49,18 +50,26 @@ def write_file(path: Path, content: bytes, *, secret: bool = False) -> None:
 
     Only the owner can read a `secret` file.
     """
+    with new_file(path, secret=secret) as temporary, temporary.open("wb") as stream:
+        stream.write(content)
+
+
+@contextmanager
+def new_file(path: Path, *, secret: bool = False) -> Iterator[Path]:
+    """An empty file that is renamed to `path` when the block succeeds, and deleted when it fails."""
     with _blamed(path):
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path))
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_prefix(path))
+        temporary = Path(name)
         try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
+            yield temporary
+            os.fsync(handle)
             os.chmod(temporary, 0o600 if secret else 0o666 & ~_umask())
             os.replace(temporary, path)
         except BaseException:
-            Path(temporary).unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
             raise
+        finally:
+            os.close(handle)
 
 
 # The system refuses to write, for a reason that the person who named the file can mend.
@@ -162,16 +171,65 @@ def jsonable(value: Any) -> Any:
     return value
 
 
-def read_json(path: Path) -> Any:
-    """Content of a JSON file, or a `FileError` that says what is wrong with it."""
+def read_file(
+    path: Path, parse: Callable[[bytes], Content], what: str = "is damaged", error: type[InputError] = FileError
+) -> Content:
+    """Return what a parser makes of the content of a file, or raise an error that names the file.
+
+    All files of kits and runs are read here, so that damage to any of them ends in one sentence and exit code 3.
+
+    Parameters
+    ----------
+    path : Path
+    parse : callable
+        Gets the bytes of the file. Whatever it raises means that the content is not what it should be.
+    what : str
+        What the file is then said to be.
+    error : class
+        What is raised.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> path = Path(mkdtemp()) / "number"
+    >>> _ = path.write_text("seven")
+    >>> try:
+    ...     read_file(path, int)
+    ... except FileError as error:
+    ...     print(str(error).replace(str(path), "number"))
+    number is damaged: invalid literal for int() with base 10: b'seven'
+    """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse(path.read_bytes())
+    except (FmtcError, MemoryError):
+        raise
     except FileNotFoundError:
-        raise FileError(f"{path} is missing") from None
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path} is damaged: {error}") from None
+        raise error(f"{path} is missing") from None
+    except OSError as failure:
+        raise error(f"{path} cannot be read: {failure.strerror or failure}") from None
     except RecursionError:
-        raise FileError(f"{path} is damaged: it is nested too deeply") from None
+        raise error(f"{path} {what}: it is nested too deeply") from None
+    except Exception as failure:
+        raise error(f"{path} {what}: {(str(failure) or type(failure).__name__).splitlines()[0]}") from None
+
+
+def read_json(path: Path, form: Any = None) -> Any:
+    """Content of a JSON file, or a `FileError` that says what is wrong with it; `form` as in `check_form`."""
+    content = read_file(path, lambda content: json.loads(content.decode("utf-8")))
+    if form is not None:
+        check_form(path, content, form)
+    return content
+
+
+def read_json_lines(path: Path, form: Any) -> list[Any]:
+    """Documents of a file with one on each line, each of a form; none where there is no file."""
+    if not path.exists():
+        return []
+    lines = read_file(path, lambda content: [json.loads(line) for line in content.decode("utf-8").splitlines()])
+    for place, line in enumerate(lines, start=1):
+        check_form(path, line, form, f"line {place}")
+    return lines
 
 
 def write_tensors(path: Path, arrays: Mapping[str, Array], about: Mapping[str, Any]) -> None:

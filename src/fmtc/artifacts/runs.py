@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -24,6 +25,7 @@ from .files import (
     file_names,
     jsonable,
     new_folder,
+    read_file,
     read_json,
     write_file,
     write_json,
@@ -78,15 +80,16 @@ ANY_REPORT = {
     "missing?": [str],
     "trust?": (TRUST, None),
 }  # fmt: skip
+READING = {"client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None), "obsm?": (str, None)}
 REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
     "silos": [{"silo": str, "rows": COUNT, "cluster_sizes": [COUNT], "score": NUMBER, "acc?": NUMBER, "nmi?": NUMBER}],
     "history": [ROUND],
-    "reading?": dict,
+    "reading?": READING,
     "projection": {str: {"row": [range(2**32)], "x": [float], "y": [float], "cluster": [range(2**16)]}},
     "details?": {
-        "reading?": dict,
+        "reading?": READING,
         "silos": {
             str: {
                 "residual?": NUMBER,
@@ -459,12 +462,10 @@ def label_names(explanation: Mapping[str, Any]) -> dict[int, str]:
 
 def name_labels(folder: Path, explanation: Mapping[str, Any]) -> None:
     """Write names of clusters beside their numbers in labels/; where nobody gave any the column goes."""
-    import polars as pl
-
     names = label_names(explanation)
-    for file in sorted((folder / "labels").glob("*.csv")):
-        table = pl.read_csv(file, infer_schema=False, glob=False).drop("cluster_name", strict=False)
-        write_file(file, as_csv(_named(table, "cluster", names)))
+    tables = {file: _read_labels(file) for file in sorted((folder / "labels").glob("*.csv"))}
+    for file, table in tables.items():
+        write_file(file, as_csv(_named(table.drop("cluster_name", strict=False), "cluster", names)))
 
 
 def with_names(table: pl.DataFrame, run: Path) -> pl.DataFrame:
@@ -596,20 +597,28 @@ def read_labels(run: Path) -> dict[str, pl.DataFrame]:
     """The labels of each silo of a run, as `write_run` wrote them."""
     import polars as pl
 
-    folder = run / "labels"
-    names = [line["silo"] for line in read_json(run / "report.json")["silos"]] if is_run(run) else []
-    files = {name: folder / f"{file}.csv" for name, file in file_names(names).items()}
-    if not files or not all(file.is_file() for file in files.values()):
+    lines = read_json(run / "report.json", {"silos": [{"silo": str}]})["silos"] if is_run(run) else []
+    files = {name: run / "labels" / f"{file}.csv" for name, file in file_names(line["silo"] for line in lines).items()}
+    if not files:
         raise FileError(f"{run} holds no labels; give the --out folder of `fmtc fit` or `fmtc join`")
-    try:
-        return {
-            name: pl.read_csv(file, infer_schema=False, glob=False).with_columns(
-                pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64)
-            )
-            for name, file in files.items()
-        }
-    except pl.exceptions.PolarsError as error:
-        raise FileError(f"the labels in {folder} are damaged: {error}") from None
+    return {
+        name: _read_labels(file).with_columns(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
+        for name, file in files.items()
+    }
+
+
+def _read_labels(file: Path) -> pl.DataFrame:
+    """A file of labels, all cells as text; those of clusters and probabilities are numbers."""
+    import polars as pl
+
+    def parse(content: bytes) -> pl.DataFrame:
+        table = without_quotes(pl.read_csv(content, infer_schema=False))
+        table.select(pl.col("cluster").cast(pl.Int64), pl.col("probability").cast(pl.Float64))
+        if table.width < 3 or table.columns[0] in ("cluster", "probability"):
+            raise ValueError("its first column does not name the rows")
+        return table
+
+    return read_file(file, parse)
 
 
 def all_labels(labels: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
@@ -695,9 +704,49 @@ def schema_of(model: FMTC, run: Path) -> Schema | None:
     return None if names is None else Schema.of_numbers(names.tolist())
 
 
-def as_csv(table: pl.DataFrame) -> bytes:
-    """A table as the bytes of a CSV file."""
-    return table.write_csv(float_precision=6).encode()
+_NUMBER = r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?"
+_RUN = re.compile(rf"'*(?!{_NUMBER}\Z)[=+\-@\t\r]")  # a spreadsheet would run it, or take it for what we made of such
+
+
+def as_csv(table: pl.DataFrame, *, float_precision: int | None = 6) -> bytes:
+    r"""Return the bytes of a CSV file, with no cell that a spreadsheet would run. All our CSVs are made here.
+
+    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return gets a single quote in front, which
+    spreadsheets take for a sign that text follows. Names of columns too. Numbers stay numbers, also those in a column
+    of texts. Texts that look like the outcome get another quote, so that `without_quotes` knows what was there.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.artifacts.runs import as_csv
+    >>> table = pl.DataFrame({"id": ["=1+1", "-5", "a-b", "+49 89"], "dose": [-1.5, 2, -3, 4]})
+    >>> print(as_csv(table).decode(), end="")
+    id,dose
+    '=1+1,-1.500000
+    -5,2.000000
+    a-b,-3.000000
+    '+49 89,4.000000
+    """
+    safe = _with_texts(table, lambda text: f"'{text}" if _RUN.match(text) else text)
+    return safe.write_csv(float_precision=float_precision).encode()
+
+
+def without_quotes(table: pl.DataFrame) -> pl.DataFrame:
+    """Undo what `as_csv` did to texts, in a table that was read from such a file."""
+    return _with_texts(table, lambda text: text[1:] if text[:1] == "'" and _RUN.match(text) else text)
+
+
+def _with_texts(table: pl.DataFrame, change: Callable[[str], str]) -> pl.DataFrame:
+    """A table whose texts, and names of columns, are changed; only such columns are touched that a change concerns."""
+    import polars as pl
+
+    found = table.rename({name: change(name) for name in table.columns})
+    for column in found.get_columns():
+        if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+            texts = column.cast(pl.String)
+            if texts.str.contains(r"^'*[=+\-@\t\r]").any():
+                found = found.with_columns(texts.map_elements(change, return_dtype=pl.String))
+    return found
 
 
 def is_run(folder: Path) -> bool:

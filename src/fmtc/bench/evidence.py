@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from ..artifacts.runs import as_csv
 from ..datasets import SOURCES
 from ..datasets.base import find
 from ..errors import FileError
@@ -183,9 +185,7 @@ COLUMNS = (*ABOUT, *SCORED, "acc_frozen", "ri_one_cluster", *COSTS, *MADE_BY)
 
 def compact(rows: Iterable[Row]) -> str:
     """Rows of `run_cells` as CSV, a line each: means over clients and what it took; sorted, small enough to keep."""
-    file = io.StringIO()
-    writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    lines = []
     for row in sorted(rows, key=_place):
         line = {name: row[name] for name in ABOUT} | {"code": row["code"], "versions": _told(row["versions"])}
         if row["status"] == "ok":
@@ -198,8 +198,8 @@ def compact(rows: Iterable[Row]) -> str:
                 "peak_mb": round(row["peak_memory"] / 1e6),
                 **{name: row[name] for name in ("bytes_up", "bytes_down", "rounds")},
             }
-        writer.writerow(line)
-    return file.getvalue()
+        lines.append({name: None if value in ("", None) else str(value) for name, value in line.items()})
+    return as_csv(pl.DataFrame(lines, schema=dict.fromkeys(COLUMNS, pl.String))).decode()
 
 
 def _told(versions: Mapping[str, Any] | str) -> str:

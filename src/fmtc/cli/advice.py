@@ -13,10 +13,11 @@ from rich.text import Text
 
 from .options import (
     data_options,
-    free_path,
+    free_picture,
     quiet_option,
     random_state_option,
     reading_of,
+    save_picture,
     table_options,
     text_option,
 )
@@ -114,8 +115,7 @@ def advise_k(
         settings["scale"] = "tfidf"
     model = build_model({**settings, "n_clusters": k_range}, as_published, advises=True)
     if plot is not None:
-        plot = free_path(plot, force)
-        _drawable(plot)
+        plot = free_picture(plot, force)
     if kit_path is not None:
         advice = _of_federation(words, kit_path, model, schema, evidence, wait)
     else:
@@ -131,25 +131,11 @@ def advise_k(
     if plot is not None:
         from ..plot import plot_k
 
-        figure: Any = plot_k(advice).figure
-        figure.savefig(plot, dpi=150)
-        words.say(f"wrote {plot}")
+        save_picture(words, plot_k(advice).figure, plot)
     if as_json:
         print_json(advice.to_dict() | {"notes": words.notes})
     else:
         show_advice(advice)
-
-
-def _drawable(path: Path) -> None:
-    """Refuse, before the work, what no picture can be written to."""
-    from ..plot.figures import _pyplot
-
-    plt = _pyplot()
-    plt.switch_backend("agg")
-    kinds = plt.figure().canvas.get_supported_filetypes()
-    plt.close("all")
-    if path.suffix.lstrip(".").lower() not in kinds:
-        raise click.UsageError(f"--plot {path}: the name must end in .png, .pdf or .svg")
 
 
 def show_advice(advice: Advice) -> None:

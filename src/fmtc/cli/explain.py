@@ -221,7 +221,8 @@ def _silos_of(
 
     if client is not None and client not in model.client_ids_:
         raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.client_ids_)}")
-    about = read_json(run / "report.json") if (run / "report.json").is_file() else {}
+    form = {"reading?": runs.READING, "files?": [str]}
+    about = read_json(run / "report.json", form) if (run / "report.json").is_file() else {}
     reading = about.get("reading") or {}
     files = [file] if file is not None else [Path(name) for name in about.get("files", ())]
     column = reading.get("client_column") if file is None else None

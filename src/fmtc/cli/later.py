@@ -329,13 +329,13 @@ def _after(before: Any, silo: Any) -> Any:
     import numpy as np
     import scipy.sparse as sp
 
-    stack = sp.vstack if sp.issparse(silo.X) else np.vstack
+    is_sparse = sp.issparse(before.X) or sp.issparse(silo.X)
     both = [
         None if one is None or other is None else [*one, *other]
         for one, other in ((before.ids, silo.ids), (before.labels, silo.labels))
     ]
-    X = stack([before.X, silo.X])
-    X = sp.csr_array(X) if sp.issparse(X) else X
+    parts = [before.X, silo.X]
+    X = sp.csr_array(sp.vstack([sp.csr_array(part) for part in parts])) if is_sparse else np.vstack(parts)
     return replace(before, X=X, rows=np.arange(X.shape[0]), ids=both[0], labels=both[1])
 
 

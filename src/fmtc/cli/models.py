@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,7 @@ def fit(
     words = Words(quiet)
     given = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
     if append:
-        _check_tables(files)
+        _check_tables(files, "omit --append")
     if with_page:
         needs_jinja()  # before the work, not after it
     recipe = None if text_column is None else TextRecipe(text_column)
@@ -228,12 +229,14 @@ def _word_lookup(
     return lookup
 
 
-def _check_tables(files: Sequence[Path]) -> None:
+def _check_tables(files: Sequence[Path], advice: str) -> None:
     from ..tables.formats import suffix_of
 
     for file in files:
+        if suffix_of(file) == ".h5ad":
+            advice += f", and write clusters into obs afterwards: fmtc labels RUN --join {file} --out NEW.h5ad"
         if suffix_of(file) in (".npy", ".npz", ".h5ad"):
-            raise click.UsageError(f"{file} is a matrix without a table to append to; omit --append")
+            raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
 
 
 def _appended(
@@ -321,7 +324,7 @@ def predict(
     if append and proba:
         raise click.UsageError("--append adds the cluster and its probability; omit --proba")
     if append:
-        _check_tables([file])
+        _check_tables([file], "omit --append")
     if out is not None:
         out = free_path(out, force)
     header = False if no_header else None
@@ -430,11 +433,13 @@ def rows_for_model(
     return model, silos, name
 
 
-def _give(words: Words, table: Any, out: Path | None, as_json: bool) -> None:
+def _give(
+    words: Words, table: Any, out: Path | None, as_json: bool, write: Callable[[Path], None] | None = None
+) -> None:
     """Write a table to a file, or to standard output; as JSON, to standard output in any case."""
     if out is not None:
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, runs.as_csv(table))
+        write(out) if write is not None else write_file(out, runs.as_csv(table))
         words.say(f"wrote {out}: {plural(table.height, 'row')}")
     if as_json:
         print_json({"rows": table.height, "notes": words.notes, "columns": table.to_dict(as_series=False)})
@@ -463,7 +468,8 @@ Examples:
   fmtc labels run > labels.csv
   fmtc labels run --join north.csv --out north-with-clusters.csv
   fmtc labels run --join all.parquet --client-column site
-  fmtc labels run --join visits.csv --client north --id patient""",
+  fmtc labels run --join visits.csv --client north --id patient
+  fmtc labels run --join cells.h5ad --out new.h5ad      (AnnData: clusters go into obs)""",
 )
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--join", "table_path", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
@@ -491,11 +497,12 @@ def labels(
     """Show the labels of a run as one table, or add them to the rows of another.
 
     RUN is the --out folder of `fmtc fit`. Rows are joined by identifier; where the run has none, by their place in the
-    file. A row that has no label gets an empty cell.
+    file. A row that has no label gets an empty cell. Of AnnData, --out is a copy with cluster and probability in obs.
     """
-    from ..tables.formats import read_file
+    from ..tables.annotated import add_obs
+    from ..tables.formats import read_file, suffix_of
 
-    words = Words()
+    words, write = Words(), None
     if out is not None:
         out = free_path(out, force)
     known = runs.read_labels(run)
@@ -507,15 +514,44 @@ def labels(
         if id_column is not None or client_column is not None or no_header:
             raise click.UsageError("--id, --client-column and --no-header are about the table of --join")
         table = runs.all_labels(known)
+    elif suffix_of(table_path) == ".h5ad":
+        given, added = _into_obs(run, known, table_path, out, id_column, client_column)
+        write, table = partial(add_obs, table_path, columns=added), given.hstack(added)
     else:
-        _check_tables([table_path])
+        _check_tables([table_path], "give a table")
         given = read_file(table_path, header=False if no_header else None)
         table = runs.with_names(runs.join_labels(given, known, table_path, id_column, client_column), run)
     cluster = next(name for name in reversed(table.columns) if name in ("fmtc_cluster", "cluster"))
     n_labelled = table.height - table.get_column(cluster).null_count()
     if n_labelled < table.height:
         words.note(f"{plural(table.height - n_labelled, 'row')} of {table_path} without a label in {run}")
-    _give(words, table, out, as_json)
+    _give(words, table, out, as_json, write)
+
+
+def _into_obs(
+    run: Path,
+    known: Mapping[str, pl.DataFrame],
+    file: Path,
+    out: Path | None,
+    id_column: str | None,
+    client_column: str | None,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The table obs of a file of AnnData with names of rows, and the columns to add: clusters are categories there."""
+    import polars as pl
+
+    from ..tables.annotated import read_obs
+
+    if out is None or out.suffix.lower() != ".h5ad":
+        raise click.UsageError(f"clusters go into a copy of {file}: name it with --out, such as --out new.h5ad")
+    ids, given = read_obs(file)
+    key = next(iter(known.values())).columns[0]
+    if id_column is None and key != "row" and key not in given.columns:
+        given = given.insert_column(0, pl.Series(key, ids)) if given.width else pl.DataFrame({key: ids})
+    elif not given.width:
+        given = pl.DataFrame({"obs_names": ids})
+    table = runs.with_names(runs.join_labels(given, known, file, id_column, client_column), run)
+    new = [name for name in table.columns if name not in given.columns]
+    return given, table.select(pl.col(name).cast(pl.String) if "cluster" in name else pl.col(name) for name in new)
 
 
 # -------------------------------------------------------------------------------------------------------- inspect
@@ -631,8 +667,8 @@ def _show_influence(run: Path, as_json: bool) -> None:
     """Who pulls whom in a run, from its report.json."""
     if not (run / "report.json").is_file():
         raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")
-    found = read_json(run / "report.json").get("trust")
-    if not isinstance(found, dict):
+    found = read_json(run / "report.json", {"trust?": (dict, None)}).get("trust")
+    if found is None:
         raise FileError(
             f"{run} does not say who pulls whom: it was written by an older version of fmtc, or by one silo"
         )

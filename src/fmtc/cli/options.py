@@ -6,11 +6,14 @@ import csv
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .program import Option
+
+if TYPE_CHECKING:
+    from .words import Words
 
 
 def data_options(command: Any) -> Any:
@@ -189,3 +192,23 @@ def free_path(path: Path, force: bool, ours: Callable[[Path], bool] | None = Non
     except OSError as error:
         raise click.UsageError(f"{path} cannot be written ({error.strerror}: {parent}); choose another place") from None
     return path
+
+
+def free_picture(path: Path, force: bool) -> Path:
+    """Refuse, before the work, what --plot cannot be written to; see `free_path`."""
+    from ..plot.figures import _pyplot
+
+    plt = _pyplot()
+    plt.switch_backend("agg")
+    kinds = plt.figure().canvas.get_supported_filetypes()
+    plt.close("all")
+    if path.suffix.lstrip(".").lower() not in kinds:
+        raise click.UsageError(f"--plot {path}: the name must end in .png, .pdf or .svg")
+    return free_path(path, force)
+
+
+def save_picture(words: Words, figure: Any, path: Path) -> None:
+    """Write the figure of --plot."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    words.say(f"wrote {path}")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
+from ..artifacts.files import read_file
 from ..artifacts.runs import OUTBOX
 from ..errors import FileError
 from ..privacy.budget import BUDGET, Budget
@@ -166,7 +167,7 @@ def outbox_verify(ctx: click.Context, /, folder: Path, as_json: bool) -> None:
 
 def _check(path: Path) -> dict[str, Any]:
     """Number of lines and faults of one ledger."""
-    lines = path.read_bytes().count(b"\n") if path.exists() else 0
+    lines = read_file(path, bytes).count(b"\n") if path.exists() else 0
     return {"ledger": path.name, "lines": lines, "faults": verify(path)}
 
 

@@ -182,6 +182,9 @@ def _as_typed(param: click.Parameter, value: Any) -> Any:
 # -------------------------------------------------------------------------------------------------- the program
 
 
+NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)  # the name of a file that cannot be used
+
+
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
     "advise-k": "advice",
@@ -288,7 +291,8 @@ def judge(error: Exception) -> tuple[int, str]:
         return 1, str(error)
     if isinstance(error, OSError) and error.strerror:
         full = "standard output, or a temporary file" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
-        return 1, ": ".join(filter(None, (error.strerror, str(error.filename or full))))
+        file = error.filename2 or error.filename or full  # of a file that could not be renamed, the name it should have
+        return 3 if error.errno in NO_FILE else 1, ": ".join(filter(None, (error.strerror, str(file))))
     return 1, (
         f"internal error: {type(error).__name__}: {error}. This is a bug in fmtc, not in your data; please report it "
         "with what FMTC_DEBUG=1 prints"

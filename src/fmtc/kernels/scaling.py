@@ -79,6 +79,11 @@ class Scaling:
         return raw, np.asarray(centre).astype(W.dtype)
 
 
+def shiftable(X: Any, shift: Array | None) -> Any:
+    """The rows; sparse ones are made dense where there is a shift, which leaves no zero a zero."""
+    return X.toarray() if sp.issparse(X) and shift is not None else X
+
+
 def kept_columns(X: Any, keep: Array | None) -> Any:
     """The columns with these numbers, or all of them for None; X may be sparse."""
     return X if keep is None else X[:, keep]

@@ -12,6 +12,7 @@ from ..client import ClientState, cells_of, input_rows, open_client, with_rows
 from ..inference import Frame, GraphModel, MixtureModel, assign
 from ..kernels.alignment import procrustes
 from ..kernels.objective import dot
+from ..kernels.scaling import shiftable
 from ..linalg.arrays import double, to_device_of, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.pooling import Pool
@@ -48,6 +49,7 @@ def opened(client_id: str, X: Any, settings: Settings, common: Published | Share
     unread = replace(settings, view="auto")  # rows of the graph are made below, in the right units
     client = open_client(client_id, X, unread)
     scaling = client.scaling if settings.scale == "client" else common.scaling
+    client = replace(client, X=shiftable(client.X, None if scaling is None else scaling.shift))
     client = replace(client, scaling=scaling, lift=common.lift, axes=common.axes, origin=common.origin)
     if settings.view == "graph":
         return with_rows(client, settings)

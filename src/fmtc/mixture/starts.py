@@ -184,7 +184,7 @@ def first_common(
     n = counts.sum()
     means = sums / np.maximum(counts, 1)[:, None]
     scatter = covariance[:r, :r] - (means[:, :r].T * (counts / n)) @ means[:, :r]
-    size = float(np.trace(covariance[:r, :r])) / max(r, 1)
+    size = float(np.trace(covariance[:r, :r])) / max(r, 1) or 1.0  # numbers that are constant have no size
     profiles = np.tile(profile, (len(counts), 1)) if levels else np.zeros((len(counts), 0))
     within = (scatter + scatter.T) / 2
     lam, V = np.linalg.eigh(within) if r else (np.zeros(0), within)

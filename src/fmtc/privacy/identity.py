@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..artifacts.files import write_file
+from ..artifacts.files import read_file, write_file
 from ..errors import KitError, TrustError, listed
 
 if TYPE_CHECKING:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
 PINS = "silos.toml"  # in a client's kit: the fingerprint of each client's public key
 REVOKED = "revoked.pem"  # beside a certificate: the certificates that no longer count, signed by the authority
@@ -118,17 +118,13 @@ class KitIdentity:
         accept: Callable[[str, str], bool] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ):
-        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-        from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+        from cryptography.hazmat.primitives.serialization import Encoding
 
         self.folder, self._accept, self._now = Path(kit), accept, now
         startup = self.folder / "startup"
         own = load_certificate(startup / "client.crt")
-        try:
-            key = load_pem_private_key((startup / "client.key").read_bytes(), None)
-        except (OSError, ValueError) as error:
-            raise KitError(f"{startup / 'client.key'} is not a private key: {str(error).splitlines()[0]}") from None
-        if not isinstance(key, RSAPrivateKey) or key.public_key() != own.public_key():
+        key = load_key(startup / "client.key")
+        if key.public_key() != own.public_key():
             raise KitError(f"{startup / 'client.key'} is not the key of client.crt beside it")
         self._key = key
         self._trust = Trust.read(startup)
@@ -184,7 +180,9 @@ class Trust:
         """From the folder of a kit's certificate."""
         authority = load_certificate(startup / AUTHORITY)
         file = startup / REVOKED
-        return cls(authority, read_revoked(file.read_bytes(), authority, file) if file.exists() else None)
+        if not file.exists():
+            return cls(authority)
+        return cls(authority, read_file(file, lambda content: read_revoked(content, authority, file)))
 
     def check(self, name: str, certificate: bytes, now: datetime, site: str | None = None) -> x509.Certificate:
         """The certificate (DER) of a client, or `TrustError`; `site` is its common name, if it is no client's."""
@@ -225,26 +223,46 @@ class Trust:
 
 def load_certificate(path: Path) -> x509.Certificate:
     """The certificate in a PEM file."""
+    return read_file(path, parse_certificate, "is not a certificate", KitError)
+
+
+def parse_certificate(content: bytes) -> x509.Certificate:
+    """The certificate in PEM; whatever is wrong in it is found here, and not when a part of it is used."""
     from cryptography import x509
 
-    try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise KitError(f"{path} is not a certificate: {str(error).splitlines()[0]}") from None
+    certificate = x509.load_pem_x509_certificate(content)
+    common_name(certificate)
+    _ = certificate.public_key(), certificate.extensions, certificate.not_valid_before_utc
+    return certificate
+
+
+def load_key(path: Path) -> RSAPrivateKey:
+    """The private key in a PEM file."""
+    return read_file(path, parse_key, "is not a private key", KitError)
+
+
+def parse_key(content: bytes) -> RSAPrivateKey:
+    """The private key in PEM."""
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    key = load_pem_private_key(content, None)
+    if not isinstance(key, RSAPrivateKey):
+        raise ValueError("it is not an RSA key")
+    return key
 
 
 def read_revoked(content: bytes, authority: x509.Certificate, where: Any = "the list of revoked certificates") -> Any:
     """A list of revoked certificates (PEM) that the authority signed; raises `TrustError` for any other."""
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.exceptions import UnsupportedAlgorithm
 
     try:
         crl = x509.load_pem_x509_crl(content)
-    except ValueError as error:
+        ours = crl.issuer == authority.subject and crl.is_signature_valid(rsa_key(authority))
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise TrustError(f"{where} is damaged: {str(error).splitlines()[0]}") from None
-    key = authority.public_key()
-    assert isinstance(key, RSAPublicKey)
-    if crl.issuer != authority.subject or not crl.is_signature_valid(key):
+    if not ours:
         raise TrustError(f"{where} is not signed by the authority of this federation")
     return crl
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from ..artifacts.files import jsonable, read_json, write_file
-from ..errors import FileError, RefusedError, TrustError
+from ..artifacts.files import jsonable, read_file, read_json_lines, write_file
+from ..errors import RefusedError, TrustError
 from ..linalg import fixed
 from ..protocol.base import Message, pack, value_digest
 from ..protocol.cards import CODE, Card
@@ -136,12 +136,7 @@ class Rosters:
 
     def lines(self) -> list[dict[str, Any]]:
         """All rosters so far, with run and fingerprint of the rows."""
-        if not self.path.exists():
-            return []
-        try:
-            return [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
-        except ValueError as error:
-            raise FileError(f"{self.path} is damaged: {error}") from None
+        return read_json_lines(self.path, {"run": str, "data": str, "clients": [str]})
 
     def admit(self, names: Sequence[str]) -> None:
         """Record a roster, or raise `TrustError` where its sums and those of before would show a single client."""
@@ -218,7 +213,7 @@ class Keys:
     def private(self) -> bytes:
         """The client's key for this run: the one that it has, or a new one of the operating system's randomness."""
         if self._private is None and self._path is not None and self._path.exists():
-            self._private = bytes.fromhex(read_json(self._path)["key"])
+            self._private = read_file(self._path, lambda content: bytes.fromhex(json.loads(content)["key"]))
         if self._private is None:
             self.restore(os.urandom(32))
         assert self._private is not None

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..artifacts.files import check_form, write_file
+from ..artifacts.files import check_form, read_file, write_file
 from ..errors import FileError
 
 START = "0" * 64  # the hash before the first line
@@ -203,7 +203,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def _texts(path: Path) -> list[bytes]:
     """Lines as they stand in the file; one that was cut short by a crash was never sent, and is left out."""
-    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    return read_file(path, bytes).split(b"\n")[:-1] if path.exists() else []
 
 
 def verify(path: Path) -> list[str]:

@@ -21,6 +21,7 @@ from .base import Array, Phase, above, array, number
 
 STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
 SINGLE = 10  # further starts, at most, that look at one coordinate only
+ROUNDING = 1e-14  # a variance below this share of the squared mean is what rounding leaves of a constant
 
 
 class Coordinates(Phase):
@@ -121,7 +122,9 @@ class Coordinates(Phase):
         total = within + np.sum([answer.between for answer in said], axis=0) / n - np.outer(mean, mean)
         levels = tuple(size for size in settings.levels if size) if (server.mixture or empty(1)).axes is None else ()
         r = len(mean) - sum(levels)
-        if not np.trace(total) > 0:
+        varies = np.diag(total) > ROUNDING * mean**2
+        within, total = (np.where(varies[:, None] & varies, moments, 0.0) for moments in (within, total))
+        if not varies.any():
             raise DataError("every column is constant in all clients: there is nothing to cluster")
         size = float(np.trace(total[:r, :r])) / r if r else 1.0
         few = np.sum([answer.many for answer in said], axis=0)[:r] < 0.5  # in all silos

@@ -417,13 +417,16 @@
     },
   };
   const LIGHT = new Set([1, 2, 4, 6]); // colours on which black is read best
+  // what a spreadsheet would run gets a quote in front, as `as_csv` has it; numbers stay
+  const NUMBER = /^[+-]?(\d+([.,]\d*)?|[.,]\d+)(e[+-]?\d+)?$/i;
+  const inert = (text, bare = text.replace(/^'+/, "")) => (/^[=+\-@\t\r]/.test(bare) && !NUMBER.test(bare) ? `'${text}` : text);
   const cell = (value) => /[",\n\r]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value);
   function labels() {
     const lines = ["silo,row,cluster,name"];
     for (const panel of panels) {
       for (let i = 0; i < panel.n; i++) {
         const j = panel.cluster[i], one = data.found[j];
-        lines.push([panel.silo, panel.row[i], j, one ? one.name : ""].map(cell).join(","));
+        lines.push([inert(panel.silo), panel.row[i], j, one ? inert(one.name) : ""].map(cell).join(","));
       }
     }
     return `${lines.join("\n")}\n`;

@@ -172,7 +172,7 @@ def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...
     if about is None:
         return ()
     path = folder / CONFIRMED
-    left = {*about["missing"]} - {*about.get("late", ())} | {*(read_json(path) if path.exists() else ())}
+    left = {*about["missing"]} - {*about.get("late", ())} | {*(read_json(path, [str]) if path.exists() else ())}
     return tuple(cid for cid in about["client_ids"] if cid not in left)
 
 
@@ -193,19 +193,25 @@ def _write_late(spec: Spec, server: Any, late: Mapping[str, tuple[Message, ...]]
 
 def _read_late(spec: Spec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, tuple[Message, ...]]]:
     """Undo `_write_late`."""
-    arrays, about = read_tensors(spec.folder / LATE)
-    inner = {name.removeprefix("server/"): array for name, array in arrays.items() if name.startswith("server/")}
-    server = unflatten(spec.method.open_server(client_ids, spec.settings, spec.weights), inner, about["server"])
-    late = {}
-    for place, (cid, asked) in enumerate(about["asked"].items()):
-        messages = []
-        for turn, (phase, round_no, last_round, number, rest) in enumerate(asked):
-            above = f"{place}/{turn}/"
-            flat = {name.removeprefix(above): array for name, array in arrays.items() if name.startswith(above)}
-            ask = unpack(spec.method.phase(phase).Ask, {**flat, **rest})
-            messages.append(Message(phase, ask, round_no, last_round, number))
-        late[cid] = tuple(messages)
+    path = spec.folder / LATE
+    arrays, about = read_tensors(path)
+    try:
+        inner = {name.removeprefix("server/"): array for name, array in arrays.items() if name.startswith("server/")}
+        server = unflatten(spec.method.open_server(client_ids, spec.settings, spec.weights), inner, about["server"])
+        late = {
+            cid: tuple(_message(spec, line, arrays, f"{place}/{turn}/") for turn, line in enumerate(asked))
+            for place, (cid, asked) in enumerate(about["asked"].items())
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
     return server, late
+
+
+def _message(spec: Spec, line: list[Any], arrays: Mapping[str, Any], above: str) -> Message:
+    """A message of `_write_late`; its arrays have names that begin with `above`."""
+    phase, round_no, last_round, turn, rest = line
+    flat = {name.removeprefix(above): array for name, array in arrays.items() if name.startswith(above)}
+    return Message(phase, unpack(spec.method.phase(phase).Ask, {**flat, **rest}), round_no, last_round, turn)
 
 
 def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:

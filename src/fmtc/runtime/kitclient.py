@@ -24,7 +24,9 @@ from ..artifacts.files import (
     check_schema,
     fingerprint,
     jsonable,
+    read_file,
     read_json,
+    read_json_lines,
     read_tensors,
     write_json,
     write_tensors,
@@ -108,9 +110,13 @@ class ClientSource:
     @classmethod
     def read(cls, kit: Path) -> ClientSource:
         """Undo `write`."""
-        about: dict[str, Any] = read_json(kit / "local" / SOURCE)
+        file = kit / "local" / SOURCE
+        about: dict[str, Any] = read_json(file, {"client_id": str, "data": str, "epsilon_budget?": (float, None)})
         fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in about.items()}
-        return cls(**fields)
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise FileError(f"{file} is damaged: {error}") from None
 
     def check_run(self, settings: Any, recent: int, *, comparing: bool = False) -> None:
         """Refuse a run that the person does not allow; `recent` runs came within the last 24 hours.
@@ -150,7 +156,7 @@ class ClientSource:
 
         if self.text_column is None:
             return None
-        return TextRecipe(self.text_column, self.salt or (kit / SALT).read_text(encoding="ascii").strip())
+        return TextRecipe(self.text_column, self.salt or read_salt(kit / SALT))
 
     def rows(self, kit: Path) -> Silo:
         """The client's table, read and checked."""
@@ -393,7 +399,7 @@ class _Table:
         """What the columns are like; hashes of two runs cannot be linked."""
         from ..tables.survey import survey
 
-        salt = (self.client.kit / SALT).read_text(encoding="ascii").strip()
+        salt = read_salt(self.client.kit / SALT)
         said = survey(self.columns, f"{salt} {self.client.run_id}")
         hidden = self.client.source.floor is not None or getattr(settings, "privacy", None) is not None
         return vars(said.without_numbers() if hidden else said)
@@ -447,6 +453,18 @@ def finish_alone(folder: Path) -> bool:
 
 # --------------------------------------------------------------------------------------------------------- lines, files
 
+END_FORM = {  # of ENDED, as `check_form` has it
+    "converged": (bool, None), "alone?": bool, "held?": bool, "told?": {"cosine": [(float, None)], "flags": [str]},
+}  # fmt: skip
+WORDS_FORM = {"error": [str], "note": [str]}  # of PREFLIGHT
+
+
+def read_asked(path: Path) -> dict[str, Any]:
+    """What a run asks for: a file `ASKED`."""
+    document: dict[str, Any] = read_json(path, {"method": str, "settings": dict, "preflight": str})
+    read_file(path, lambda _: method_of(document["method"]).read_settings(document["settings"]))
+    return document
+
 
 def append_line(path: Path, line: Mapping[str, Any], clock: Clock = SYSTEM) -> None:
     """Add a line to a file of JSON lines, with the time."""
@@ -457,12 +475,19 @@ def append_line(path: Path, line: Mapping[str, Any], clock: Clock = SYSTEM) -> N
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """Undo `append_line`."""
-    if not path.exists():
-        return []
-    try:
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except ValueError as error:
-        raise FileError(f"{path} is damaged: {error}") from None
+    return read_json_lines(path, {"time": float})
+
+
+def read_salt(path: Path) -> str:
+    """The secret that all silos share; raises `FileError` where it is damaged, because columns would then not match."""
+
+    def parse(content: bytes) -> str:
+        secret = content.decode("ascii").strip()
+        if not re.fullmatch("[0-9a-f]{64}", secret):
+            raise ValueError("it does not hold 64 hexadecimal digits")
+        return secret
+
+    return read_file(path, parse)
 
 
 @dataclass(frozen=True)

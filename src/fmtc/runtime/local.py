@@ -161,12 +161,13 @@ class LocalTransport:
     def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
         """Bring these clients back to the round of the checkpoint; refuses other data."""
         names, left = file_names(self.nodes), read_lines(folder / LEDGER)
+        private = read_json(folder / KEYS, dict.fromkeys(client_ids, str)) if self.keys else {}
         for cid in client_ids:
             if not self.ledgers[cid].lines():  # a new process: what left in the old one still counts
                 self.ledgers[cid] = MemoryLedger(line for line in left if line["client"] == cid)
                 self.nodes[cid].outbox = self._outbox(cid)
             if cid in self.keys:
-                self.keys[cid].restore(bytes.fromhex(read_json(folder / KEYS)[cid]))
+                self.keys[cid].restore(bytes.fromhex(private[cid]))
             client = read_state(folder / f"{names[cid]}.safetensors", self.nodes[cid].client, self.method)
             self.nodes[cid].restore(client, client.round_no)
 

@@ -1,8 +1,10 @@
-"""Matrices with notes about their rows: files of AnnData (.h5ad), read with h5py."""
+"""Matrices with notes about their rows: files of AnnData (.h5ad), read and written with h5py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
+from ..artifacts.files import new_file
 from ..errors import DataError, nearest_names
 
 Array = np.ndarray
@@ -50,11 +53,7 @@ def read_h5ad(path: Path, obsm: str | None, check_memory: Callable[[Path, int], 
     check_memory : callable
         Refuses what the machine has no memory for.
     """
-    try:
-        import h5py
-    except ImportError as error:
-        raise ImportError("files of AnnData need h5py: pip install 'fmtc[anndata]'") from error
-    with h5py.File(path, "r") as file:
+    with _opened(path) as file:
         if obsm is None:
             if "X" not in file:
                 raise DataError(f"{path} has no matrix X; name a representation with `obsm`")
@@ -73,6 +72,86 @@ def read_h5ad(path: Path, obsm: str | None, check_memory: Callable[[Path, int], 
     if about.width and about.height != n:
         raise DataError(f"{path} is damaged: X has {n} rows, obs has {about.height}")
     return Annotated(X, tuple(names), ids if len(ids) == n else [str(row) for row in range(n)], about)
+
+
+def read_obs(path: Path) -> tuple[list[str], pl.DataFrame]:
+    """Names of the rows of a file of AnnData, and the table about them; X is not read."""
+    with _opened(path) as file:
+        if "obs" not in file or not hasattr(file["obs"], "keys"):
+            raise DataError(f"{path} has no table obs in the form of AnnData 0.7 or later; save it again with anndata")
+        ids, about = _frame(file["obs"])
+    if not ids or (about.width and about.height != len(ids)):
+        raise DataError(f"{path} is damaged: obs has {about.height} rows and {len(ids)} names of rows")
+    return ids, about
+
+
+def add_obs(path: Path, out: Path, columns: pl.DataFrame) -> None:
+    """Write a copy of a file of AnnData with more columns in `obs`: texts as categories, numbers as arrays.
+
+    Parameters
+    ----------
+    path, out : Path
+        `out` is complete or not there.
+    columns : polars.DataFrame
+        With the rows of `obs`, and names that it does not have. A missing number becomes NaN.
+    """
+    with new_file(out) as temporary:
+        shutil.copyfile(path, temporary)
+        with _opened(temporary, "r+") as file:
+            obs = file["obs"]
+            for column in columns.get_columns():
+                _add(obs, column)
+            order = [str(word) for word in _words(np.asarray(obs.attrs.get("column-order", [])))]
+            obs.attrs.create("column-order", [*order, *columns.columns], dtype=_text_type())
+
+
+def _add(obs: Any, column: pl.Series) -> None:
+    """One column, in the encoding that the others have: AnnData 0.7 keeps categories apart, later ones beside."""
+    if column.dtype != pl.String:
+        obs.create_dataset(column.name, data=column.cast(pl.Float64).to_numpy())
+        _mark(obs[column.name], "array")
+        return
+    levels = column.drop_nulls().unique().sort().to_list()
+    places = {level: place for place, level in enumerate(levels)}
+    codes = np.array([places.get(cell, -1) for cell in column.to_list()], np.int8 if len(levels) < 128 else np.int32)
+    if str(obs.attrs.get("encoding-version", "")) == "0.1.0":
+        kept = obs.require_group("__categories").create_dataset(column.name, data=levels, dtype=_text_type())
+        kept.attrs["ordered"] = False
+        obs.create_dataset(column.name, data=codes).attrs["categories"] = kept.ref
+        return
+    group = obs.create_group(column.name)
+    _mark(group, "categorical")
+    group.attrs["ordered"] = False
+    _mark(group.create_dataset("categories", data=levels, dtype=_text_type()), "string-array")
+    _mark(group.create_dataset("codes", data=codes), "array")
+
+
+def _mark(element: Any, kind: str) -> None:
+    element.attrs["encoding-type"], element.attrs["encoding-version"] = kind, "0.2.0"
+
+
+def _text_type() -> Any:
+    import h5py
+
+    return h5py.string_dtype()
+
+
+@contextmanager
+def _opened(path: Path, mode: str = "r") -> Iterator[Any]:
+    """A file of HDF5; what is wrong with it becomes a `DataError`."""
+    try:
+        import h5py
+    except ImportError as error:
+        raise ImportError("files of AnnData need h5py: pip install 'fmtc[anndata]'") from error
+    if not path.is_file():
+        raise DataError(f"{path} does not exist; check the name and the current folder")
+    try:
+        with h5py.File(path, mode) as file:
+            yield file
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} cannot be read, it is damaged or not a .h5ad file: {error}") from error
 
 
 def _matrix(path: Path, source: Any, check_memory: Callable[[Path, int], None]) -> Any:
@@ -142,4 +221,4 @@ def column_about(content: Annotated, role: str, name: str, file: str) -> pl.Seri
     return content.about.get_column(name).cast(pl.String).str.strip_chars().replace("", None)
 
 
-__all__ = ["Annotated", "column_about", "read_h5ad"]
+__all__ = ["Annotated", "add_obs", "column_about", "read_h5ad", "read_obs"]

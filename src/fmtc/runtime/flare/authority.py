@@ -17,22 +17,22 @@ from . import compat  # noqa: F401 (first: without FLARE it says what to install
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from cryptography.x509.oid import NameOID
 
-from ...artifacts.files import check_form, check_schema, new_folder, read_json, write_file, write_json
+from ...artifacts.files import check_form, check_schema, new_folder, read_file, read_json, write_file, write_json
 from ...artifacts.locks import held
-from ...errors import KitError, nearest_names
+from ...errors import FileError, KitError, nearest_names
 from ...privacy.identity import (
     AUTHORITY,
     SITE,
     Trust,
     fingerprint_of,
     load_certificate,
+    parse_key,
     read_revoked,
     rsa_key,
 )
-from ..kitclient import SALT
+from ..kitclient import SALT, read_salt
 from .enrol import (
     CERTIFICATES,
     COORDINATOR,
@@ -48,7 +48,7 @@ from .enrol import (
     signed,
 )
 from .kits import LOCK, ROSTER, Kit, make_coordinator, write_kit, write_secret
-from .plan import Plan, organisation
+from .plan import Plan, organisation, plan_in
 
 DAYS = 360  # that a certificate is valid
 MEMBERS = "members.json"  # in the authority's folder: the plan, and all certificates that it signed
@@ -110,14 +110,10 @@ class Authority:
                 f"{folder} was made by an earlier fmtc, and holds the private keys of all silos; make the federation "
                 "anew with `fmtc federation init`, and have each silo make its own key with `fmtc federation request`"
             )
-        root = read_json(folder / "cert.json")
-        check_form(folder / "cert.json", root, {"root_cert": str, "root_pri_key": str})
-        try:
-            key = load_pem_private_key(root["root_pri_key"].encode(), None)
-        except ValueError as error:
-            raise KitError(f"{folder} is damaged: {str(error).splitlines()[0]}") from None
-        assert isinstance(key, RSAPrivateKey)
-        return cls(folder, certificate_in(root["root_cert"], str(folder / "cert.json")), key)
+        file = folder / "cert.json"
+        root = read_json(file, {"root_cert": str, "root_pri_key": str})
+        key = read_file(file, lambda _: parse_key(root["root_pri_key"].encode()))
+        return cls(folder, certificate_in(root["root_cert"], str(file)), key)
 
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes from signing while a block runs."""
@@ -133,14 +129,14 @@ class Authority:
         book = read_json(path)
         check_schema(path, book, "fmtc members", 1)
         line = {"name": str, "path": str, "certificate": str, "fingerprint": str}
-        check_form(path, book, {"plan": {"silos": [str]}, "issued": [line]})
+        check_form(path, book, {"plan": dict, "issued": [line]})
+        plan_in(path, book["plan"])
         return dict(book)
 
     @property
     def plan(self) -> Plan:
         """The plan, with the silos it has by now."""
-        plan = self._book()["plan"]
-        return Plan(**plan | {"silos": tuple(plan["silos"])})
+        return plan_in(self.folder / MEMBERS, self._book()["plan"])
 
     def publish(self, silos: Mapping[str, str], planned: Sequence[str], gone: Sequence[x509.Certificate]) -> Roster:
         """Sign a new roster, with `gone` added to the certificates that no longer count."""
@@ -235,7 +231,7 @@ class Authority:
     def admit(self, requests: Mapping[str, Request], *, add: bool = False) -> dict[str, dict[str, Any]]:
         """Sign the keys of requests; an admission for each name. All of them, or none. Parameters as in `check`."""
         planned, silos = self.check(requests, add=add), self.roster.silos
-        salt = (self.folder / SALT).read_text(encoding="ascii").strip()
+        salt = read_salt(self.folder / SALT)
         sealed = {name: seal(salt, asked.box, asked.fingerprint) for name, asked in requests.items()}
         for name, asked in requests.items():
             subject = x509.Name([
@@ -295,6 +291,9 @@ class Authority:
         places = [
             (name, path) for name in names for path in CERTIFICATES[COORDINATOR if name == COORDINATOR else "silo"]
         ]
+        for name, path in places:
+            if (name, path) not in last:
+                raise FileError(f"{self.folder / MEMBERS} is damaged: it lacks {path} of {name!r}")
         olds = {place: certificate_in(last[place], MEMBERS) for place in places}
         for (name, _), old in olds.items():
             if Trust.read(self.folder).is_revoked(old):

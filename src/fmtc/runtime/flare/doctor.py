@@ -268,7 +268,7 @@ def revoked(kit: Kit) -> Check:
 
     try:
         trust = Trust.read(kit.startup)
-    except (KitError, TrustError) as error:
+    except (KitError, TrustError, FileError) as error:
         return Check("revoked", False, str(error), "take in a new roster: `fmtc federation accept FILE --kit FOLDER`")
     if trust.revoked is None:
         return Check("revoked", False, "the list of revoked certificates is missing", ASK_FOR_ANOTHER)

@@ -34,11 +34,10 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    load_pem_private_key,
 )
 from cryptography.x509.oid import NameOID
 
-from ...artifacts.files import check_form, check_schema, read_json, tighten, write_file, write_json
+from ...artifacts.files import check_form, check_schema, read_file, read_json, tighten, write_file, write_json
 from ...artifacts.locks import held
 from ...errors import FileError, InputError, KitError, TrustError, UsageError
 from ...privacy.identity import (
@@ -53,6 +52,8 @@ from ...privacy.identity import (
     fingerprint_of,
     key_code,
     load_certificate,
+    load_key,
+    parse_certificate,
     read_pins,
     read_revoked,
     revoked_number,
@@ -62,7 +63,7 @@ from ...privacy.identity import (
 )
 from ..kitclient import SALT
 from .kits import ADMIN, LOCK, ROSTER, WAITING, Kit, make_silo, write_kit, write_secret
-from .plan import NAME, Plan
+from .plan import NAME, Plan, plan_in
 from .serve import ACCEPTED
 
 SUFFIX = ".admitted"  # of the file that goes to a silo
@@ -107,9 +108,9 @@ def as_pem(thing: Any) -> str:
 def certificate_in(text: str, what: str) -> x509.Certificate:
     """The certificate in a part of a document."""
     try:
-        return x509.load_pem_x509_certificate(text.encode())
-    except ValueError as error:
-        raise FileError(f"{what} is damaged: {str(error).splitlines()[0]}") from None
+        return parse_certificate(text.encode())
+    except Exception as error:  # whatever a parser raises, as in `read_file`
+        raise FileError(f"{what} is damaged: {(str(error) or type(error).__name__).splitlines()[0]}") from None
 
 
 # ---------------------------------------------------------------------------------------------------------- the roster
@@ -230,7 +231,7 @@ def pin(kit: Kit, roster: Roster) -> None:
 def accepted(kit: Kit) -> bool:
     """Whether the person at a silo has accepted the roster that its kit has."""
     file = kit.startup / ACCEPTED
-    return file.exists() and file.read_text(encoding="ascii").strip() == str(Roster.read(kit.startup).number)
+    return file.exists() and read_file(file, _word) == str(Roster.read(kit.startup).number)
 
 
 def receive(kit: Kit, document: Any, what: Any = "the roster") -> Roster:
@@ -368,7 +369,7 @@ def accept(document: Any, folder: Path, what: Any = "the admission") -> Kit:
 def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
     check_schema(what, document, "fmtc admission", 1)
     check_form(what, document, {
-        "role": str, "name": str, "certificates": {str: str}, "authority": str, "plan": {"silos": [str]},
+        "role": str, "name": str, "certificates": {str: str}, "authority": str, "plan": dict,
         "roster": dict, "sealed": ({"key": str, "nonce": str, "salt": str}, None), "signature": str,
     })  # fmt: skip
     authority = certificate_in(document["authority"], str(what))
@@ -379,10 +380,7 @@ def _accept_admission(document: Any, folder: Path, what: Any) -> Kit:
         raise TrustError(f"{what} is of another authority than the kit {folder}")
     if set(document["certificates"]) != set(CERTIFICATES.get(role, ())):
         raise FileError(f"{what} is damaged: it holds other certificates than those of a {role}")
-    try:
-        plan = Plan(**document["plan"] | {"silos": tuple(document["plan"]["silos"])})
-    except TypeError as error:
-        raise FileError(f"{what} is damaged: {error}") from None
+    plan = plan_in(what, document["plan"])
     roster = Roster.check(document["roster"], authority, what)
     trust = Trust(authority, read_revoked(document["roster"]["revoked"].encode(), authority))
     for path, text in document["certificates"].items():
@@ -412,15 +410,14 @@ def _check_key(folder: Path, path: str, certificate: x509.Certificate, what: Any
 
 
 def _is_key_of(file: Path, certificate: x509.Certificate) -> bool:
-    """Whether a file holds the private key of a certificate; we made the key, so its numbers are not tested again."""
-    key = load_pem_private_key(file.read_bytes(), None, unsafe_skip_rsa_key_validation=True)
-    return key.public_key() == certificate.public_key()
+    """Whether a file holds the private key of a certificate."""
+    return load_key(file).public_key() == certificate.public_key()
 
 
 def _accept_as_silo(document: dict[str, Any], folder: Path, plan: Plan, roster: Roster, what: Any) -> Kit:
     name, startup = document["name"], folder / "startup"
-    asked = read_json(folder / WAITING) if (folder / WAITING).exists() else {}
-    if asked.get("name") not in (None, "", name):
+    asked = read_json(folder / WAITING, {"name": str}) if (folder / WAITING).exists() else {"name": ""}
+    if asked["name"] not in ("", name):
         raise KitError(f"{what} is for silo {name!r}, and this folder asked for {asked['name']!r}")
     if name not in plan.silos or name not in roster.silos:
         raise KitError(f"{what} is damaged: silo {name!r} is not in its plan or roster")
@@ -469,13 +466,17 @@ def _opened(sealed: Mapping[str, str] | None, box: Path, fingerprint: str) -> st
     """Undo `_seal`; None where nothing was sealed, or the key is gone because it was opened before."""
     if sealed is None or not box.exists():
         return None
-    key = X25519PrivateKey.from_private_bytes(bytes.fromhex(box.read_text(encoding="ascii").strip()))
+    key = read_file(box, lambda content: X25519PrivateKey.from_private_bytes(bytes.fromhex(_word(content))))
     try:
         shared = _shared(key, X25519PublicKey.from_public_bytes(bytes.fromhex(sealed["key"])), fingerprint)
         nonce, content = bytes.fromhex(sealed["nonce"]), bytes.fromhex(sealed["salt"])
         return AESGCM(shared).decrypt(nonce, content, fingerprint.encode()).decode("ascii")
     except (InvalidTag, ValueError):
         raise TrustError("the silos' common secret in the admission was not made for this silo") from None
+
+
+def _word(content: bytes) -> str:
+    return content.decode("ascii").strip()
 
 
 def _shared(own: X25519PrivateKey, other: X25519PublicKey, fingerprint: str) -> bytes:

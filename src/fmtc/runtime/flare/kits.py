@@ -21,10 +21,10 @@ from typing import Any
 from ...artifacts.files import check_form, check_schema, read_json, tighten, write_json
 from ...artifacts.locks import held
 from ...errors import FederationError, KitError, TrustError
-from ...privacy.identity import AUTHORITY, Trust, load_certificate
-from ..kitclient import SALT
+from ...privacy.identity import AUTHORITY, Trust, common_name, load_certificate, load_key
+from ..kitclient import SALT, read_salt
 from . import compat
-from .plan import Plan, is_loopback, organisation
+from .plan import Plan, is_loopback, organisation, plan_in
 
 KIT_FORMAT = 2  # 1: the organiser had made the silos' keys
 KIT_FILE = "kit.json"
@@ -80,7 +80,7 @@ class Kit:
     @property
     def salt(self) -> str:
         """The secret that all silos share and the coordinator does not have."""
-        return (self.path / SALT).read_text(encoding="ascii").strip()
+        return read_salt(self.path / SALT)
 
     @classmethod
     def read(cls, path: Path, role: str | None = None) -> Kit:
@@ -104,11 +104,11 @@ class Kit:
                 f"{path} was made by an earlier fmtc, where the organiser made the keys of all silos; have the "
                 "federation made anew: `fmtc federation init`, then `fmtc federation request` at each silo"
             )
-        check_form(file, about, {"role": str, "name": str, "plan": {"silos": [str]}, "expires": str})
+        check_form(file, about, {"role": str, "name": str, "plan": dict, "expires": str})
+        plan = plan_in(file, about["plan"])
         try:
-            plan = Plan(**about["plan"] | {"silos": tuple(about["plan"]["silos"])})
             kit = cls(path, about["role"], about["name"], plan, datetime.fromisoformat(about["expires"]))
-        except (TypeError, ValueError) as error:
+        except ValueError as error:
             raise KitError(f"{file} is damaged: {error}") from None
         if (kit.role, kit.name) not in [("coordinator", "coordinator"), *(("silo", silo) for silo in plan.silos)]:
             raise KitError(f"{file} is damaged: {kit.role} {kit.name!r} is not in the plan")
@@ -153,22 +153,20 @@ def validity(path: Path) -> tuple[datetime, datetime]:
 def mixed_up(kit: Kit) -> str:
     """What does not belong together in a kit, in a sentence; empty where everything does."""
     from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-    from cryptography.x509.oid import NameOID
 
     crt, key = kit.credentials
     try:
         certificate, authority = load_certificate(crt), load_certificate(kit.startup / AUTHORITY)
-        private = load_pem_private_key(key.read_bytes(), None)
-    except (OSError, ValueError) as error:
-        return f"certificate, key or rootCA.pem in {kit.startup} is damaged: {str(error).splitlines()[0]}"
+        private = load_key(key)
+    except KitError as error:
+        return f"certificate, key or rootCA.pem in {kit.startup} is damaged: {error}"
     if private.public_key() != certificate.public_key():
         return f"{key.name} is not the key of {crt.name} in {kit.startup}"
     try:
         certificate.verify_directly_issued_by(authority)
-    except (ValueError, InvalidSignature):
+    except (ValueError, TypeError, InvalidSignature):
         return f"{crt.name} in {kit.startup} is of another federation: the authority of this kit did not sign it"
-    name = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
+    name = common_name(certificate)
     if name != kit.site:
         return f"{crt.name} in {kit.startup} is for {name!r}, this is the kit of {kit.site!r}"
     return ""

@@ -13,6 +13,7 @@ from ...errors import FileError, TrustError, listed
 from ..clock import SYSTEM, Clock
 from ..kitclient import (
     ASKED,
+    END_FORM,
     ENDED,
     HELD,
     PREFLIGHT,
@@ -20,9 +21,11 @@ from ..kitclient import (
     SHOWN,
     STATES,
     TROUBLE,
+    WORDS_FORM,
     ClientSource,
     finish_alone,
     lacks_last_word,
+    read_asked,
     read_client_result,
 )
 from . import compat, serve
@@ -33,6 +36,7 @@ from .processes import CONSOLE, Process
 from .supervise import Follower
 
 DELIVERED = "delivered"  # in a silo's folder of a run: its result has been written where it was wanted
+HELD_FORM = {"run": str, "phase": str, "fields": [{"field": str, "shape": [int], "bytes": int}]}
 SLOW = 10.0  # seconds without a connection after which we look for the reason
 
 
@@ -131,7 +135,7 @@ class Membership:
         may be silent, or another run has begun. The event says ``alone`` then, and ``earlier`` in the second case.
         """
         clock, delivered, compared = self.clock, self._delivered, self._compared
-        alone = {path.parent.name for path in self._states.glob(f"*/{ENDED}") if read_json(path).get("alone")}
+        alone = {path.parent.name for path in self._states.glob(f"*/{ENDED}") if read_json(path, END_FORM).get("alone")}
         newest: dict[str, int] = {}
         held: set[Path] = set()
         began, warned, crashes = clock.monotonic(), False, 0
@@ -167,7 +171,7 @@ class Membership:
             for path in sorted(self._states.glob("*/*")):
                 run_id = path.parent.name
                 if path.name == ASKED and not path.with_name(SHOWN).exists():
-                    yield {"event": "asked", "run": run_id, **read_json(path)}
+                    yield {"event": "asked", "run": run_id, **read_asked(path)}
                     path.with_name(SHOWN).touch()
                 if path.name.startswith("round-") and run_id not in delivered:
                     round_no = int(path.stem.partition("-")[2])
@@ -176,9 +180,9 @@ class Membership:
                         yield {"event": "round", "round": round_no, "run": run_id}
                 if path.name == PREFLIGHT and run_id not in compared:
                     compared.add(run_id)
-                    yield {"event": "preflight", **read_json(path)}
+                    yield {"event": "preflight", **read_json(path, WORDS_FORM)}
                 if path.name == ENDED and run_id not in delivered:
-                    result, how = read_client_result(path.with_name(RESULT)), read_json(path)
+                    result, how = read_client_result(path.with_name(RESULT)), read_json(path, END_FORM)
                     later = [other for other in self._states.iterdir() if _began(other) > _began(path.parent)]
                     if not later:
                         self.process.finish_jobs()
@@ -186,14 +190,14 @@ class Membership:
                     if how.get("alone"):
                         alone.add(run_id)
                     yield {"event": "ended", "run": run_id, "result": result, "earlier": bool(later), **how}
-                elif path.name == ENDED and run_id in alone and not read_json(path).get("alone"):
+                elif path.name == ENDED and run_id in alone and not read_json(path, END_FORM).get("alone"):
                     alone.discard(run_id)
                     self.process.finish_jobs()
                     yield {"event": "confirmed", "run": run_id}
             for path in sorted(self._states.glob(f"*/{HELD}/*.json")):
                 if path not in held:
                     held.add(path)
-                    yield {"event": "held", **read_json(path)}
+                    yield {"event": "held", **read_json(path, HELD_FORM)}
             held = {path for path in held if path.exists()}
             self._finish_unheard()
             yield {"event": "idle"}

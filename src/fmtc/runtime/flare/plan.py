@@ -8,8 +8,10 @@ import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ...errors import KitError
+from ...artifacts.files import check_form
+from ...errors import FileError, KitError
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,50}")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,250}[A-Za-z0-9])?")
@@ -85,6 +87,15 @@ def is_loopback(host: str) -> bool:
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return False
+
+
+def plan_in(what: Path | str, document: Any) -> Plan:
+    """The plan in a part of a document that was read from JSON; raises `FileError` where it is damaged."""
+    check_form(what, document, {"name": str, "host": str, "port": int, "silos": [str], "lost_after?": float}, "plan")
+    try:
+        return Plan(**document | {"silos": tuple(document["silos"])})
+    except (KitError, TypeError) as error:
+        raise FileError(f"{what} is damaged: {error}") from None
 
 
 def read_plan(path: Path) -> Plan:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from ...artifacts.files import read_json
 from ...errors import ClientError, DifferError, FederationError, InputError, ServerLostError, TrustError
 from ..clock import SYSTEM, Clock
 from ..conductor import finished, unconfirmed
@@ -91,7 +92,7 @@ class Coordinator:
         # without a store of its own FLARE's server would use one that all users of the machine share
         self.store = Path(tempfile.mkdtemp(prefix=".store-", dir=self.kit.path))
         local = self.kit.workspace / "local"
-        text = (local / RESOURCES_TEMPLATE).read_text(encoding="utf-8").replace(STORE, str(self.store))
+        text = json.dumps(read_json(local / RESOURCES_TEMPLATE), indent=1).replace(STORE, str(self.store))
         (local / RESOURCES).write_text(text, encoding="utf-8")
         self.server = Process(self.kit)
         end = self.clock.monotonic() + patience
