@@ -174,6 +174,8 @@ def test_real_measurements_are_numbers(load):
         (np.r_[rng.integers(900, 998, 100), np.full(5, 999)], None),
         (np.repeat([0.0, 1.0], 50), None),
         (np.r_[rng.normal(200, 30, 100), np.zeros(2)], None),
+        ([*rng.normal(5, 5, size=95), *[-999] * 5], -999),  # also among negative numbers
+        ([*rng.normal(0, 20, size=95), *[-99] * 5], None),
     ],
 )
 def test_codes_for_missing_values(values, code):

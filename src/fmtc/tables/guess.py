@@ -426,6 +426,7 @@ def _date(name: str, example: str) -> Verdict:
 _CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0, 999999.0)
 _FEWEST = 3  # cells with a code, and
 _SPREAD = 15  # different other values, below which nothing is said
+_BEYOND = 3  # ranges of all other values, from which a negative code is far off even among negative numbers
 
 
 def sentinel(values: Array) -> tuple[float, int, float] | None:
@@ -466,6 +467,7 @@ def sentinel(values: Array) -> tuple[float, int, float] | None:
             wide = nearest > 0 and nearest >= 0.2 * float(np.median(others)) and gap >= 5 * step
         elif code < 0:
             wide = nearest >= 0 and gap >= 5 * step and (abs(code) >= 9 or gap >= 0.2 * spread)
+            wide = wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
         else:
             wide = gap >= spread
         if wide:
