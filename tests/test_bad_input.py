@@ -138,15 +138,16 @@ def test_constant_columns(value, dtype):
             kind().fit({"lively": X.astype(dtype), "flat": flat})
 
 
-def test_a_mixture_takes_a_client_whose_rows_are_all_equal():
-    """Its rows are one concept, and the others have theirs."""
-    three = np.repeat(4 * np.eye(4)[:3], 20, axis=0) + np.random.default_rng(0).normal(size=(60, 4))
-    with pytest.warns(ConvergenceWarning, match=r"'flat' .*only 1 different row "):
-        model = quick().fit({"a_lively": three, "flat": np.tile([0.1, 0.2, 0.3, 0.7], (2000, 1))})
-    assert model.view_ == "mixture"
-    assert len(set(model.labels_[60:])) == 1
-    assert [len(set(model.labels_[b : b + 20])) for b in (0, 20, 40)] == [1, 1, 1]
-    assert len(set(model.labels_[:60])) == 3
+@pytest.mark.parametrize("view", ["auto", "graph", "mixture"])
+@pytest.mark.parametrize("kind", ["dense", "gaps", "sparse"])
+def test_a_silo_whose_rows_are_all_equal_is_refused_beside_others(kind, view):
+    flat = np.tile([0.1, 0.2, 0.3, 0.7], (40, 1))
+    flat[::2, 1] = np.nan if kind == "gaps" else 0.2  # no cell has another value
+    parts = {"lively": X, "flat": flat}
+    if kind == "sparse":
+        parts = {cid: sp.csr_array(rows) for cid, rows in parts.items()}
+    with pytest.raises(DataError, match=r"constant in client 'flat'"):
+        quick(view=view).fit(parts)
 
 
 def test_rows_of_zeros_are_refused_where_sparse_and_fine_among_others():
