@@ -33,6 +33,7 @@ class ClientsMixin:
     takes_missing: ClassVar[bool] = False  # whether NaN, categories and other orders of columns are accepted
     client_ids_: list[str]
     schema_: Schema
+    _silo_column: str | None  # of the rows of `fit`, which names the silos
     _models: Mapping[str, Any]
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -140,6 +141,10 @@ class ClientsMixin:
         X = _unwrapped(X)
         about = X if about is None else about
         names = [str(name) for name in about.columns] if _is_frame(about) else []
+        if reset:
+            self._silo_column = clients if isinstance(clients, str) and clients in names else None
+        elif clients is None and len(self.client_ids_) > 1 and getattr(self, "_silo_column", None) in names:
+            clients = self._silo_column
         if isinstance(clients, str) and clients in names and (reset or clients not in self.client_ids_):
             column = np.asarray(about[clients])
             if about is X:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from numbers import Real
 from pathlib import Path
+from types import FrameType
 from typing import Any, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos
 from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
-from .errors import DataError, FileError, InputError, NotFiniteError
+from .errors import DataError, FileError, InputError, NotFiniteError, RowsWarning, joined
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
@@ -236,6 +237,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     """
 
     takes_missing = True
+    # with metadata routing, scikit-learn's searches and pipelines pass `clients` along unasked
+    __metadata_request__fit = __metadata_request__partial_fit = {"clients": True}
+    __metadata_request__predict = __metadata_request__predict_proba = {"clients": True}
+    __metadata_request__transform = __metadata_request__score = {"clients": True}
     _presence: dict[str, Presence]  # share of each concept in the rows of each client
     _told: dict[str, list[tuple[float, str]]]  # cosines and flags by the server of a federation, of a silo alone here
     _shared: Shared | None  # what all clients have in common, where the server's end of the run is known
@@ -324,8 +329,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         X : array, sparse array or data frame of shape (n_samples, n_features), or mapping of client to such
             With a mapping, rows are counted client after client in its order.
         y : ignored
-        clients : array-like of shape (n_samples,), optional
-            Name of the client of each row. Left out, all rows are one client.
+        clients : array-like of shape (n_samples,), or name of a column of X, optional
+            Name of the client of each row. A column is set aside, in later calls as well. Left out, all rows are one
+            client.
         callbacks : iterable of callables, optional
             Each is called with a `RoundRecord` after every round.
         checkpoint : path, optional
@@ -340,6 +346,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if clients is None:
             refuse_names(y)
         parts = self._parts(X, clients, reset=True)
+        if clients is not None and not isinstance(clients, str) and len(parts) > 1:
+            _refuse_blind_search(sys._getframe(1))
         if hasattr(self, "text_recipe_"):  # of rows it was fitted on before
             del self.text_recipe_
         check_device(self.device)
@@ -473,8 +481,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if not isinstance(self.privacy, Privacy):  # a private run promises that nothing but its sums is kept of rows
             self._presence = {cid: presence_of(clients[cid].labels, self._k) for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
-        if self.n_concepts is not None or isinstance(self.n_clusters, Mapping):
+        own = self.n_concepts is not None or isinstance(self.n_clusters, Mapping)
+        if own:
             _warn_of_strangers(self._sizes)
+        if places is not None:  # the rows of all silos are known
+            _warn_of_empty(self._sizes, "n_concepts" if own else "n_clusters")
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
@@ -636,7 +647,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Parameters
         ----------
         X : array, sparse array or data frame of shape (n_samples, n_features), or mapping of client to such
-        clients : array-like of shape (n_samples,), or one name for all rows; optional where the model has one client
+        clients : array-like of shape (n_samples,), or one name for all rows
+            Optional where the model has one client, or X the column of clients that `fit` was given.
         abstain : float, optional
             Share of rows to give no cluster: -1 where `confidence` is below. It holds for rows like those of fit; of
             others, more are left out.
@@ -1580,6 +1592,17 @@ def _warn_of_strangers(sizes: Mapping[str, Array]) -> None:
         )
 
 
+def _warn_of_empty(sizes: Mapping[str, Array], parameter: str) -> None:
+    """One warning for clusters without a row anywhere. That a silo lacks some is nothing to warn of."""
+    counts = np.sum(list(sizes.values()), axis=0)
+    if empty := np.flatnonzero(counts == 0).tolist():
+        named = joined([*map(str, empty)]) if len(empty) > 2 else " and ".join(map(str, empty))
+        subject = f"cluster {named} has" if len(empty) == 1 else f"clusters {named} have"
+        warnings.warn(
+            f"{subject} no rows in any silo; use {parameter}={len(counts) - len(empty)}", RowsWarning, stacklevel=4
+        )
+
+
 def _warn_of_missed_parts(silos: list[str]) -> None:
     """One warning for all silos whose labels do not follow clear parts of their graph."""
     if not silos:
@@ -1592,6 +1615,19 @@ def _warn_of_missed_parts(silos: list[str]) -> None:
         UserWarning,
         stacklevel=4,
     )
+
+
+def _refuse_blind_search(caller: FrameType) -> None:
+    """Raise `DataError` where a search of scikit-learn passes `clients` to `fit` and will score without them.
+
+    Otherwise every `score` fails, which the search reports as NaN, and then names the best of them.
+    """
+    about = caller.f_locals if caller.f_code.co_name == "_fit_and_score" else {}
+    if type(about.get("scorer")).__name__ == "_PassthroughScorer" and not about.get("score_params"):
+        raise DataError(
+            "this search passes clients= to fit but not to score: call sklearn.set_config(enable_metadata_routing=True) "
+            "first, or give X a column with the silo of each row and its name as clients="
+        )
 
 
 def _print_round(record: RoundRecord) -> None:
