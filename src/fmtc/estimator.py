@@ -9,7 +9,7 @@ from dataclasses import asdict, fields, replace
 from numbers import Real
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -238,9 +238,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
     takes_missing = True
     # with metadata routing, scikit-learn's searches and pipelines pass `clients` along unasked
-    __metadata_request__fit = __metadata_request__partial_fit = {"clients": True}
-    __metadata_request__predict = __metadata_request__predict_proba = {"clients": True}
-    __metadata_request__transform = __metadata_request__score = {"clients": True}
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"clients": True}
+    __metadata_request__partial_fit = __metadata_request__score = __metadata_request__fit
+    __metadata_request__predict = __metadata_request__predict_proba = __metadata_request__fit
+    __metadata_request__transform = __metadata_request__fit
     _presence: dict[str, Presence]  # share of each concept in the rows of each client
     _told: dict[str, list[tuple[float, str]]]  # cosines and flags by the server of a federation, of a silo alone here
     _shared: Shared | None  # what all clients have in common, where the server's end of the run is known
@@ -391,9 +392,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def advise(self, X: Any, *, clients: Any = None, k_range: Any = None, evidence: str = "both") -> Advice:
         """How many clusters the rows speak for: advice with a range, from all clients and without labels.
 
-        Two kinds of evidence. The spectrum of each client's neighbour graph has a step after as many eigenvalues as
-        there are clear parts. And the right number is one at which the local model of one client finds, in the rows of
-        another, what that client finds by itself. The advice is the median of three signals, the range what they span.
+        Where the rows of most clients fall into several large parts that do not touch, the advice is their number.
+        Else there are two kinds of evidence. The spectrum of each client's neighbour graph has a step after as many
+        eigenvalues as there are clear parts. And the right number is one at which the local model of one client finds,
+        in the rows of another, what that client finds by itself. The advice is then the median of three signals, the
+        range what they span.
 
         It is advice: see `Advice.text`. Nothing of the estimator changes; `scale`, `solver` and `random_state` count.
 
@@ -406,7 +409,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             four rows of the smallest client for each cluster.
         evidence : {"both", "agreement", "spectrum"}
             "agreement" leaves the spectrum out. "spectrum" is for those who do not want a client's model shown to other
-            clients: only eigenvalues leave.
+            clients: only eigenvalues and the number of parts leave.
 
         Returns
         -------
@@ -1625,8 +1628,9 @@ def _refuse_blind_search(caller: FrameType) -> None:
     about = caller.f_locals if caller.f_code.co_name == "_fit_and_score" else {}
     if type(about.get("scorer")).__name__ == "_PassthroughScorer" and not about.get("score_params"):
         raise DataError(
-            "this search passes clients= to fit but not to score: call sklearn.set_config(enable_metadata_routing=True) "
-            "first, or give X a column with the silo of each row and its name as clients="
+            "this search passes clients= to fit but not to score: call "
+            "sklearn.set_config(enable_metadata_routing=True) first, or give X a column with the silo of each row, and "
+            "its name as clients="
         )
 
 
