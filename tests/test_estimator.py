@@ -36,7 +36,7 @@ from tests.views import graph_view
 from fmtc import FMTC, Solver, clustering_accuracy, load
 from fmtc.artifacts.files import jsonable
 from fmtc.demo import digits_silos
-from fmtc.errors import DataError, RowsWarning
+from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.kernels.graph import knn_affinity
 from fmtc.protocol.method import view_method
 from fmtc.schema import Column, Encoded, Schema
@@ -633,6 +633,55 @@ def test_a_grid_search_whose_scores_would_all_be_nan_says_what_to_do():
     mine = GridSearchCV(plain, {"n_clusters": [2, 3]}, cv=2, scoring=lambda model, X: -model.n_clusters_)
     assert mine.fit(X_ALL, clients=CLIENTS).best_params_ == {"n_clusters": 2}  # a score that needs no silos
     assert GridSearchCV(plain, {"n_clusters": [2, 3]}, cv=2).fit(X_ALL, clients=["one"] * len(X_ALL)).best_score_ > 0
+
+
+def blob_silos(kind, seed):
+    """Four clean groups: as one silo, or in three that are shifted, have other shares, and of which one lacks some."""
+    rng, centers = np.random.default_rng(seed), 5 * np.eye(4)
+    if kind == "one silo":
+        return centers.repeat(40, axis=0) + rng.normal(size=(160, 4))
+    found = {}
+    for t, name in enumerate(("east", "north", "south")):
+        sizes = np.roll([50, 30, 20, 15], t) * ([1, 1, 0, 1] if name == "east" else 1)
+        found[name] = centers.repeat(sizes, axis=0) + rng.normal(size=4) + rng.normal(size=(sizes.sum(), 4))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["one silo", "three silos"])
+def test_bic_finds_the_number_of_clean_groups(kind):
+    for seed in range(3):
+        X = blob_silos(kind, seed)
+        found = {k: FMTC(k, view="mixture", random_state=seed).fit(X).bic(X) for k in (2, 3, 4, 5, 6)}
+        assert min(found, key=found.get) == 4
+
+
+def test_bic_is_that_of_a_tied_mixture(tmp_path):
+    X = blob_silos("one silo", 0) * [1, 10, 100, 1000]
+    model = FMTC(4, view="mixture", random_state=0).fit(X)
+    one = model._models["all"]
+    mixture = GaussianMixture(4, covariance_type="tied")
+    mixture.means_, mixture.weights_ = one.centers, one.shares
+    mixture.covariances_ = one.covariance * np.outer(one.frame.stretch, one.frame.stretch)
+    mixture.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(mixture.covariances_))
+    assert_allclose(model.bic(X), mixture.bic(X), rtol=1e-9)
+    assert_allclose(load(model.save(tmp_path / "model")).bic(X), model.bic(X), rtol=1e-12)
+
+
+def test_bic_counts_filled_cells_and_levels():
+    rng = np.random.default_rng(0)
+    X, y = blob_silos("one silo", 0), np.arange(160) // 40
+    frame = pd.DataFrame(X, columns=list("wxyz")).assign(kind=np.where(rng.random(160) < 0.9, y % 2, 1 - y % 2) == 0)
+    frame.loc[rng.random(160) < 0.1, "w"] = np.nan
+    found = {k: FMTC(k, view="mixture", random_state=0).fit(frame).bic(frame) for k in (2, 3, 4, 5)}
+    assert min(found, key=found.get) == 4
+
+
+def test_bic_is_of_mixtures_over_few_columns():
+    with pytest.raises(InputError, match=r'bic needs the likelihood of a mixture.*view="mixture".*advise\(\)'):
+        short().fit(DATA["north"]).bic(DATA["north"])
+    wide = np.hstack([DATA["north"]] * 10)
+    with pytest.raises(InputError, match="at most 50 columns"):
+        FMTC(3, view="mixture", random_state=0).fit(wide).bic(wide)
 
 
 def test_score_prefers_the_true_partition(model):

@@ -32,6 +32,7 @@ from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .linalg.threads import one_thread
+from .mixture.pooling import free_numbers
 from .privacy.ledger import MemoryLedger
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_method, advice_settings, range_of
@@ -66,7 +67,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ----------
     n_clusters : int, mapping of client to int, "auto" or a range such as "3..12", default=8
         Clusters of each client. "auto", or a range, first asks the rows, as `advise` does, and fits the number that it
-        advises; a warning says so unless the advice is clear.
+        advises; a warning says so unless the advice is clear. To compare numbers, use `bic` of the mixture view, not
+        `score`.
     n_concepts : int, default=None
         Clusters of all clients together, each with one number everywhere: at least as many as any client has. None:
         every client has all of them; with a mapping, their number is proposed from the clients' clusters, with a
@@ -837,7 +839,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         On a neighbour graph of the given rows of each client, scaled as `scale` says: the share of a cluster's edge
         weight that stays inside it, averaged over clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty
-        cluster counts as 0. It falls with the number of clusters, so it does not compare different ones.
+        cluster counts as 0.
+
+        Not a way to choose `n_clusters`: it falls with their number, so that a grid search over it picks the fewest.
+        `bic` of the mixture view and `advise` are.
 
         Parameters
         ----------
@@ -857,6 +862,57 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
+
+    def bic(self, X: Any, *, clients: Any = None) -> float:
+        """Bayesian information criterion on the rows of fit, lower is better: which number of clusters to take.
+
+        ``-2 log-likelihood + ν log n`` for n rows in the units of X, as in `sklearn.mixture.GaussianMixture`, whose
+        tied mixture it equals for one silo. ν counts the shape Σ once, the shares of each silo, and its means as far as
+        its own rows decide them: each silo's own where nothing is pooled, one for all silos where all is. Compare
+        models of the same rows with the same `scale`.
+
+        The mixture view of at most 50 columns only. For the graph view, which has no likelihood, use `advise` or
+        ``n_clusters="auto"``.
+
+        Parameters
+        ----------
+        X, clients
+            As in `fit`, and the same rows.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.repeat(6 * np.eye(4), 40, axis=0) + rng.normal(size=(160, 4))
+        >>> models = {k: fmtc.FMTC(k, view="mixture", random_state=0).fit(X) for k in (2, 3, 4, 5)}
+        >>> min(models, key=lambda k: models[k].bic(X))
+        4
+        """
+        check_is_fitted(self)
+        common = None if self._shared is None else self._shared.mixture
+        if self.view_ != "mixture" or common is None or self._models[self.client_ids_[0]].frame.axes is not None:
+            raise InputError(
+                "bic needs the likelihood of a mixture over at most 50 columns, which this model has not: fit with "
+                'view="mixture", or use advise() or n_clusters="auto"'
+            )
+        rows = {cid: Xt for cid, (Xt, _) in self._parts(X, clients, reset=False).items()}
+        levels = tuple(size for size in self.settings(n_clusters=self._k).levels if size)
+        groups: dict[bytes, list[str]] = {}  # silos with one shape; a silo that kept a model of its own has its own
+        for cid in rows:
+            groups.setdefault(self._models[cid].covariance.tobytes(), []).append(cid)
+        free = 0.0
+        for cids in groups.values():
+            models = [self._models[cid] for cid in cids]
+            counts = np.array([memberships(rows[cid], self._models[cid]).sum(axis=0) for cid in cids])
+            free += free_numbers(counts, replace(common, covariance=models[0].covariance), levels)
+            shares = {model.shares.tobytes(): np.count_nonzero(model.shares) for model in models}
+            free += sum(shares.values()) - len(shares)
+        likelihood = sum(self._models[cid].log_likelihood(Xt) for cid, Xt in rows.items())
+        return -2 * likelihood + free * float(np.log(sum(Xt.shape[0] for Xt in rows.values())))
 
     # ------------------------------------------------------------------------------------------ what they are
 

@@ -141,7 +141,7 @@ class AdviceServer(ServerState):
     sizes: Mapping[str, int] = field(default_factory=dict)  # rows of each client that are looked at
     ks: tuple[int, ...] = ()  # numbers of clusters that are compared
     eigenvalues: Mapping[str, Array] = field(default_factory=dict)  # e each
-    parts: Mapping[str, int] = field(default_factory=dict)  # large ones, of each graph
+    large: Mapping[str, int] = field(default_factory=dict)  # number of large parts of each graph
     models: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)  # projection and centres
     agreement: Mapping[str, Array] = field(default_factory=dict)  # o x v each
 
@@ -282,7 +282,7 @@ class Spectrum(Phase):
         """Keep what came."""
         _refuse([cid for cid in sorted(answers) if not self._fits(answers[cid], server.ks)])
         found = {cid: answers[cid].eigenvalues for cid in sorted(answers)}
-        server = replace(server, eigenvalues=found, parts={cid: answers[cid].parts for cid in found})
+        server = replace(server, eigenvalues=found, large={cid: answers[cid].parts for cid in found})
         if not self.shows_models:
             return server
         return replace(server, models={cid: (answers[cid].W, answers[cid].centers) for cid in sorted(answers)})
@@ -447,7 +447,7 @@ class AdviceMethod(GraphView):
             "ks": np.array(server.ks, np.int64),
             "sizes": np.array([server.sizes[cid] for cid in ids], np.int64),
             "eigenvalues": np.array([server.eigenvalues[cid] for cid in ids]),
-            "parts": np.array([server.parts[cid] for cid in ids], np.int64),
+            "parts": np.array([server.large[cid] for cid in ids], np.int64),
             "n_features": np.array([server.Z.shape[0]], np.int64),
         }
         seen = [cid for cid in ids if cid in server.agreement]
