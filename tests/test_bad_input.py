@@ -22,8 +22,9 @@ from fmtc.tables import read_silos
 X = np.random.default_rng(0).normal(size=(30, 4))
 OTHER = np.random.default_rng(1).normal(size=(25, 4))
 
-# scikit-learn's k-means says it in its own words; ours, which name the client, are tested
-pytestmark = pytest.mark.filterwarnings("ignore:Number of distinct clusters")
+# scikit-learn's k-means says it in its own words; ours, which name the client, are tested. That silos differ in sign
+# and magnitude is true here, and tested in test_clients.py
+pytestmark = pytest.mark.filterwarnings("ignore:Number of distinct clusters", "ignore::fmtc.errors.RowsWarning")
 
 
 def with_entry(value):
@@ -184,7 +185,7 @@ def test_duplicate_rows_are_fine_and_too_few_different_ones_are_reported():
         few, more = rows[np.arange(20) % 2], sp.csr_array(X) if sp.issparse(rows) else X
         with pytest.warns(ConvergenceWarning, match=r"'few' .*only 2 different rows for 3") as caught:
             quick(view="mixture").fit({"few": few, "more": more})
-        assert len(caught) == 1
+        assert sum(each.category is ConvergenceWarning for each in caught) == 1
 
 
 # ------------------------------------------------------------------------------------------------------- the clients
@@ -247,7 +248,7 @@ def test_a_graph_in_parts_is_reported_with_what_it_means():
     )
     with pytest.warns(UserWarning, match=r"'sea' .*3 .* 30, 20, 15 rows") as caught:
         model = quick_graph(3).fit({"sea": islands, "land": X})
-    assert len(caught) == 1
+    assert sum("unconnected" in str(each.message) for each in caught) == 1
     assert sorted(np.bincount(model.labels_[:65])) == [15, 20, 30]
     with pytest.warns(UserWarning, match="n_neighbors"):
         model = quick_graph(2).fit(islands)  # more parts than clusters

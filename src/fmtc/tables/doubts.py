@@ -25,7 +25,7 @@ Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
 
 
-def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
+def remarks(silos: Sequence[Silo], *, scaled: bool = True, rows: bool = True) -> list[str]:
     """Sentences about values that look wrong; none for sparse rows.
 
     Parameters
@@ -33,6 +33,8 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
     silos : sequence of Silo
     scaled : bool
         Whether the run gives all columns the same weight. Otherwise a column that outweighs all others is a remark.
+    rows : bool
+        Whether to name rows that are far from all others, as well.
 
     Examples
     --------
@@ -47,7 +49,7 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True) -> list[str]:
         return []
     numbers = _number_columns(silos[0])
     found = [*_sentinels(silos, numbers), *_dominant(silos, numbers, scaled)]
-    for silo in silos:
+    for silo in silos if rows else ():
         if (far := far_row(silo.X[:, numbers])) is not None:
             row, column = far[0], numbers[far[1]]
             found.append(

@@ -86,19 +86,21 @@ def is_plain(X: Any) -> bool:
     return all(getattr(kind, "kind", "O") in "iuf" for kind in X.dtypes)
 
 
-def infer(frames: dict[str, pl.DataFrame]) -> tuple[Schema, list[str], list[str]]:
+def infer(frames: dict[str, pl.DataFrame], joining: bool = False) -> tuple[Schema, list[str], list[str], list[str]]:
     """What the columns of data frames are: words and truths are categories, everything else must be a number.
 
     Parameters
     ----------
     frames : dict of client to polars.DataFrame
         With the same columns.
+    joining : bool
+        Whether silos are known already.
 
     Returns
     -------
-    tuple of Schema, list of str, list of str
-        The schema of all columns, sentences about those that cannot be used, and columns of numbers that seem to
-        identify rows.
+    tuple of Schema, list of str, list of str, list of str
+        The schema of all columns, sentences about those that cannot be used, columns of numbers that seem to identify
+        rows, and questions about columns that may be no features.
 
     Examples
     --------
@@ -132,25 +134,33 @@ def infer(frames: dict[str, pl.DataFrame]) -> tuple[Schema, list[str], list[str]
             columns.append(Column(name, CATEGORY, levels))
         else:
             columns.append(Column(name, NUMBER))
-    return Schema(tuple(columns)), problems, identifiers
+    return Schema(tuple(columns)), problems, identifiers, judged.questions(joining=joining)
 
 
-def in_python(problem: str) -> str:
-    """A sentence about a column of a data frame, with what would help in Python.
+def in_python(problem: str, *, framed: bool = True) -> str:
+    """A sentence about a column of a data frame, or with `framed` False of an array, with what would help in Python.
 
     Examples
     --------
     >>> from fmtc.tables.frames import in_python
     >>> in_python("column 'bp' holds dates: omit it (`drop` bp)")
     "column 'bp' holds dates: omit it (X.drop(columns='bp'))"
+    >>> in_python("column 3 decides alone: scale it (`scale` global), or omit it (`drop`)", framed=False)
+    'column 3 decides alone: scale it (scale="global"), or omit it'
     """
-    found = re.match(r"column ('.*?'|\".*?\") ", problem)
+    problem = re.sub(r"\(`scale` (\w+)\)", r'(scale="\1")', problem)
+    problem = re.sub(r"(set|write) [^:]*\(`schema`\)", "replace them by NaN", problem)
+    if not framed:
+        return re.sub(r" \(`[^)]*\)", "", problem)
+    found = re.search(r"('.*?'|\".*?\") ", problem)
     name = found[1] if found else "..."
     for pattern, code in (
         (r"\(`drop`[^)]*\)", f"(X.drop(columns={name}))"),
         (r"\(`as_types` number:[^)]*\)", f"(pandas.to_numeric(X[{name}], errors='coerce'))"),
         (r"\(`as_types` category:[^)]*\)", f"(X[{name}].astype('category'))"),
         (r"\(`text_column`\)", "(fmtc.tables.hashed_counts)"),
+        (r"say so \(`label_column`\)", f"omit it (X.drop(columns={name}))"),
+        (r"\(`client_column`\)", f"(clients={name})"),
     ):
         problem = re.sub(pattern, code.replace("\\", r"\\"), problem)
     return problem

@@ -49,10 +49,13 @@ class Judged:
         In the order of the tables.
     id_column : str, optional
         The column that names the rows: the one that was asked for, or the first that looks like it.
+    given : frozenset of str
+        Columns that the user has called features.
     """
 
     verdicts: Mapping[str, Verdict]
     id_column: str | None = None
+    given: frozenset[str] = frozenset()
 
     def of_kind(self, *kinds: str) -> list[str]:
         """Names of the columns of some kinds."""
@@ -105,13 +108,19 @@ class Judged:
         lines = ["; ".join(parts)] if parts else []
         shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
         parts = [f"categories: {joined(shown)}"] if categories else []
-        codes = [name for name, verdict in self.verdicts.items() if verdict.kind == CATEGORY or verdict.is_code]
-        answers = [name for name in codes if _tokens(name) & _ANSWERS]
-        silos = [name for name in codes if _tokens(name) & _SILOS]
-        for names, role, flag in ((answers, "is the answer", "label_column"), (silos, "names silos", "client_column")):
-            if names:
-                parts.append(f"if {listed(names)} {role}, say so (`{flag}`)")
+        parts += self.questions()
         return lines + (["; ".join(parts)] if parts else [])
+
+    def questions(self, *, joining: bool = False) -> list[str]:
+        """What to ask about features whose names are those of an answer or of silos; `joining`: silos are known."""
+        codes = [
+            name
+            for name, verdict in self.verdicts.items()
+            if (verdict.kind == CATEGORY or verdict.is_code) and name not in self.given
+        ]
+        way = "omit it (`drop`)" if joining else "say so (`client_column`)"
+        asked = [f"if {name!r} is the answer, say so (`label_column`)" for name in codes if _tokens(name) & _ANSWERS]
+        return asked + [f"if {name!r} names silos, {way}" for name in codes if _tokens(name) & _SILOS]
 
 
 def judge(
@@ -175,7 +184,7 @@ def judge(
         found = [name for name, verdict in verdicts.items() if verdict.kind == IDENTIFIER and name]
         best = [name for name in found if _ID_WORDS & _tokens(name) or name in index]
         id_column = next(iter([*best, *found]), None)
-    return Judged(verdicts, id_column)
+    return Judged(verdicts, id_column, frozenset(as_types))
 
 
 def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
