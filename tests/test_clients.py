@@ -366,6 +366,11 @@ def test_rows_without_fault_are_not_remarked_on():
     assert said_of(frame) == said_of(plain.to_numpy()) == []
     moved = {name: clinic(seed=seed).add([seed, 0.2 * seed, 9 * seed]) for seed, name in enumerate("abc")}
     assert said_of(moved) == []  # silos differ
+    centred = {name: clinic(seed=seed).to_numpy() + 300 * (name == "a") - 200 for seed, name in enumerate("abc")}
+    assert said_of(centred) == []  # some are below 0 in one silo only
+    counts = np.where(rng.random((n, 6)) < 0.3, 0, rng.lognormal(3, 0.3, (n, 6)))
+    assert said_of(counts) == []  # zeros in all columns are no codes
+    assert "column 1 is 0 in" in said_of(np.column_stack([rng.normal(size=(n, 5)), counts[:, 0]])[:, [0, 5, 1]])[0]
 
 
 def test_of_many_rows_some_are_looked_at(monkeypatch):

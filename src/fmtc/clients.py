@@ -20,7 +20,7 @@ from .schema import Encoded, Schema
 Array = np.ndarray
 NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
 MANY = 500  # columns of numbers above which nobody asks what they are
-LOOKED_AT = 5_000_000  # cells at most, to say which values look wrong: of more, every second row, every third, ...
+LOOKED_AT = 2_000_000  # cells at most, to say which values look wrong: of more, every second row, every third, ...
 SINGLE = "all"  # name of the only client if `clients` is omitted
 
 
@@ -313,7 +313,7 @@ class ClientsMixin:
             Silo(name, Xt[::step], called, np.arange(0, Xt.shape[0], step), schema=getattr(self, "schema_", None))
             for name, (Xt, _) in parts.items()
         ]
-        found = remarks(silos, scaled=getattr(self, "scale", "") != "none", rows=False)
+        found = remarks(silos, scaled=getattr(self, "scale", "") != "none", files=False)
         seen = "" if step == 1 else f" (one row in {step} was looked at)"
         return [in_python(remark, framed=names is not None) + seen for remark in found]
 

@@ -43,7 +43,6 @@ def test_a_column_of_two_values_does_not_decide_the_clusters(monkeypatch):
     assert agreement(fitted()) < 0.2
 
 
-@pytest.mark.filterwarnings("ignore:b has values below 0")
 def test_one_silo_that_has_many_values_is_enough():
     rng = np.random.default_rng(0)
     data = {cid: X.copy() for cid, X in DATA.items()}

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
+_COUNTS = 5  # columns that are all 0 apart from their other values are counts, not codes
 
 
-def remarks(silos: Sequence[Silo], *, scaled: bool = True, rows: bool = True) -> list[str]:
+def remarks(silos: Sequence[Silo], *, scaled: bool = True, files: bool = True) -> list[str]:
     """Sentences about values that look wrong; none for sparse rows.
 
     Parameters
@@ -33,8 +34,9 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True, rows: bool = True) ->
     silos : sequence of Silo
     scaled : bool
         Whether the run gives all columns the same weight. Otherwise a column that outweighs all others is a remark.
-    rows : bool
-        Whether to name rows that are far from all others, as well.
+    files : bool
+        Whether the rows come from files. Of others, `fit` names rows that are far from all others by itself, and
+        columns that are below 0 in few silos only are no remark: they may be centred.
 
     Examples
     --------
@@ -49,14 +51,14 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True, rows: bool = True) ->
         return []
     numbers = _number_columns(silos[0])
     found = [*_sentinels(silos, numbers), *_dominant(silos, numbers, scaled)]
-    for silo in silos if rows else ():
+    for silo in silos if files else ():
         if (far := far_row(silo.X[:, numbers])) is not None:
             row, column = far[0], numbers[far[1]]
             found.append(
                 f"row {int(silo.rows[row]) + 1} of {silo.name!r} has {silo.X[row, column]:.3g} in "
                 f"{_name(silo, column)}, far from all others, and may become a cluster of its own: correct or remove it"
             )
-    return found + _units(silos, numbers)
+    return found + _units(silos, numbers, _UNITS if files else _UNITS[:-1])
 
 
 def _number_columns(silo: Silo) -> list[int]:
@@ -69,14 +71,15 @@ def _name(silo: Silo, column: int) -> str:
 
 
 def _sentinels(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
-    shown = []
-    for column in numbers:
-        found = sentinel(np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64))
-        if found is not None:
-            code, count, nearest = found
-            shown.append(f"{_name(silos[0], column)} is {code:g} in {count:,} rows and else from {nearest:g} on")
-    if not shown:
+    X = {column: np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64) for column in numbers}
+    found = {column: code for column, values in X.items() if (code := sentinel(values)) is not None}
+    zeros = [column for column, (code, _, _) in found.items() if code == 0]
+    if len(zeros) >= max(_COUNTS, 0.9 * len(numbers)):
+        found = {column: code for column, code in found.items() if column not in zeros}
+    if not found:
         return []
+    shown = [f"{_name(silos[0], c)} is {code:g} in {n:,} rows and else from {nearest:g} on"
+             for c, (code, n, nearest) in found.items()]  # fmt: skip
     return [
         f"codes for missing values? {joined(shown, '; ')}: set lower or upper in schema.toml, and use it (`schema`)"
     ]
@@ -100,7 +103,7 @@ def _dominant(silos: Sequence[Silo], numbers: Sequence[int], scaled: bool) -> li
     ]
 
 
-def _units(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
+def _units(silos: Sequence[Silo], numbers: Sequence[int], codes: Sequence[str]) -> list[str]:
     """Clients whose values look like those of another unit or coding."""
     if len(silos) < 2 or not numbers:
         return []
@@ -112,7 +115,7 @@ def _units(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
     said: Mapping[str, Columns] = columns
     findings = [
         f for f in compare({name: survey(content, salt) for name, content in said.items()}, by_name=True)
-        if f.code in _UNITS
+        if f.code in codes
     ]  # fmt: skip
     about = {silo.name: explain(findings, silo.name, said) for silo in silos}
     return [f"{name} {'; '.join(sentences)}" for name, sentences in about.items() if sentences]
