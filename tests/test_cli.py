@@ -1235,6 +1235,7 @@ CODES = {
 
 def test_every_error_has_a_documented_exit_code():
     ours = {n: kind for n, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, Exception)}
+    del ours["RowsWarning"]  # no command ends by it
     assert {name: kind.exit_code for name, kind in ours.items()} == CODES
     assert all(re.search(rf"^  {code} ", EXIT_CODES, re.MULTILINE) for code in CODES.values())
 

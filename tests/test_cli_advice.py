@@ -26,9 +26,9 @@ def fmtc_run(*args):
 def test_the_advice_is_printed_with_its_table(files):
     done = fmtc_run("advise-k", *files, "--range", "2..7")
     assert done.exit_code == 0, done.output
-    assert "Advice: 4 clusters, in a range of 4 to 4. Verdict: clear." in done.stdout
+    assert "Advice: 4 clusters. Verdict: clear." in done.stdout
     assert "may not be the one that you want" in done.stdout
-    assert "advised; largest eigengap, silos agree, silos agree on many" in done.stdout
+    assert "advised; large parts, largest eigengap, silos agree, silos agree on many" in done.stdout
     assert "3 silos, 240 rows, 60 features" in done.stderr
 
 

@@ -92,7 +92,8 @@ def test_bounds_of_a_schema_make_codes_missing(home):
     frame = frame.with_columns(pl.when(pl.arange(0, 50) < 4).then(-999).otherwise(pl.col("age")).alias("age"))
     frame.write_csv("north.csv")
     done = run(*FIT, "--out", "run")
-    assert any(note.startswith("codes for missing values? 'age' is -999 in 4 rows") for note in notes(done))
+    (note,) = [note for note in notes(done) if "-999" in note]  # once, though `fit` says it as well
+    assert note.startswith("codes for missing values? 'age' is -999 in 4 rows")
     text = (home / "run" / "schema.toml").read_text().replace('name = "age"', 'name = "age"\nlower = 0')
     (home / "schema.toml").write_text(text)
     done = run(*FIT, "--schema", "schema.toml", "--missing", "drop", "--out", "again")

@@ -17,8 +17,9 @@ from numpy.testing import assert_array_equal
 from fmtc import FMTC
 from fmtc.baselines import FedKMeans
 from fmtc.clients import refuse_names
-from fmtc.errors import DataError, InputError
+from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.schema import Column, Encoded, Schema
+from fmtc.tables import Silo, remarks
 
 NAN = float("nan")
 
@@ -284,6 +285,104 @@ def test_the_column_of_clients_left_among_the_features_is_warned_about():
         warnings.simplefilter("error")
         Tabular().fit(frame[["age"]], clients=frame["site"])
         Tabular().fit(frame, clients=pd.Series(["a", "b"] * 6, name="site"))
+
+
+# ------------------------------------------------------------------------------------------- what the rows look like
+
+
+def clinic(n=240, seed=0):
+    """Two groups of patients in three measurements."""
+    rng = np.random.default_rng(seed)
+    X = np.repeat([[50.0, 5.0, 100.0], [80.0, 9.0, 300.0]], n // 2, axis=0) + rng.normal(size=(n, 3)) * [3, 0.5, 20]
+    return pd.DataFrame(rng.permutation(X), columns=["age", "dose", "protein"])
+
+
+def said_of(X, clients=None, **params):
+    """What `fit` warns of about rows and columns."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        FMTC(2, view="mixture", max_iter=1, random_state=0, **params).fit(X, clients=clients)
+    return [str(one.message) for one in caught if one.category is RowsWarning]
+
+
+FORMS = {"pandas": lambda X: X, "polars": lambda X: pl.DataFrame(X.to_dict("list")), "array": lambda X: X.to_numpy()}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_codes_for_missing_values_are_noticed_as_on_the_command_line(form):
+    X = clinic()
+    assert not said_of(FORMS[form](X))
+    X.iloc[::20, 1] = -999
+    (said,) = said_of(FORMS[form](X))
+    (noted,) = remarks([Silo("all", X.to_numpy(), None if form == "array" else tuple(X.columns), np.arange(240))])
+    assert said.rpartition(": ")[0] == noted.rpartition(": ")[0]  # the finding; advice is for Python
+    way = "replace them by NaN" if form == "array" else "count them as missing (X.replace([-999.0], float('nan')))"
+    assert said.endswith(f": {way}") and "12 rows" in said
+    assert not said_of(FORMS[form](X.replace(-999, NAN)))
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars"])
+def test_columns_that_name_silos_or_the_answer_are_asked_about(form):
+    X = clinic().assign(hospital=["east", "north", "south"] * 80)
+    frame = FORMS[form]
+    asked = "does 'hospital' name silos? It is clustered on:"
+    ways = "divide rows by it (clients='hospital'), or omit it (X.drop(columns='hospital'))"
+    assert said_of(frame(X)) == [f"{asked} {ways}"]
+    assert said_of(frame(X), clients="hospital") == []
+    parts = {name: frame(part) for name, part in X.assign(ward=[1, 2] * 120).groupby("ward")}
+    assert said_of(parts) == [f"{asked} omit it (X.drop(columns='hospital'))"]
+    assert said_of(frame(clinic().assign(diagnosis=[0, 1] * 120))) == [
+        "is 'diagnosis' the answer? It is clustered on: leave it out (X.drop(columns='diagnosis'))"
+    ]
+    if form == "pandas":  # who says that it is a category means it to be a feature
+        assert said_of(X.astype({"hospital": "category"})) == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_units_and_columns_that_decide_alone_are_noticed(form):
+    silos = {
+        name: FORMS[form](clinic(seed=seed) * ([1, 1000, 1] if seed == 2 else 1)) for seed, name in enumerate("abc")
+    }
+    (said,) = said_of(silos)
+    assert said.startswith("c has values about 1,000 times the others' in 'column 1'" if form == "array" else
+                           "c has values about 1,000 times the others' in 'dose'")  # fmt: skip
+    heavy = FORMS[form](clinic() * [1, 1, 1000])
+    assert said_of(heavy) == []  # columns are given the same weight
+    (said,) = said_of(heavy, scale="none")
+    assert 'decides the clusters alone: give columns the same weight (scale="global"), or omit it' in said
+    assert ("X.drop" in said) == (form != "array")
+
+
+def test_rows_without_fault_are_not_remarked_on():
+    rng = np.random.default_rng(0)
+    n = 300
+    frame = clinic(n).assign(
+        smokes=rng.random(n) < 0.3, grade=rng.integers(0, 5, n), visits=rng.poisson(2.0, n), share=rng.beta(0.3, 2, n),
+        cost=rng.exponential(9, n) ** 2, change=rng.normal(size=n), sex=rng.choice(["f", "m"], n),
+    )  # fmt: skip
+    frame.loc[rng.random(n) < 0.1, "cost"] = NAN
+    plain = frame.select_dtypes("number")
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(n)
+        parts = {name: frame.iloc[rows] for name, rows in zip("abc", np.array_split(order, 3), strict=True)}
+        assert said_of(parts) == said_of({name: part[plain.columns].to_numpy() for name, part in parts.items()}) == []
+    assert said_of(frame) == said_of(plain.to_numpy()) == []
+    moved = {name: clinic(seed=seed).add([seed, 0.2 * seed, 9 * seed]) for seed, name in enumerate("abc")}
+    assert said_of(moved) == []  # silos differ
+    centred = {name: clinic(seed=seed).to_numpy() + 300 * (name == "a") - 200 for seed, name in enumerate("abc")}
+    assert said_of(centred) == []  # some are below 0 in one silo only
+    counts = np.where(rng.random((n, 6)) < 0.3, 0, rng.lognormal(3, 0.3, (n, 6)))
+    assert said_of(counts) == []  # zeros in all columns are no codes
+    assert "column 1 is 0 in" in said_of(np.column_stack([rng.normal(size=(n, 5)), counts[:, 0]])[:, [0, 5, 1]])[0]
+
+
+def test_of_many_rows_some_are_looked_at(monkeypatch):
+    X = clinic(600)
+    X.iloc[::20, 1] = -999
+    monkeypatch.setattr("fmtc.clients.LOOKED_AT", 700)
+    (said,) = said_of(X)
+    assert said.endswith("(one row in 3 was looked at)")
+    assert said_of(np.tile(X, (1, 200))) == []  # too many columns
 
 
 # --------------------------------------------------------------------------------------------- rows of fit, again

@@ -4,6 +4,7 @@ import copy
 import inspect
 import json
 import pickle
+import re
 import sys
 import warnings
 from dataclasses import asdict
@@ -35,6 +36,7 @@ from tests.views import graph_view
 from fmtc import FMTC, Solver, clustering_accuracy, load
 from fmtc.artifacts.files import jsonable
 from fmtc.demo import digits_silos
+from fmtc.errors import DataError, InputError, RowsWarning
 from fmtc.kernels.graph import knn_affinity
 from fmtc.protocol.method import view_method
 from fmtc.schema import Column, Encoded, Schema
@@ -102,6 +104,7 @@ def not_for_us(estimator):
     [FMTC(), FMTC(4, view="graph", coupling="subspace", scale="global", solver=Solver(final="kmeans"))],
     expected_failed_checks=not_for_us,
 )
+@pytest.mark.filterwarnings("ignore:clusters? .* no rows in any silo")  # eight for three groups of ten rows
 def test_scikit_learn_has_no_complaint(estimator, check):
     check(estimator)
 
@@ -594,6 +597,94 @@ def test_grid_search_needs_no_labels():
     assert_array_equal(search.predict(X), search.best_estimator_.labels_)
 
 
+@pytest.mark.parametrize("way", ["metadata routing", "a column of pandas", "a column of polars"])
+def test_grid_search_over_silos(way):
+    """Without routing, scikit-learn passes `clients` to `fit` only; a column is there in `score` as well."""
+    settings = {"view": "mixture", "random_state": 0}
+    plain, folds, grid = FMTC(**settings), KFold(2, shuffle=True, random_state=0), [2, 3]
+    X, how = X_ALL, {"clients": CLIENTS}
+    if way != "metadata routing":
+        frame = pd.DataFrame if "pandas" in way else pl.DataFrame
+        X, how = frame(dict(zip(NAMES, X_ALL.T, strict=True)) | {"hospital": CLIENTS}), {"clients": "hospital"}
+    search = GridSearchCV(plain, {"n_clusters": grid}, cv=folds)
+    with config_context(enable_metadata_routing=way == "metadata routing"):
+        search.fit(X, **how)
+    scores = [
+        [
+            FMTC(k, **settings).fit(X_ALL[train], clients=CLIENTS[train]).score(X_ALL[test], clients=CLIENTS[test])
+            for train, test in folds.split(X_ALL)
+        ]
+        for k in grid
+    ]
+    assert_allclose(search.cv_results_["mean_test_score"], np.mean(scores, axis=1), rtol=1e-12)
+    assert search.best_estimator_.client_ids_ == sorted(DATA)
+    if way != "metadata routing":
+        assert_array_equal(search.predict(X), search.best_estimator_.labels_)
+
+
+@pytest.mark.filterwarnings("ignore:Some fits failed")
+def test_a_grid_search_whose_scores_would_all_be_nan_says_what_to_do():
+    plain = FMTC(view="mixture", random_state=0)
+    search = GridSearchCV(plain, {"n_clusters": [2, 3]}, cv=2)
+    with pytest.raises(ValueError, match="All the 4 fits failed") as caught:
+        search.fit(X_ALL, clients=CLIENTS)
+    assert str(caught.value).count("enable_metadata_routing=True") == 1
+    with pytest.raises(DataError, match=r"clients= to fit but not to score: .*enable_metadata_routing"):
+        search.set_params(error_score="raise").fit(X_ALL, clients=CLIENTS)
+    mine = GridSearchCV(plain, {"n_clusters": [2, 3]}, cv=2, scoring=lambda model, X: -model.n_clusters_)
+    assert mine.fit(X_ALL, clients=CLIENTS).best_params_ == {"n_clusters": 2}  # a score that needs no silos
+    assert GridSearchCV(plain, {"n_clusters": [2, 3]}, cv=2).fit(X_ALL, clients=["one"] * len(X_ALL)).best_score_ > 0
+
+
+def blob_silos(kind, seed):
+    """Four clean groups: as one silo, or in three that are shifted, have other shares, and of which one lacks some."""
+    rng, centers = np.random.default_rng(seed), 5 * np.eye(4)
+    if kind == "one silo":
+        return centers.repeat(40, axis=0) + rng.normal(size=(160, 4))
+    found = {}
+    for t, name in enumerate(("east", "north", "south")):
+        sizes = np.roll([50, 30, 20, 15], t) * ([1, 1, 0, 1] if name == "east" else 1)
+        found[name] = centers.repeat(sizes, axis=0) + rng.normal(size=4) + rng.normal(size=(sizes.sum(), 4))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["one silo", "three silos"])
+def test_bic_finds_the_number_of_clean_groups(kind):
+    for seed in range(3):
+        X = blob_silos(kind, seed)
+        found = {k: FMTC(k, view="mixture", random_state=seed).fit(X).bic(X) for k in (2, 3, 4, 5, 6)}
+        assert min(found, key=found.get) == 4
+
+
+def test_bic_is_that_of_a_tied_mixture(tmp_path):
+    X = blob_silos("one silo", 0) * [1, 10, 100, 1000]
+    model = FMTC(4, view="mixture", random_state=0).fit(X)
+    one = model._models["all"]
+    mixture = GaussianMixture(4, covariance_type="tied")
+    mixture.means_, mixture.weights_ = one.centers, one.shares
+    mixture.covariances_ = one.covariance * np.outer(one.frame.stretch, one.frame.stretch)
+    mixture.precisions_cholesky_ = np.linalg.cholesky(np.linalg.inv(mixture.covariances_))
+    assert_allclose(model.bic(X), mixture.bic(X), rtol=1e-9)
+    assert_allclose(load(model.save(tmp_path / "model")).bic(X), model.bic(X), rtol=1e-12)
+
+
+def test_bic_counts_filled_cells_and_levels():
+    rng = np.random.default_rng(0)
+    X, y = blob_silos("one silo", 0), np.arange(160) // 40
+    frame = pd.DataFrame(X, columns=list("wxyz")).assign(kind=np.where(rng.random(160) < 0.9, y % 2, 1 - y % 2) == 0)
+    frame.loc[rng.random(160) < 0.1, "w"] = np.nan
+    found = {k: FMTC(k, view="mixture", random_state=0).fit(frame).bic(frame) for k in (2, 3, 4, 5)}
+    assert min(found, key=found.get) == 4
+
+
+def test_bic_is_of_mixtures_over_few_columns():
+    with pytest.raises(InputError, match=r'bic needs the likelihood of a mixture.*view="mixture".*advise\(\)'):
+        short().fit(DATA["north"]).bic(DATA["north"])
+    wide = np.hstack([DATA["north"]] * 10)
+    with pytest.raises(InputError, match="at most 50 columns"):
+        FMTC(3, view="mixture", random_state=0).fit(wide).bic(wide)
+
+
 def test_score_prefers_the_true_partition(model):
     best = model.score(DATA)
     assert 0.99 < best <= 1
@@ -706,6 +797,7 @@ def test_a_comparison_of_views_keeps_its_warnings_to_itself():
     X = np.concatenate([rng.normal(middle, 1, (60, 3)) for middle in (0, 8, 80)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "cluster . has no rows in any silo")  # there are three groups
         assert FMTC(4, random_state=0).fit(X).view_ == "mixture"
 
 
@@ -1004,3 +1096,29 @@ def test_a_table_of_categories_alone(setting):
     assert clustering_accuracy(z, model.labels_) > 0.95
     assert_array_equal(model.predict(Encoded(X, schema), clients=clients), model.labels_)
     assert np.isfinite(model.predict_proba(Encoded(X, schema), clients=clients)).all()
+
+
+# --------------------------------------------------------------------------------------- clusters that nobody has
+
+
+def few_rows(n_different, n=60):
+    """Rows of so many different kinds: there cannot be more clusters in one silo."""
+    return np.repeat(CENTERS[:n_different], n // n_different, axis=0)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("view", ["mixture", "graph"])
+def test_clusters_that_have_no_row_anywhere_are_named(view):
+    with pytest.warns(RowsWarning) as caught:
+        model = FMTC(5, view=view, random_state=0).fit(few_rows(3))
+    (said,) = [str(each.message) for each in caught if each.category is RowsWarning]
+    missing = sorted(set(range(5)) - set(model.labels_.tolist()))
+    numbers, advice = said.split(" have no rows in any silo; use n_clusters=")
+    assert [int(number) for number in re.findall(r"\d", numbers)] == missing
+    assert int(advice) == 5 - len(missing) <= 3
+
+
+def test_a_cluster_that_only_one_silo_lacks_is_nothing_to_warn_of():
+    rows = {name: X[TRUTH[name] != t] for t, (name, X) in enumerate(DATA.items())}
+    model = FMTC(3, n_concepts=3, view="mixture", random_state=0).fit(rows)  # a warning is an error here
+    assert all(len(set(model.predict(rows)[name])) < 3 for name in rows)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
+from sklearn.datasets import load_iris, make_blobs, make_circles, make_moons
 
 import fmtc
 from fmtc import FMTC
@@ -55,7 +56,7 @@ def test_clear_groups_are_found_and_fitted(silos, fitted):
 
 
 def test_a_number_that_is_not_clear_comes_with_a_warning(table):
-    with pytest.warns(UserWarning, match=r"not clear: Advice: \d clusters, in a range of \d to \d"):
+    with pytest.warns(UserWarning, match=r"not clear: Advice: \d clusters.* Verdict: not clear\."):
         model = auto("2..6", view="auto").fit(table)
     assert model.k_advice_.verdict == "range"
     assert model.k_advice_.low <= model.n_clusters_ <= model.k_advice_.high
@@ -110,6 +111,38 @@ def test_one_silo_has_its_spectrum_only(silos):
     assert (advice.evidence, advice.chosen, advice.verdict) == ("spectrum", K, "range")
     with pytest.raises(InputError, match="there is one"):
         FMTC().advise(silos["north"], evidence="agreement")
+
+
+def shapes(kind, n, seed):
+    """Rows, and how many large parts they have."""
+    if kind == "moons":
+        return make_moons(n, noise=0.05, random_state=seed)[0], 2
+    if kind == "circles":
+        return make_circles(n, noise=0.04, factor=0.45, random_state=seed)[0], 2
+    return make_blobs(n, centers=10 * np.eye(4), random_state=seed)[0], 4
+
+
+@pytest.mark.parametrize("kind", ["moons", "circles", "blobs"])
+def test_rows_in_large_parts_get_as_many_clusters(kind):
+    for seed, n in enumerate((200, 300, 400)):
+        X, parts = shapes(kind, n, seed)
+        advice = FMTC(random_state=seed).advise(X)
+        assert (advice.chosen, advice.low, advice.high, advice.signals["parts"]) == (parts,) * 4
+        assert "range of" not in advice.sentences[0]
+        assert f"{parts} large parts" in advice.text
+    assert FMTC(random_state=0).advise({"a": X, "b": shapes(kind, 200, 9)[0]}, evidence="spectrum").chosen == parts
+
+
+def test_parts_that_the_range_leaves_out_are_not_advised():
+    X = shapes("blobs", 300, 0)[0]
+    for k_range in ((2, 3), (5, 9)):
+        advice = FMTC(random_state=0).advise(X, k_range=k_range)
+        assert k_range[0] <= advice.chosen <= k_range[1]
+        assert "parts" not in advice.signals
+
+
+def test_flowers_that_touch_are_one_part():
+    assert FMTC(random_state=0).advise(load_iris().data).chosen == 2  # setosa, and the two others
 
 
 def test_missing_cells_and_categories_are_taken(table):

@@ -17,7 +17,9 @@ from fmtc.protocol.moments import MOMENTS
 from fmtc.protocol.rescale import RESCALE
 
 # where columns are not scaled, one decides alone, too little for three clusters: the warning is tested elsewhere
-pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client", "ignore:the labels of .* do not follow")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the neighbour graph of client", "ignore:the labels of .* do not follow", "ignore::fmtc.errors.RowsWarning"
+)
 
 D, K = 6, 3
 UNITS = np.array([1.0, 1000.0, 0.01, 1.0, 50.0, 1.0])

@@ -31,16 +31,16 @@ class Advice:
     chosen : int
         The number that was chosen; what ``n_clusters="auto"`` fits.
     low, high : int
-        The range that the signals span.
+        The range that the signals span; where rows fall into large parts, that of the silos' parts.
     verdict : {"clear", "range", "too few rows"}
         "clear": all signals say nearly the same, for rows with many columns. "too few rows": less than five rows for
-        each cluster in the smallest silo, where nothing works.
+        each cluster in the smallest silo, where nothing works. "range": neither, so it is not clear.
     evidence : {"both", "agreement", "spectrum"}
         What was looked at.
     signals : dict of str to int
-        The number that each signal says: ``gap`` (largest eigengap), ``agreement`` (fewest clusters at which models
-        of silos agree as well as anywhere, to a standard error) and ``many`` (the same, with more weight on
-        many clusters).
+        The number that each signal says: ``parts`` (large parts of the neighbour graph, where most silos have several;
+        the advice follows it), ``gap`` (largest eigengap), ``agreement`` (fewest clusters at which models of silos
+        agree as well as anywhere, to a standard error) and ``many`` (the same, with more weight on many clusters).
     ks : ndarray of shape (v,)
         Numbers of clusters that were compared.
     eigengap : ndarray of shape (v,)
@@ -93,10 +93,11 @@ class Advice:
     @property
     def sentences(self) -> list[str]:
         """The sentences of `text`."""
-        said = [
-            f"Advice: {self._number(self.chosen)}, in a range of {self.low} to {self.high}. Verdict: {self.verdict}."
-        ]
-        words = {"gap": "the eigengap says {}", "agreement": "models of silos agree best at {} (2 is left out)",
+        span = "" if self.low == self.high else f", in a range of {self.low} to {self.high}"
+        verdict = "not clear" if self.verdict == RANGE else self.verdict
+        said = [f"Advice: {self._number(self.chosen)}{span}. Verdict: {verdict}."]
+        words = {"parts": "the neighbour graph falls into {} large parts, which may hold clusters of their own",
+                 "gap": "the eigengap says {}", "agreement": "models of silos agree best at {} (2 is left out)",
                  "many": "and at {} if many clusters count for more"}  # fmt: skip
         listed = "; ".join(words[name].format(k) for name, k in self.signals.items())
         said.append(f"{listed[0].upper()}{listed[1:]}.")
@@ -105,10 +106,10 @@ class Advice:
                 f"The smallest silo has {self.n_rows} rows: with fewer than {ROWS_FOR_EACH} for each cluster no signal "
                 "has been found to work. Use what you know of the data."
             )
-        if len(self.signals) == 1 and len(self.eigengap_of) == 1:
-            said.append("There is one silo, so no other can confirm its structure: the eigengap is all there is.")
+        if len(self.eigengap_of) == 1:
+            said.append("There is one silo, so no other can confirm its structure.")
         elif self.evidence == "spectrum":
-            said.append("One signal alone is never clear.")
+            said.append("One kind of evidence alone is never clear.")
         elif float(self.agreement.max()) < FAINT:
             said.append(f"Silos hardly agree at any number (at best {self.agreement.max():.2f} of 1).")
         if self.is_table:
@@ -148,8 +149,8 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str], evidence: s
     Parameters
     ----------
     found : mapping of str to array
-        What `fmtc.protocol.advice` has collected: ``ks`` (v,), ``sizes`` (m,), ``eigenvalues`` (m, e), ``n_features``
-        (1,) and, where models were compared, ``agreement`` (s, o, v) of the silos ``seen`` (s,).
+        What `fmtc.protocol.advice` has collected: ``ks`` (v,), ``sizes`` and ``parts`` (m,), ``eigenvalues`` (m, e),
+        ``n_features`` (1,) and, where models were compared, ``agreement`` (s, o, v) of the silos ``seen`` (s,).
     client_ids : sequence of str
         The silos, in the order of ``sizes``.
     evidence : {"both", "agreement", "spectrum"}
@@ -174,7 +175,11 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str], evidence: s
     signals: dict[str, int] = {}
     pairs: dict[str, Array] = {}
     mean = error = np.empty(0)
+    parts = np.sort(found.get("parts", np.ones(1, np.int64))).tolist()
+    usual = parts[(len(parts) - 1) // 2]
     if evidence != "agreement":
+        if ks[0] <= usual <= ks[-1]:
+            signals["parts"] = usual
         signals["gap"] = int(ks[gap.argmax()])
     if seen is not None:
         pairs = {client_ids[int(t)]: own for t, own in zip(found["seen"], seen, strict=True)}
@@ -183,8 +188,12 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str], evidence: s
         if evidence == "both":
             signals["many"] = int(ks[(np.maximum(mean, 0) ** 2 * np.log(ks)).argmax()])
     said = sorted(signals.values())
+    agree = len(said) > 1 and said[-1] <= CLEAR_RATIO * said[0]
     chosen, low, high = said[len(said) // 2], said[0], said[-1]
-    if len(said) == 1:
+    if "parts" in signals:
+        several = [count for count in parts if ks[0] <= count <= ks[-1]]
+        chosen, low, high = usual, several[0], several[-1]
+    elif len(said) == 1:
         curve = gap if seen is None else mean
         near = curve >= (NEAR_GAP * curve.max() if seen is None else (curve - error).max())
         low, high = min(chosen, int(ks[near].min())), max(chosen, int(ks[near].max()))
@@ -193,7 +202,7 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str], evidence: s
     verdict = RANGE
     if n < ROWS_FOR_EACH * low:
         verdict = FEW
-    elif len(said) > 1 and high <= CLEAR_RATIO * low and n >= ROWS_FOR_EACH * high and not (is_table or is_faint):
+    elif agree and seen is not None and n >= ROWS_FOR_EACH * high and not (is_table or is_faint):
         verdict = CLEAR
     return Advice(
         chosen, low, high, verdict, "spectrum" if seen is None else evidence, signals, n, is_table, ks, gap,

@@ -89,6 +89,7 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
             "Ask for fewer clusters or leave this client out."
         )
     entries, limits = X.data if sp.issparse(X) else X, np.finfo(X.dtype)
+    refuse_flat([client_id] if _is_flat(X) else [])
     peak = float(max(np.fmax.reduce(entries, axis=None, initial=0), -np.fmin.reduce(entries, axis=None, initial=0)))
     if peak and not np.sqrt(limits.tiny) < peak < np.sqrt(limits.max / X.shape[0] / X.shape[1]):
         raise DataError(
@@ -108,6 +109,26 @@ def open_client(client_id: str, X: Any, settings: Settings, device: str = HOST) 
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     client = ClientState(client_id, X, k, scaling=scaling, device=device)
     return with_rows(client, settings) if settings.view == "graph" else client
+
+
+def _is_flat(X: Any) -> bool:
+    """Whether no column has two values; missing cells have none."""
+    if not sp.issparse(X):
+        return not bool((np.fmax.reduce(X, axis=0) > np.fmin.reduce(X, axis=0)).any())
+    filled = np.diff(X.indptr)
+    if (filled != filled[0]).any():
+        return False
+    rows = (part.reshape(X.shape[0], filled[0]) for part in (X.indices, X.data))
+    return all(bool((part == part[0]).all()) for part in rows)
+
+
+def refuse_flat(flat: list[str]) -> None:
+    """Raise `DataError` for clients whose rows are all equal."""
+    if flat:
+        raise DataError(
+            f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
+            "Leave that client out, or check how its rows were read."
+        )
 
 
 def with_rows(client: ClientState, settings: Settings) -> ClientState:

@@ -13,13 +13,14 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .errors import DataError, listed, nearest_names
+from .errors import DataError, RowsWarning, listed, nearest_names
 from .kernels.scaling import far_row
 from .schema import Encoded, Schema
 
 Array = np.ndarray
 NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
-MANY = 500  # columns of numbers above which nobody asks whether one of them identifies rows
+MANY = 500  # columns of numbers above which nobody asks what they are
+LOOKED_AT = 2_000_000  # cells at most, to say which values look wrong: of more, every second row, every third, ...
 SINGLE = "all"  # name of the only client if `clients` is omitted
 
 
@@ -33,6 +34,7 @@ class ClientsMixin:
     takes_missing: ClassVar[bool] = False  # whether NaN, categories and other orders of columns are accepted
     client_ids_: list[str]
     schema_: Schema
+    _silo_column: str | None  # of the rows of `fit`, which names the silos
     _models: Mapping[str, Any]
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -72,10 +74,10 @@ class ClientsMixin:
         """Checked rows of each client and their positions in the input; new clients are accepted only when fitting."""
         checks |= {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "order": "C"}
         if is_mapping(X):
-            return self._parts_of_mapping(X, clients, checks, reset)
+            return self._noted(self._parts_of_mapping(X, clients, checks, reset), reset)
         _refuse_tables(X)
         X, clients = self._column_of_clients(X, clients, reset)
-        ((_, X),) = self._encoded({"": X}, reset).items()
+        ((_, X),) = self._encoded({"": X}, reset, clients is not None).items()
         X = self._checked(X, reset=reset, ensure_min_samples=2 if reset else 1, **checks)
         n = X.shape[0]
         if clients is None:
@@ -125,14 +127,14 @@ class ClientsMixin:
                 )
         parts: dict[str, tuple[Any, Any]] = {}
         begin = 0
-        for name, rows in self._encoded(given, reset).items():
+        for name, rows in self._encoded(given, reset, True).items():
             Xt = self._checked(rows, f"client {name!r}: ", reset=reset and not parts, **checks)
             parts[name] = (Xt, slice(begin, begin + Xt.shape[0]))
             begin += Xt.shape[0]
         dtypes = {Xt.dtype for Xt, _ in parts.values()}
         if len(dtypes) > 1:  # one client in double precision: all compute in double precision
             parts = {name: (Xt.astype(np.float64, copy=False), rows) for name, (Xt, rows) in parts.items()}
-        return self._noted(parts, reset)
+        return parts
 
     def _column_of_clients(self, X: Any, clients: Any, reset: bool) -> tuple[Any, Any]:
         """Rows and the client of each, where `clients` may be the name of a column, which then is no feature."""
@@ -140,6 +142,10 @@ class ClientsMixin:
         X = _unwrapped(X)
         about = X if about is None else about
         names = [str(name) for name in about.columns] if _is_frame(about) else []
+        if reset:
+            self._silo_column = clients if isinstance(clients, str) and clients in names else None
+        elif clients is None and len(self.client_ids_) > 1 and getattr(self, "_silo_column", None) in names:
+            clients = self._silo_column
         if isinstance(clients, str) and clients in names and (reset or clients not in self.client_ids_):
             column = np.asarray(about[clients])
             if about is X:
@@ -164,8 +170,11 @@ class ClientsMixin:
 
     # ------------------------------------------------------------------------------------------------- columns
 
-    def _encoded(self, given: dict[str, Any], reset: bool) -> dict[str, Any]:
-        """Rows as numbers: data frames by their schema, which is found when fitting; everything else as it is."""
+    def _encoded(self, given: dict[str, Any], reset: bool, divided: bool) -> dict[str, Any]:
+        """Rows as numbers: data frames by their schema, which is found when fitting; everything else as it is.
+
+        `divided`: whether it is known which silo each row is from.
+        """
         if reset:
             self.__dict__.pop("schema_", None)
         if any(isinstance(rows, Encoded) for rows in given.values()):
@@ -211,16 +220,20 @@ class ClientsMixin:
                     self.schema_ = Schema.of_numbers(first)
                 return given
             tables = {name: as_polars(frame) for name, frame in frames.items()}
-            schema, problems, identifiers = infer(tables)
+            schema, problems, identifiers, questions = infer(tables, divided)
             if problems:
                 raise DataError("\n  ".join(map(in_python, problems)))
             if identifiers:
                 warnings.warn(
                     f"{listed(identifiers)} seem{'s' if len(identifiers) == 1 else ''} to name rows, and is clustered "
                     "on like a measurement: omit such columns",
-                    UserWarning,
+                    RowsWarning,
                     stacklevel=5,
                 )
+            for question in questions:
+                if divided and "" in given and "silos" in question:
+                    continue  # clients= names the silo of each row of this frame
+                warnings.warn(in_python(question), RowsWarning, stacklevel=5)
             if text_names or not plain:
                 self.schema_ = schema
             if plain and same:
@@ -258,10 +271,12 @@ class ClientsMixin:
             raise TypeError(f"{prefix}{error}") from error
 
     def _noted(self, parts: dict[str, tuple[Any, Any]], reset: bool) -> dict[str, tuple[Any, Any]]:
-        """Warn of values that decide the clusters alone: a huge constant, or a row far from all others."""
+        """Warn of values that look wrong, or decide the clusters alone."""
         if not reset or not self.takes_missing or any(sp.issparse(Xt) for Xt, _ in parts.values()):
             return parts
         names = getattr(self, "feature_names_in_", None)
+        for remark in self._remarks(parts, names):
+            warnings.warn(remark, RowsWarning, stacklevel=4)
 
         def called(column: int) -> str:
             return f"column {column}" if names is None else f"column {names[column]!r}"
@@ -273,7 +288,7 @@ class ClientsMixin:
                 warnings.warn(
                     f"row {row}{of} has {Xt[row, column]:.3g} in {called(column)}, far from all others, and may become "
                     "a cluster of its own: correct or remove it",
-                    UserWarning,
+                    RowsWarning,
                     stacklevel=4,
                 )
         firsts = next(iter(parts.values()))[0][0]
@@ -287,6 +302,23 @@ class ClientsMixin:
                     stacklevel=4,
                 )
         return parts
+
+    def _remarks(self, parts: dict[str, tuple[Any, Any]], names: Array | None) -> list[str]:
+        """What the command line notes about values, with what would help in Python."""
+        if next(iter(parts.values()))[0].shape[1] > MANY:
+            return []
+        from .tables import Silo, remarks
+        from .tables.frames import in_python
+
+        step = -(-sum(Xt.size for Xt, _ in parts.values()) // LOOKED_AT)
+        called = None if names is None else tuple(map(str, names))
+        silos = [
+            Silo(name, Xt[::step], called, np.arange(0, Xt.shape[0], step), schema=getattr(self, "schema_", None))
+            for name, (Xt, _) in parts.items()
+        ]
+        found = remarks(silos, scaled=getattr(self, "scale", "") != "none", files=False)
+        seen = "" if step == 1 else f" (one row in {step} was looked at)"
+        return [in_python(remark, framed=names is not None) + seen for remark in found]
 
 
 # ------------------------------------------------------------------------------------------------------- names

@@ -151,6 +151,13 @@ class OwnError(SiteError):
     """A client whose own code failed: asking it again will not help."""
 
 
+# ------------------------------------------------------------------------------------------------------- warnings
+
+
+class RowsWarning(UserWarning):
+    """Something about rows or clusters that a person should look at; the command line says it by itself."""
+
+
 # ---------------------------------------------------------------------------------------------- words for messages
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, fields, replace
 from numbers import Real
 from pathlib import Path
-from typing import Any, Self
+from types import FrameType
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,13 +25,14 @@ from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
 from .concepts import Explanation, Lookup, explain_silos, held_words
 from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
-from .errors import DataError, FileError, InputError, NotFiniteError
+from .errors import DataError, FileError, InputError, NotFiniteError, RowsWarning, joined
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .linalg.threads import one_thread
+from .mixture.pooling import free_numbers
 from .privacy.ledger import MemoryLedger
 from .protocol.advice import METHOD as ADVICE
 from .protocol.advice import advice_method, advice_settings, range_of
@@ -65,7 +67,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     ----------
     n_clusters : int, mapping of client to int, "auto" or a range such as "3..12", default=8
         Clusters of each client. "auto", or a range, first asks the rows, as `advise` does, and fits the number that it
-        advises; a warning says so unless the advice is clear.
+        advises; a warning says so unless the advice is clear. To compare numbers, use `bic` of the mixture view, not
+        `score`.
     n_concepts : int, default=None
         Clusters of all clients together, each with one number everywhere: at least as many as any client has. None:
         every client has all of them; with a mapping, their number is proposed from the clients' clusters, with a
@@ -236,6 +239,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     """
 
     takes_missing = True
+    # with metadata routing, scikit-learn's searches and pipelines pass `clients` along unasked
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"clients": True}
+    __metadata_request__partial_fit = __metadata_request__score = __metadata_request__fit
+    __metadata_request__predict = __metadata_request__predict_proba = __metadata_request__fit
+    __metadata_request__transform = __metadata_request__fit
     _presence: dict[str, Presence]  # share of each concept in the rows of each client
     _told: dict[str, list[tuple[float, str]]]  # cosines and flags by the server of a federation, of a silo alone here
     _shared: Shared | None  # what all clients have in common, where the server's end of the run is known
@@ -324,8 +332,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         X : array, sparse array or data frame of shape (n_samples, n_features), or mapping of client to such
             With a mapping, rows are counted client after client in its order.
         y : ignored
-        clients : array-like of shape (n_samples,), optional
-            Name of the client of each row. Left out, all rows are one client.
+        clients : array-like of shape (n_samples,), or name of a column of X, optional
+            Name of the client of each row. A column is set aside, in later calls as well. Left out, all rows are one
+            client.
         callbacks : iterable of callables, optional
             Each is called with a `RoundRecord` after every round.
         checkpoint : path, optional
@@ -340,6 +349,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if clients is None:
             refuse_names(y)
         parts = self._parts(X, clients, reset=True)
+        if clients is not None and not isinstance(clients, str) and len(parts) > 1:
+            _refuse_blind_search(sys._getframe(1))
         if hasattr(self, "text_recipe_"):  # of rows it was fitted on before
             del self.text_recipe_
         check_device(self.device)
@@ -383,9 +394,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def advise(self, X: Any, *, clients: Any = None, k_range: Any = None, evidence: str = "both") -> Advice:
         """How many clusters the rows speak for: advice with a range, from all clients and without labels.
 
-        Two kinds of evidence. The spectrum of each client's neighbour graph has a step after as many eigenvalues as
-        there are clear parts. And the right number is one at which the local model of one client finds, in the rows of
-        another, what that client finds by itself. The advice is the median of three signals, the range what they span.
+        Where the rows of most clients fall into several large parts that do not touch, the advice is their number.
+        Else there are two kinds of evidence. The spectrum of each client's neighbour graph has a step after as many
+        eigenvalues as there are clear parts. And the right number is one at which the local model of one client finds,
+        in the rows of another, what that client finds by itself. The advice is then the median of three signals, the
+        range what they span.
 
         It is advice: see `Advice.text`. Nothing of the estimator changes; `scale`, `solver` and `random_state` count.
 
@@ -398,7 +411,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             four rows of the smallest client for each cluster.
         evidence : {"both", "agreement", "spectrum"}
             "agreement" leaves the spectrum out. "spectrum" is for those who do not want a client's model shown to other
-            clients: only eigenvalues leave.
+            clients: only eigenvalues and the number of parts leave.
 
         Returns
         -------
@@ -475,8 +488,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if not isinstance(self.privacy, Privacy):  # a private run promises that nothing but its sums is kept of rows
             self._presence = {cid: presence_of(clients[cid].labels, self._k) for cid in sorted(clients)}
         self._sizes = {cid: np.bincount(clients[cid].labels, minlength=self._k) for cid in sorted(clients)}
-        if self.n_concepts is not None or isinstance(self.n_clusters, Mapping):
+        own = self.n_concepts is not None or isinstance(self.n_clusters, Mapping)
+        if own:
             _warn_of_strangers(self._sizes)
+        if places is not None:  # the rows of all silos are known
+            _warn_of_empty(self._sizes, "n_concepts" if own else "n_clusters")
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
@@ -638,7 +654,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         Parameters
         ----------
         X : array, sparse array or data frame of shape (n_samples, n_features), or mapping of client to such
-        clients : array-like of shape (n_samples,), or one name for all rows; optional where the model has one client
+        clients : array-like of shape (n_samples,), or one name for all rows
+            Optional where the model has one client, or X the column of clients that `fit` was given.
         abstain : float, optional
             Share of rows to give no cluster: -1 where `confidence` is below. It holds for rows like those of fit; of
             others, more are left out.
@@ -824,7 +841,10 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         On a neighbour graph of the given rows of each client, scaled as `scale` says: the share of a cluster's edge
         weight that stays inside it, averaged over clusters (1 - Ncut/k), then over clients. Between 0 and 1; an empty
-        cluster counts as 0. It falls with the number of clusters, so it does not compare different ones.
+        cluster counts as 0.
+
+        Not a way to choose `n_clusters`: it falls with their number, so that a grid search over it picks the fewest.
+        `bic` of the mixture view and `advise` are.
 
         Parameters
         ----------
@@ -844,6 +864,57 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             )
             shares.append(association(affinity, assign(Xt, model), self._k))
         return float(np.mean(shares))
+
+    def bic(self, X: Any, *, clients: Any = None) -> float:
+        """Bayesian information criterion on the rows of fit, lower is better: which number of clusters to take.
+
+        ``-2 log-likelihood + ν log n`` for n rows in the units of X, as in `sklearn.mixture.GaussianMixture`, whose
+        tied mixture it equals for one silo. ν counts the shape Σ once, the shares of each silo, and its means as far as
+        its own rows decide them: each silo's own where nothing is pooled, one for all silos where all is. Compare
+        models of the same rows with the same `scale`.
+
+        The mixture view of at most 50 columns only. For the graph view, which has no likelihood, use `advise` or
+        ``n_clusters="auto"``.
+
+        Parameters
+        ----------
+        X, clients
+            As in `fit`, and the same rows.
+
+        Returns
+        -------
+        float
+
+        Examples
+        --------
+        >>> import numpy as np, fmtc
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.repeat(6 * np.eye(4), 40, axis=0) + rng.normal(size=(160, 4))
+        >>> models = {k: fmtc.FMTC(k, view="mixture", random_state=0).fit(X) for k in (2, 3, 4, 5)}
+        >>> min(models, key=lambda k: models[k].bic(X))
+        4
+        """
+        check_is_fitted(self)
+        common = None if self._shared is None else self._shared.mixture
+        if self.view_ != "mixture" or common is None or self._models[self.client_ids_[0]].frame.axes is not None:
+            raise InputError(
+                "bic needs the likelihood of a mixture over at most 50 columns, which this model has not: fit with "
+                'view="mixture", or use advise() or n_clusters="auto"'
+            )
+        rows = {cid: Xt for cid, (Xt, _) in self._parts(X, clients, reset=False).items()}
+        levels = tuple(size for size in self.settings(n_clusters=self._k).levels if size)
+        groups: dict[bytes, list[str]] = {}  # silos with one shape; a silo that kept a model of its own has its own
+        for cid in rows:
+            groups.setdefault(self._models[cid].covariance.tobytes(), []).append(cid)
+        free = 0.0
+        for cids in groups.values():
+            models = [self._models[cid] for cid in cids]
+            counts = np.array([memberships(rows[cid], self._models[cid]).sum(axis=0) for cid in cids])
+            free += free_numbers(counts, replace(common, covariance=models[0].covariance), levels)
+            shares = {model.shares.tobytes(): np.count_nonzero(model.shares) for model in models}
+            free += sum(shares.values()) - len(shares)
+        likelihood = sum(self._models[cid].log_likelihood(Xt) for cid, Xt in rows.items())
+        return -2 * likelihood + free * float(np.log(sum(Xt.shape[0] for Xt in rows.values())))
 
     # ------------------------------------------------------------------------------------------ what they are
 
@@ -1585,6 +1656,17 @@ def _warn_of_strangers(sizes: Mapping[str, Array]) -> None:
         )
 
 
+def _warn_of_empty(sizes: Mapping[str, Array], parameter: str) -> None:
+    """One warning for clusters without a row anywhere. That a silo lacks some is nothing to warn of."""
+    counts = np.sum(list(sizes.values()), axis=0)
+    if empty := np.flatnonzero(counts == 0).tolist():
+        named = joined([*map(str, empty)]) if len(empty) > 2 else " and ".join(map(str, empty))
+        subject = f"cluster {named} has" if len(empty) == 1 else f"clusters {named} have"
+        warnings.warn(
+            f"{subject} no rows in any silo; use {parameter}={len(counts) - len(empty)}", RowsWarning, stacklevel=4
+        )
+
+
 def _warn_of_missed_parts(silos: list[str]) -> None:
     """One warning for all silos whose labels do not follow clear parts of their graph."""
     if not silos:
@@ -1597,6 +1679,20 @@ def _warn_of_missed_parts(silos: list[str]) -> None:
         UserWarning,
         stacklevel=4,
     )
+
+
+def _refuse_blind_search(caller: FrameType) -> None:
+    """Raise `DataError` where a search of scikit-learn passes `clients` to `fit` and will score without them.
+
+    Otherwise every `score` fails, which the search reports as NaN, and then names the best of them.
+    """
+    about = caller.f_locals if caller.f_code.co_name == "_fit_and_score" else {}
+    if type(about.get("scorer")).__name__ == "_PassthroughScorer" and not about.get("score_params"):
+        raise DataError(
+            "this search passes clients= to fit but not to score: call "
+            "sklearn.set_config(enable_metadata_routing=True) first, or give X a column with the silo of each row, and "
+            "its name as clients="
+        )
 
 
 def _print_round(record: RoundRecord) -> None:

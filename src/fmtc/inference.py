@@ -228,6 +228,14 @@ class MixtureModel:
         scores, constant = self._scored(X)
         return posteriors(scores)[1] + constant
 
+    def log_likelihood(self, X: Any) -> float:
+        """Log-likelihood of rows over columns, in the units of X: of the filled cells."""
+        levels, stretch = _levels(self.frame.levels), self.frame.stretch
+        numbers = [j for j in range(X.shape[1]) if not (levels and levels[j])]
+        filled = np.full(len(numbers), X.shape[0]) if sp.issparse(X) else (~np.isnan(X[:, numbers])).sum(axis=0)
+        units = 0.0 if stretch is None else float(filled @ np.log(stretch[: len(numbers)]))
+        return float(self.log_density(X).sum()) - units
+
     @property
     def centers(self) -> Array:
         """Centres in the units of X, categories as shares of their levels; (k, d)."""

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.cluster import KMeans, SpectralClustering
+from sklearn.metrics import adjusted_rand_score
 
+from fmtc import FMTC
 from fmtc.datasets import synthetic
 from fmtc.datasets.simulated import KINDS, _rotation
 from fmtc.errors import InputError
@@ -76,7 +78,7 @@ def test_noise_has_its_size_and_no_more(kind):
     assert_array_equal(clean.y, noisy.y)
     E = noisy.X - clean.X
     assert abs(E.std() - 2) < 0.05 and np.abs(E.mean(axis=0)).max() < 0.3
-    assert np.abs(np.corrcoef(E.T) - np.eye(20)).max() < 0.15
+    assert np.abs(np.corrcoef(E.T) - np.eye(clean.X.shape[1])).max() < 0.15
 
 
 @pytest.mark.parametrize("kind", GAUSSIAN)
@@ -161,7 +163,7 @@ def test_no_offset():
 
 
 def test_rings_have_their_radii_in_one_plane():
-    data = synthetic("rings", noise=0, spacing=8.0, n_clusters=4)
+    data = synthetic("rings", noise=0, spacing=8.0, n_clusters=4, n_features=6)
     assert_allclose(np.linalg.norm(data.X, axis=1), 8 * (data.y + 0.5))
     s = np.linalg.svd(data.X, compute_uv=False)
     assert s[1] > 1 and s[2] < 1e-8 * s[0]
@@ -185,6 +187,18 @@ def test_rings_are_for_spectral_clustering(k, n, neighbors):
     spectral = SpectralClustering(k, affinity="nearest_neighbors", n_neighbors=neighbors, random_state=0)
     assert min(alone(data, spectral.fit_predict)) == 1
     assert max(alone(data, kmeans(k))) < 0.7
+
+
+@pytest.mark.parametrize("view", ["graph", "auto"])
+@pytest.mark.parametrize("k", [2, 3])
+@pytest.mark.filterwarnings("ignore:the neighbour graph of:UserWarning")
+def test_rings_as_they_come_are_for_the_graph_view(k, view):
+    for seed in range(3):
+        data = synthetic("rings", n_clients=3, n_clusters=k, seed=seed)
+        labels = FMTC(k, view=view, random_state=seed).fit(data.X, clients=data.clients).labels_
+        assert [adjusted_rand_score(data.y[data.clients == c], labels[data.clients == c]) for c in data.client_ids] == (
+            pytest.approx([1] * 3, abs=0.05)
+        )
 
 
 # --------------------------------------------------------------------------------------------------------- refused

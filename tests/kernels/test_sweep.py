@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.metrics import adjusted_rand_score
 
-from fmtc.kernels.sweep import adjusted_rand, agreement, directions, pooled_gap, sweep, widths
+from fmtc.kernels.sweep import adjusted_rand, agreement, directions, large_parts, pooled_gap, sweep, widths
 
 
 def groups(rng, k=3, n=60, d=5):
@@ -50,3 +51,26 @@ def test_a_model_agrees_with_itself_and_not_with_noise(rng):
     turned = np.linalg.qr(rng.normal(size=(5, 5)))[0]
     assert (agreement(own, X, turned, noise.centers)[1:] < 0.9).all()
     assert_array_equal([part[1] for part in own.parts()], own.labels)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts"),
+    [
+        ([100], 1),
+        ([100, 100], 2),
+        ([100] * 7, 7),
+        ([400, 100], 2),
+        ([700, 100, 30], 2),  # the third is less than a quarter of an equal share
+    ],
+)
+def test_large_parts_are_no_outliers(sizes, parts):
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.uniform(size=(n, 3)) + 9 * place for place, n in enumerate(sizes)])
+    assert large_parts(X) == parts
+    order = rng.permutation(len(X))
+    assert large_parts(sp.csr_array(X[order])) == parts
+    alone = np.zeros((len(X), 3))  # each further away than all before: nobody's neighbour
+    alone[:, 0] = 2.0 ** np.arange(10, 10 + len(X))
+    assert large_parts(np.vstack([X, alone[:20]])) == parts
+    if len(X) <= 200:
+        assert large_parts(np.vstack([X, alone, alone * [[-1, 0, 0]]])) == 1  # most rows are in no large part

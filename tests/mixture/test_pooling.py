@@ -5,7 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fmtc.mixture import Cells, Pool
-from fmtc.mixture.pooling import floored
+from fmtc.mixture.pooling import floored, free_numbers
+from fmtc.mixture.steps import Common
 
 from .simulate import begin, rounds, silos
 
@@ -54,3 +55,21 @@ def test_a_round_of_the_mixture_keeps_the_least_variance(rng):
     assert_array_equal(held.covariance[3, :3], 0)
     assert_allclose(held.covariance[:3, :3], free.covariance[:3, :3])
     assert_allclose(held.means, free.means)
+
+
+def test_means_count_as_far_as_silos_decide_them():
+    """One mean for all silos where they are the same, one for each where nothing is pooled, and in between."""
+    k, r, m = 3, 4, 5
+    counts = np.random.default_rng(0).integers(5, 60, size=(m, k)).astype(float)
+
+    def means(b, drift=0.0, rows=counts):
+        common = Common(np.zeros((k, r)), np.eye(r), np.full(k, 1 / k), np.zeros((k, 0)), np.full(k, b), drift)
+        return free_numbers(rows, common, ()) - r  # Σ is diagonal
+
+    assert means(0.0) == pytest.approx(k * r)
+    assert means(np.inf) == pytest.approx(m * k * r)
+    found = [means(b) for b in (0.0, 1e-3, 0.1, 10.0, np.inf)]
+    assert (np.diff(found) > 0).all()
+    assert means(0.0, drift=1e9) == pytest.approx(k * r + m * r)  # and a shift for each silo
+    assert means(0.1, rows=counts[:1]) == pytest.approx(k * r)
+    assert means(0.1, rows=counts * [1, 1, 0]) < means(0.1) - r  # a concept without rows has no mean

@@ -70,9 +70,9 @@ def test_neither_threads_nor_the_order_of_silos_matter(data):
 
 def test_with_the_spectrum_alone_no_model_leaves(data):
     result, transport = asked(data, SPECTRUM_METHOD)
-    assert list(entries(SPECTRUM.Answer)) == ["eigenvalues"]
+    assert list(entries(SPECTRUM.Answer)) == ["eigenvalues", "parts"]
     fields = {(line["phase"], field["field"]) for line in transport.ledgers["a"].lines() for field in line["fields"]}
-    assert {name for phase, name in fields if phase == "spectrum"} == {"eigenvalues"}
+    assert {name for phase, name in fields if phase == "spectrum"} == {"eigenvalues", "parts"}
     assert "cross" not in {phase for phase, _ in fields}
     assert_array_equal(METHOD.common(asked(data)[0].server)["eigenvalues"], METHOD.common(result.server)["eigenvalues"])
     with pytest.raises(RefusedError):
@@ -105,7 +105,10 @@ def test_no_centre_of_one_row_leaves(rng):
     labels, centers = np.r_[np.zeros(9, int), 1], np.array([[1.0, 0.0], [0.0, 1.0]])
     client = replace(client, sweep=Sweep(P, (2,), labels[None], centers.ravel()))
     answer = MODELS_OF_ALL.Answer(
-        eigenvalues=np.array([0, 0.1, 0.5]), W=np.zeros((2, 3), np.float32), centers=centers.ravel().astype(np.float32)
+        eigenvalues=np.array([0, 0.1, 0.5]),
+        parts=1,
+        W=np.zeros((2, 3), np.float32),
+        centers=centers.ravel().astype(np.float32),
     )
     sent = Rules().protect("spectrum", answer, client).centers.reshape(2, 2)
     assert_allclose(sent[0], [1, 0])
@@ -120,7 +123,7 @@ def test_answers_that_no_silo_can_have_found_are_dropped(data):
     server, settings = result.server, AdviceSettings(6)
     lam = server.eigenvalues["a"]
     W, centers = server.models["a"]
-    good = MODELS_OF_ALL.Answer(eigenvalues=lam, W=W, centers=centers)
+    good = MODELS_OF_ALL.Answer(eigenvalues=lam, parts=1, W=W, centers=centers)
     bad = {
         "a": good, "b": replace(good, eigenvalues=lam[::-1].copy()), "c": replace(good, eigenvalues=lam + 2),
         "d": replace(good, centers=centers[:-1]),

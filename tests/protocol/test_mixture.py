@@ -244,7 +244,10 @@ def test_sparse_rows_without_axes_are_refused():
 
 
 def test_columns_that_never_vary_are_refused():
-    game = Game({cid: np.ones((n, 3)) for cid, n in SIZES.items()}).before(COORDINATES)
+    game = Game({cid: rows(n, 0)[:, :3] for cid, n in SIZES.items()})
+    for cid, client in game.clients.items():  # a silo refuses such rows at home
+        game.clients[cid] = replace(client, X=np.ones_like(client.X))
+    game.before(COORDINATES)
     with pytest.raises(DataError, match="constant in all clients"):
         game.reduce(COORDINATES, game.ask(COORDINATES))
 
@@ -498,7 +501,9 @@ def test_only_what_the_choice_needs_is_asked():
 def test_a_comparison_changes_nothing_and_warns_nobody():
     """A silo with parts far apart, and one whose rows are all equal, which speaks for neither view."""
     islands = np.vstack([rows(30, 0) + far for far in (0, 300, 600)])
-    game = Game({"a": islands, "flat": np.full((40, 4), 7.0)}, "auto").before(PROBE, rounds=3)
+    game = Game({"a": islands, "flat": rows(40, 0)}, "auto")
+    game.clients["flat"] = replace(game.clients["flat"], X=np.full((40, 4), 7.0))  # no silo opens with such rows
+    game.before(PROBE, rounds=3)
     assert PROBE.times(game.server, game.settings) == 1
     before = dict(game.clients)
     answers = game.ask(PROBE)

@@ -279,7 +279,7 @@ def test_rows_of_unit_length_are_not_centred():
 
 def test_no_word_left():
     with pytest.raises(DataError, match=r"4 columns .*20 "):
-        FMTC(2, scale="tfidf", random_state=0).fit(np.ones((20, 4)))
+        FMTC(2, scale="tfidf", random_state=0).fit(1.0 + np.arange(80).reshape(20, 4))  # all words in all rows
 
 
 def test_clients_of_other_columns_are_refused():

@@ -177,7 +177,7 @@ class HDBSCANAlone(Baseline):
     >>> from fmtc.datasets import synthetic
     >>> data = synthetic("rings", n_clusters=2, seed=0)
     >>> HDBSCANAlone(2, random_state=0).fit_predict(data.X, clients=data.clients).shape
-    (400,)
+    (800,)
     """
 
     def __init__(

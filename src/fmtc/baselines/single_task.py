@@ -97,7 +97,7 @@ class StSC(Baseline):
     >>> data = synthetic("rings", n_clusters=2, seed=0)
     >>> model = StSC(2, random_state=0).fit(data.X, clients=data.clients)
     >>> model.labels_.shape
-    (400,)
+    (800,)
     """
 
     def __init__(

@@ -148,7 +148,8 @@ def show_advice(advice: Advice) -> None:
     ks = advice.ks.tolist()
     said: dict[int, list[str]] = {k: [] for k in ks}
     for name, k in advice.signals.items():
-        said[k].append({"gap": "largest eigengap", "agreement": "silos agree", "many": "silos agree on many"}[name])
+        said[k].append({"parts": "large parts", "gap": "largest eigengap", "agreement": "silos agree",
+                        "many": "silos agree on many"}[name])  # fmt: skip
     middle = ks.index(advice.chosen)
     first = max(0, min(middle - SHOWN // 2, len(ks) - SHOWN))
     shown = set(range(first, min(len(ks), first + SHOWN))) | {ks.index(k) for k in ks if said[k]}

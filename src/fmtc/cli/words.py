@@ -19,6 +19,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import RowsWarning
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Words:
             warnings.simplefilter("always")
             for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning, ResourceWarning):
                 warnings.simplefilter("ignore", category)
-            warnings.filterwarnings("ignore", "row .* far from all others")  # `note_table` has said it, as in the file
+            warnings.simplefilter("ignore", RowsWarning)  # `note_table` and the summary of a run say it
             warnings.showwarning = lambda message, *_, **__: self.note(" ".join(str(message).split()))
             yield
 

@@ -22,8 +22,8 @@ def synthetic(
     kind: str = "subspace",
     *,
     n_clients: int = 4,
-    n_samples: int | Sequence[int] = 100,
-    n_features: int = 20,
+    n_samples: int | Sequence[int] | None = None,
+    n_features: int | None = None,
     n_clusters: int = 3,
     noise: float = 1.0,
     seed: int = 0,
@@ -47,8 +47,9 @@ def synthetic(
         Means ``C Bᵀ + s_t``, where those of C sum to zero: the same for all except for a shift ``s_t`` of fixed length
         in a random direction. Options: distance (20; the length), separation.
     ``"rings"``
-        ``r (cos a, sin a) Bᵀ``, a radius r for each class: rings around zero in a plane, evenly filled. k-means fails;
-        spectral clustering works on 2 rings of 100 rows with 10 neighbours, on 3 with 5 neighbours or 300 rows.
+        ``r (cos a, sin a) Bᵀ``, a radius r for each class: rings around zero in a plane, evenly filled. k-means and the
+        mixture view fail; the graph view finds two or three rings in two columns. Its labels are linear in the columns,
+        which it lifts only where they are few: in more than ten columns it fails, and spectral clustering works.
         Option: spacing (20; between rings; the radius of the smallest is half of it).
 
     Parameters
@@ -57,9 +58,11 @@ def synthetic(
     n_clients : int
         They are called silo1, silo2, ...; an additional client does not change the others.
     n_samples : int or sequence of int
-        Rows, the same for all or one number for each client. Classes have equal proportions, except in "skew" and in
-        "rings", where they are proportional to the length of a ring.
-    n_features, n_clusters : int
+        Rows, the same for all or one number for each client; by default 100, in "rings" 100 for each ring. Classes have
+        equal proportions, except in "skew" and in "rings", where they are proportional to the length of a ring.
+    n_features : int
+        By default 20, in "rings" 2.
+    n_clusters : int
     noise : float
         Standard deviation in each column. With 0, rows are the means themselves.
     seed : int
@@ -84,6 +87,10 @@ def synthetic(
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise TypeError(f"{kind!r} has no option {', '.join(unknown)}; it has {', '.join(known)}")
+    if n_features is None:
+        n_features = 2 if kind == "rings" else 20
+    if n_samples is None:
+        n_samples = 100 * n_clusters if kind == "rings" else 100
     sizes = [n_samples] * n_clients if isinstance(n_samples, int | np.integer) else list(n_samples)
     _check(sizes, n_clients, n_features, n_clusters, noise, seed)
     shared, *own = (np.random.default_rng([seed, t]) for t in range(n_clients + 1))

@@ -1,4 +1,4 @@
-"""Evidence on the number of clusters: eigengaps, models of many widths from one decomposition, how far models agree."""
+"""Evidence on the number of clusters: parts, eigengaps, models of many widths from one decomposition, agreement."""
 
 from __future__ import annotations
 
@@ -9,10 +9,40 @@ from typing import Any
 import numpy as np
 
 from .centers import row_norms, unit_centers
+from .graph import knn_affinity, resolve_neighbors
+from .lift import MIN_SHARE
 
 Array = np.ndarray
 
 SMALLEST_AGREED = 3  # clusters from which agreement is compared: halves of the rows are found again nearly everywhere
+
+
+def large_parts(X: Any, n_neighbors: int | str = "auto") -> int:
+    """Number of large parts that the rows fall into; 1 if most rows are in none. (n, d) -> int.
+
+    Two rows are joined if each is among the nearest neighbours of the other. A part is large if it has more rows than
+    one row has neighbours, and at least a quarter of an equal share of all large parts, as for the shapes that `lift`
+    looks for: a few outliers are no part. No labels were used to choose this rule.
+
+    Examples
+    --------
+    Two lines of 40 points each, and one point far from both:
+
+    >>> import numpy as np
+    >>> from fmtc.kernels.sweep import large_parts
+    >>> line = np.column_stack([np.arange(40.0), np.zeros(40)])
+    >>> large_parts(np.vstack([line, line + [0, 30], [[99.0, 99.0]]]))
+    2
+    """
+    from scipy.sparse.csgraph import connected_components
+
+    mutual = knn_affinity(X, n_neighbors, nonmutual_weight=0.0)
+    mutual.eliminate_zeros()
+    sizes = np.bincount(connected_components(mutual, directed=False)[1])
+    sizes = sizes[sizes > resolve_neighbors(n_neighbors, X.shape[0])]
+    while len(sizes) and (small := sizes < MIN_SHARE * sizes.mean()).any():
+        sizes = sizes[~small]
+    return len(sizes) if 2 * sizes.sum() > X.shape[0] else 1
 
 
 def pooled_gap(eigenvalues: Array, ks: Sequence[int]) -> Array:

@@ -8,7 +8,7 @@ from functools import reduce
 
 import numpy as np
 
-from .steps import Common, Sums
+from .steps import Common, Sums, freedom
 
 Array = np.ndarray
 
@@ -78,6 +78,42 @@ def pulls(parts: Sequence[Sums], common: Common) -> Array:
     shrink = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300) / (1 + counts * b) ** 2
     found = np.sqrt(np.maximum(shrink @ moved.T, 0))
     np.fill_diagonal(found, 0.0)
+    return found
+
+
+def free_numbers(counts: Array, common: Common, levels: tuple[int, ...]) -> float:
+    """Free numbers in the silos' means and profiles and in Σ, for an information criterion; shares are not counted.
+
+    A silo's mean of concept j, ``(n_tj x̄_tj + κ_j (μ_j + δ_t))/(n_tj + κ_j)``, follows its own rows by the factor
+    ``n_tj/(n_tj + κ_j)`` and its part in the common mean and in its shift by the rest: the sum of these factors is the
+    effective number of means, from one for all silos (κ infinite) to one for each (κ = 0). A zero in Σ is not counted.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (m, k)
+        Rows of each concept in each silo; concepts without rows have no mean.
+    common : Common
+    levels : tuple of int
+        Levels of the categories.
+
+    Examples
+    --------
+    Two concepts in three coordinates: 6 numbers in their means, 6 in Σ, whatever the pooling of a single silo.
+
+    >>> import numpy as np
+    >>> from fmtc.mixture.steps import Common
+    >>> from fmtc.mixture.pooling import free_numbers
+    >>> common = Common(np.zeros((2, 3)), np.ones((3, 3)), np.full(2, 0.5), np.zeros((2, 0)), np.ones(2), 0.0)
+    >>> free_numbers(np.array([[20.0, 30.0]]), common, ())
+    12.0
+    """
+    b, b0, r = np.where(np.isinf(common.spread), 1e12, common.spread), common.drift, common.means.shape[1]
+    own = counts * b / (1 + counts * b)
+    w = counts / (1 + counts * b)
+    part = (1 - own) * w / np.maximum(w.sum(axis=0), 1e-300)  # of the common mean
+    found = freedom(r, levels) * float((own + part).sum()) + int(np.count_nonzero(np.triu(common.covariance)))
+    if b0 > 0 and len(counts) > 1:
+        found += r * float(((1 - own) * w / (w.sum(axis=1, keepdims=True) + 1 / b0)).sum())
     return found
 
 

@@ -3,7 +3,7 @@
 moments   each client sums up its columns                          only where all clients scale columns alike
 rescale   columns take the common units
 hello     each client counts its rows; the server decides which numbers of clusters are compared
-spectrum  eigenvalues of each client's graph; and its own models, one of each width from one decomposition
+spectrum  eigenvalues and large parts of each client's graph; its own models, one of each width from one decomposition
 cross     each client labels its rows with models of a few others, and says how far they agree with its own
 
 Models are local: coupled ones agree at any number of clusters, and say nothing about it.
@@ -22,7 +22,7 @@ from ..errors import DataError, RefusedError
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.projection import RidgeFactors
-from ..kernels.sweep import Sweep, agreement, sweep
+from ..kernels.sweep import Sweep, agreement, large_parts, sweep
 from ..server import ServerState
 from ..settings import POOLED_SCALES, Settings, Solver
 from .base import Array, Phase, above, array, number, required
@@ -141,6 +141,7 @@ class AdviceServer(ServerState):
     sizes: Mapping[str, int] = field(default_factory=dict)  # rows of each client that are looked at
     ks: tuple[int, ...] = ()  # numbers of clusters that are compared
     eigenvalues: Mapping[str, Array] = field(default_factory=dict)  # e each
+    large: Mapping[str, int] = field(default_factory=dict)  # number of large parts of each graph
     models: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)  # projection and centres
     agreement: Mapping[str, Array] = field(default_factory=dict)  # o x v each
 
@@ -187,7 +188,7 @@ def _are_numbers(ks: Any, sizes: Mapping[str, int]) -> str | None:
 
 
 class Spectrum(Phase):
-    """The lowest eigenvalues of each client's graph, and no more."""
+    """The lowest eigenvalues and the large parts of each client's graph, and no more."""
 
     name = "spectrum"
     doing = "looking at its graph"
@@ -220,6 +221,10 @@ class Spectrum(Phase):
             "e", "lowest eigenvalues of the client's neighbour graph, one more than the largest number of clusters",
             "Into how many parts the client's rows fall, and how clearly.",
         )  # fmt: skip
+        parts: int = number(
+            "number of large parts of the client's rows, whose nearest neighbours are in the same part",
+            "Exactly that.", kind="count", check=above(0),
+        )  # fmt: skip
 
     def asks(self, server: AdviceServer, settings: AdviceSettings) -> dict[str, Any]:
         """The same for all."""
@@ -245,15 +250,17 @@ class Spectrum(Phase):
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))
         lam = np.maximum.accumulate(np.clip(lam, 0.0, 2.0).astype(np.float64))
         client = replace(client, evidence=Evidence(np.array(ks), lam))
+        found = Spectrum.Answer(eigenvalues=lam, parts=large_parts(rows.X, solver.n_neighbors))
         if not self.shows_models:
-            return client, self.Answer(eigenvalues=lam)
+            return client, found
         rows = replace(rows, gamma=float(ask.scale / np.sqrt(rows.shape[0])))
         factors = RidgeFactors(rows, ask.ridge)
         W = factors.solve(F, np.zeros((rows.shape[1], F.shape[1]), dtype=F.dtype))
         seed = int(stream(settings.seed, cid, "kmeans").integers(2**31))
-        found = sweep(np.asarray(rows @ W), ks, N_INIT, seed)
-        client = replace(client, rows=rows, factors=factors, F=F, W=W, sweep=found)
-        return client, Models.Answer(eigenvalues=lam, W=W.astype(np.float32), centers=found.centers.astype(np.float32))
+        own = sweep(np.asarray(rows @ W), ks, N_INIT, seed)
+        client = replace(client, rows=rows, factors=factors, F=F, W=W, sweep=own)
+        models = {"W": W.astype(np.float32), "centers": own.centers.astype(np.float32)}
+        return client, Models.Answer(**vars(found), **models)
 
     def impossible(self, server: AdviceServer, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
         """Eigenvalues that no normalised Laplacian has, and models of another size than asked for."""
@@ -275,7 +282,7 @@ class Spectrum(Phase):
         """Keep what came."""
         _refuse([cid for cid in sorted(answers) if not self._fits(answers[cid], server.ks)])
         found = {cid: answers[cid].eigenvalues for cid in sorted(answers)}
-        server = replace(server, eigenvalues=found)
+        server = replace(server, eigenvalues=found, large={cid: answers[cid].parts for cid in found})
         if not self.shows_models:
             return server
         return replace(server, models={cid: (answers[cid].W, answers[cid].centers) for cid in sorted(answers)})
@@ -294,13 +301,9 @@ class Models(Spectrum):
     shows_models = True
 
     @dataclass(frozen=True, kw_only=True)
-    class Answer:
+    class Answer(Spectrum.Answer):
         """Spectrum and models of one client."""
 
-        eigenvalues: Array = array(
-            "e", "lowest eigenvalues of the client's neighbour graph, one more than the largest number of clusters",
-            "Into how many parts the client's rows fall, and how clearly.",
-        )  # fmt: skip
         W: Array = array(
             "d e", "projection of the client alone, to the eigenvectors of its graph",
             "A combination of the client's rows, which no other client has smoothed; see [W](#w).",
@@ -444,6 +447,7 @@ class AdviceMethod(GraphView):
             "ks": np.array(server.ks, np.int64),
             "sizes": np.array([server.sizes[cid] for cid in ids], np.int64),
             "eigenvalues": np.array([server.eigenvalues[cid] for cid in ids]),
+            "parts": np.array([server.large[cid] for cid in ids], np.int64),
             "n_features": np.array([server.Z.shape[0]], np.int64),
         }
         seen = [cid for cid in ids if cid in server.agreement]

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, with_rows
-from ..errors import DataError
+from ..client import ClientState, refuse_flat, with_rows
 from ..kernels.lift import RIDGE
 from ..mixture.bounds import far_sizes
 from ..mixture.steps import kept_rows
@@ -105,15 +104,6 @@ def energy(client: ClientState) -> float:
     (rows,) = required(client, "rows")
     is_flat = client.lift is not None and bool((rows.X[:1] == rows.X).all())  # lifted rows are not centred
     return 0.0 if is_flat else float(rows.sum_of_squares())
-
-
-def refuse_flat(flat: list[str]) -> None:
-    """Raise `DataError` for clients whose rows are all equal."""
-    if flat:
-        raise DataError(
-            f"every feature is constant in client {', '.join(map(repr, flat))}: there is nothing to cluster. "
-            "Leave that client out, or check how its rows were read."
-        )
 
 
 def rho_of(server: ServerState, settings: Settings, m: int) -> float:

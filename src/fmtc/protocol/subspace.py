@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rotated, with_rows
+from ..client import ClientState, refuse_flat, rotated, with_rows
 from ..errors import DataError, TrustError
 from ..kernels.alignment import procrustes, turn_towards
 from ..kernels.couplings.spectrum import rank, shrink, weight_of_threshold
@@ -27,7 +27,7 @@ from .base import REPEATS, Array, Nothing, Phase, above, array, how_many, number
 from .em import Ask as Parameters
 from .em import Settle, asked
 from .finish import FINISH, first_mixture
-from .hello import energy, refuse_flat, rho_of
+from .hello import energy, rho_of
 from .number import Number
 from .round import one_pass
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
+_COUNTS = 5  # columns that are all 0 apart from their other values are counts, not codes
 
 
-def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = True) -> list[str]:
+def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = True, files: bool = True) -> list[str]:
     """Sentences about values that look wrong; none for sparse rows.
 
     Parameters
@@ -35,6 +36,9 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = 
         Whether the run gives all columns the same weight. Otherwise a column that outweighs all others is a remark.
     accept_units : bool
         Whether a silo may have most of its columns in other units than the others; otherwise `DataError`.
+    files : bool
+        Whether the rows come from files. Of others, `fit` names rows that are far from all others by itself, and
+        columns that are below 0 in few silos only are no remark: they may be centred.
 
     Examples
     --------
@@ -49,14 +53,14 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = 
         return []
     numbers = _number_columns(silos[0])
     found = [*_sentinels(silos, numbers), *_dominant(silos, numbers, scaled)]
-    for silo in silos:
+    for silo in silos if files else ():
         if (far := far_row(silo.X[:, numbers])) is not None:
             row, column = far[0], numbers[far[1]]
             found.append(
                 f"row {int(silo.rows[row]) + 1} of {silo.name!r} has {silo.X[row, column]:.3g} in "
                 f"{_name(silo, column)}, far from all others, and may become a cluster of its own: correct or remove it"
             )
-    return found + _units(silos, numbers, accept_units)
+    return found + _units(silos, numbers, _UNITS if files else _UNITS[:-1], accept_units)
 
 
 def _number_columns(silo: Silo) -> list[int]:
@@ -71,6 +75,9 @@ def _name(silo: Silo, column: int) -> str:
 def _sentinels(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
     X = {column: np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64) for column in numbers}
     found = {column: code for column, values in X.items() if (code := sentinel(values)) is not None}
+    zeros = [column for column, (code, _, _) in found.items() if code == 0]
+    if len(zeros) >= max(_COUNTS, 0.9 * len(numbers)):
+        found = {column: code for column, code in found.items() if column not in zeros}
     if not found:
         return []
     shown = [f"{_name(silos[0], c)} is {code:g} in {n:,} rows and else from {nearest:g} on"
@@ -113,7 +120,7 @@ def _dominant(silos: Sequence[Silo], numbers: Sequence[int], scaled: bool) -> li
     ]
 
 
-def _units(silos: Sequence[Silo], numbers: Sequence[int], accept_units: bool) -> list[str]:
+def _units(silos: Sequence[Silo], numbers: Sequence[int], codes: Sequence[str], accept_units: bool) -> list[str]:
     """Clients whose values look like those of another unit or coding."""
     if len(silos) < 2 or not numbers:
         return []
@@ -124,7 +131,7 @@ def _units(silos: Sequence[Silo], numbers: Sequence[int], accept_units: bool) ->
         columns[silo.name] = Columns(pl.DataFrame(dict(zip(names, silo.X[:, numbers].T, strict=True))))
     said: Mapping[str, Columns] = columns
     surveys = {name: survey(content, salt) for name, content in said.items()}
-    findings = [f for f in compare(surveys, by_name=True, accept_units=accept_units) if f.code in _UNITS]
+    findings = [f for f in compare(surveys, by_name=True, accept_units=accept_units) if f.code in codes]
 
     def sentences(severity: str | None = None) -> list[str]:
         about = {silo.name: explain(findings, silo.name, said, severity) for silo in silos}

@@ -87,19 +87,21 @@ def is_plain(X: Any) -> bool:
     return all(getattr(kind, "kind", "O") in "iuf" for kind in X.dtypes)
 
 
-def infer(frames: dict[str, pl.DataFrame]) -> tuple[Schema, list[str], list[str]]:
+def infer(frames: dict[str, pl.DataFrame], joining: bool = False) -> tuple[Schema, list[str], list[str], list[str]]:
     """What the columns of data frames are: words and truths are categories, everything else must be a number.
 
     Parameters
     ----------
     frames : dict of client to polars.DataFrame
         With the same columns.
+    joining : bool
+        Whether silos are known already.
 
     Returns
     -------
-    tuple of Schema, list of str, list of str
-        The schema of all columns, sentences about those that cannot be used, and columns of numbers that seem to
-        identify rows.
+    tuple of Schema, list of str, list of str, list of str
+        The schema of all columns, sentences about those that cannot be used, columns of numbers that seem to identify
+        rows, and questions about columns that may be no features.
 
     Examples
     --------
@@ -133,11 +135,11 @@ def infer(frames: dict[str, pl.DataFrame]) -> tuple[Schema, list[str], list[str]
             columns.append(Column(name, CATEGORY, levels))
         else:
             columns.append(Column(name, NUMBER))
-    return Schema(tuple(columns)), problems, identifiers
+    return Schema(tuple(columns)), problems, identifiers, judged.questions(joining=joining)
 
 
-def in_python(problem: str) -> str:
-    """A sentence about a column of a data frame, with what would help in Python.
+def in_python(problem: str, *, framed: bool = True) -> str:
+    """A sentence about a column of a data frame, or with `framed` False of an array, with what would help in Python.
 
     Examples
     --------
@@ -146,8 +148,16 @@ def in_python(problem: str) -> str:
     "column 'bp' holds dates: omit it (X.drop(columns='bp'))"
     >>> in_python("count it as missing (`missing_codes` -999 `missing_codes` '<5')")
     "count it as missing (X.replace([-999.0, '<5'], float('nan')))"
+    >>> in_python("column 3 decides alone: scale it (`scale` global), or omit it (`drop`)", framed=False)
+    'column 3 decides alone: scale it (scale="global"), or omit it'
     """
-    found = re.match(r"(?:column|is|does) ('.*?'|\".*?\") ", problem)
+    problem = re.sub(r"\(`scale` (\w+)\)", r'(scale="\1")', problem)
+    problem = re.sub(r"(set|write) [^:]*\(`schema`\)", "replace them by NaN", problem)
+    problem = re.sub(r"(?:, (omit it \(`drop`[^)]*\)))?, or keep it \(`as_types`[^)]*\)", _without_keeping, problem)
+    if not framed:
+        problem = re.sub(r"count them as missing \(`missing_codes`[^)]*\)", "replace them by NaN", problem)
+        return re.sub(r" \(`[^)]*\)", "", problem)
+    found = re.search(r"('.*?'|\".*?\") ", problem)
     name = found[1] if found else "..."
     for pattern, code in (
         (r"\(`(?:drop|label_column)`[^)]*\)", f"(X.drop(columns={name}))"),
@@ -160,6 +170,11 @@ def in_python(problem: str) -> str:
     return re.sub(
         r"\((`missing_codes` [^)]*)\)", lambda found: f"(X.replace({_codes(found[1])}, float('nan')))", problem
     )
+
+
+def _without_keeping(found: re.Match[str]) -> str:
+    """Keeping a column takes nothing here."""
+    return f", or {found[1]}" if found[1] else ""
 
 
 def _codes(flags: str) -> list[str | float]:
