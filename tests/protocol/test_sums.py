@@ -258,7 +258,7 @@ def test_a_client_less_is_refused_before_anything_leaves():
 
 def test_rows_that_are_all_equal_stay_at_home():
     data = blobs() | {"flat": np.ones((40, 6))}
-    with pytest.raises(ClientError, match="constant in client 'flat'"):
+    with pytest.raises(DataError, match="constant in client 'flat'"):
         FMTC(3, view="graph", scale="none", privacy="sums").fit(data)
 
 
