@@ -13,7 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import fmtc.protocol.subspace as subspace
 from fmtc import FMTC, Settings, load
-from fmtc.errors import ClientError, DataError, InputError, TrustError
+from fmtc.errors import DataError, InputError, TrustError
 from fmtc.kernels.couplings.subspace import directions, directions_from_sketch
 from fmtc.linalg import fixed
 from fmtc.protocol.base import Failure, Nothing
