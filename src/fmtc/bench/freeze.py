@@ -145,8 +145,8 @@ def check_protocol(out: Path, wanted: Sequence[Cell]) -> None:
     again = "`fmtc bench paper --any-code --out today` runs this code and says so in every row; "
     if facts["commit"]:
         again += (
-            f"what was fixed is run, in a clone, by `git worktree add frozen {facts['commit'][:12]} && mkdir again && cp "
-            f"{out / NAME} again && PYTHONPATH=frozen/src fmtc bench paper --out again`; "
+            f"what was fixed is run, in a clone, by `git worktree add frozen {facts['commit'][:12]} && mkdir again && "
+            f"cp {out / NAME} again && PYTHONPATH=frozen/src fmtc bench paper --out again`; "
         )
     again += "`fmtc bench freeze --out new` fixes another"
     here = {"code": code_digest(), "plan": plan_digest(evidence.plan("all", everywhere=True))}

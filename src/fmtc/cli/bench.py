@@ -167,7 +167,7 @@ Examples:
   fmtc bench paper --any-code --part tables --out today      (by the code that is here)""",
 )
 @click.option("--any-code", is_flag=True, cls=Option,
-              help="Run the code that is here, without a protocol, in another folder; rows say which code it was.")  # fmt: skip
+              help="Run the code that is here, in a folder without a protocol; rows say which it was.")  # fmt: skip
 @click.option("--part", type=click.Choice([*PAPER_PARTS, "all"]), default="all",
               show_default=True, cls=Option, help="What to run; files are made of all that is stored.")  # fmt: skip
 @click.option("--splits", type=click.IntRange(1, 3), default=3, show_default=True, cls=Option,
