@@ -406,3 +406,22 @@ def test_junk_is_clustered_or_refused_in_words(junk, clients):
         assert set(model.labels_) <= {0, 1}
         for centers in model.cluster_centers_.values():
             assert np.isfinite(centers).all()
+
+
+@pytest.mark.parametrize("scale", ["auto", "none"])
+@pytest.mark.parametrize("form", [pd.DataFrame, np.asarray, sp.csr_array])
+def test_a_value_that_no_sum_takes_is_named(rng, form, scale):
+    """One cell of 9e18: its square does not fit into a sum that only all silos together can open."""
+    rows = {name: pd.DataFrame(rng.random((20, 3)), columns=["age", "dose", "mass"]) for name in ("a", "b", "c")}
+    rows["b"].loc[3, "dose"] = 9e18
+    column = "'dose'" if form is pd.DataFrame else "1, counted from 0,"
+    with pytest.raises(DataError, match=rf"silo 'b': column {column} has values up to 9\.0e\+18; .* below "):
+        FMTC(2, privacy="sums", scale=scale).fit({name: form(table) for name, table in rows.items()})
+
+
+def test_rows_that_a_client_of_this_process_refuses_are_no_lost_client(rng):
+    """Fourth powers of 1e6 do not fit either, where the mixture takes columns as they are: exit code 3 and not 5."""
+    rows = {name: rng.normal(size=(20, 3)) * 1e6 for name in ("a", "b", "c")}
+    with pytest.raises(DataError, match=r"client 'a' failed .* Rescale the columns") as caught:
+        FMTC(2, privacy="sums", view="mixture", scale="none").fit(rows)
+    assert caught.value.exit_code == 3

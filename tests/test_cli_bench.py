@@ -4,9 +4,11 @@ import json
 import re
 import sys
 
+import polars as pl
 import pytest
 from click.testing import CliRunner
 
+from fmtc.bench.grid import code_digest
 from fmtc.bench.methods import METHODS
 from fmtc.cli import bench as commands
 from fmtc.cli import main_group
@@ -196,6 +198,24 @@ def test_paper_needs_a_protocol_and_refuses_what_is_not_in_it(frozen, tmp_path, 
     assert "this is code other" in " ".join(refused.stderr.split())
     assert [path.name for path in frozen.iterdir()] == ["protocol.md"]  # nothing was run
     assert bench("paper", "--splits", 4, "--out", frozen).exit_code == 2  # three were fixed
+
+
+def test_paper_by_any_code_goes_to_another_folder(frozen, tmp_path, monkeypatch):
+    """As its refusal says: today's code, with its digest in every row, and no row of a frozen protocol beside it."""
+    monkeypatch.setattr("fmtc.bench.freeze.code_digest", lambda: "other")
+    refused = " ".join(bench("paper", "--part", "test", "--splits", 1, "--out", frozen).stderr.split())
+    assert "`fmtc bench paper --any-code --out today`" in refused
+    named = json.loads((frozen / "protocol.md").read_text().rpartition("```json\n")[2].partition("```")[0])["commit"]
+    assert ("PYTHONPATH=frozen/src fmtc bench paper --out again" in refused) == (named is not None)
+    mixed = bench("paper", "--any-code", "--part", "test", "--splits", 1, "--out", frozen)
+    assert (mixed.exit_code, "another folder" in mixed.stderr) == (2, True)
+    today = tmp_path / "today"
+    done = bench("paper", "--any-code", "--part", "test", "--splits", 1, "--out", today, "--json", "-q")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["command"] == "fmtc bench paper --any-code --part test"
+    rows = pl.read_csv(today / "rows.csv")
+    assert rows.height == 4
+    assert rows["code"].unique().to_list() == [code_digest()]
 
 
 def test_paper_writes_what_it_has_and_goes_on_from_there(frozen, small_plan, tmp_path):

@@ -363,6 +363,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             warn_of_advice(self.k_advice_)
             ledgers, before = self.__dict__.pop("_asked")
         settings = self._settled(silos)
+        if settings.privacy == "sums":
+            from .protocol.secure import refuse_large
+
+            known = getattr(self, "schema_", None)
+            refuse_large(silos, getattr(self, "feature_names_in_", None) if known is None else known.names)
         if isinstance(settings.privacy, Privacy) and settings.privacy.rows is not None:
             from .protocol.private import gate
 

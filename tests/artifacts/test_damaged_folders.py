@@ -325,3 +325,31 @@ def test_any_damage_ends_in_a_sentence(file, home, original):
                 wrong.append((what, " ".join(words), done.exit_code, "changed", *changed, sentence[-200:]))
             bring_back(home, original, whole)
     assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("name", ["n" * 300, "n" * 250, "é" * 130, f"new/{'n' * 300}/run", "x/" * 2100 + "run"])
+@pytest.mark.parametrize("command", [
+    ("fit", "north.csv", "south.csv", "-k", "3", "--max-iter", "1", "-q", "--out"),
+    ("update", "run", "north.csv", "-q", "--out"),
+    ("join-later", "--kit", "published", "--data", "north.csv", "-q", "--out"),
+    ("predict", "run", "west.csv", "--out"),
+    ("labels", "run", "--out"),
+    ("publish", "run", "--out"),
+    ("report", "run", "--out"),
+    ("explain",),
+    ("predict", "run", "--client", "north"),
+    ("federation", "request", "--name", "east", "--kit"),
+    ("federation", "admit", "east.request", "--add", "--authority", "kits/authority", "--out"),
+    ("coordinate", "--kit", "kits/coordinator", "-k", "3", "--out"),
+    ("join", "--kit", "kits/north", "--data", "north.csv", "--out"),
+    ("doctor", "--kit"),
+], ids=lambda command: " ".join(command[:2]))  # fmt: skip
+def test_names_that_are_too_long(command, name, home):
+    """They are refused in a sentence, before anything is written; or, where the system takes them, used."""
+    before = state_of(home)
+    done = fmtc(*command, name)
+    assert "internal error" not in done.stderr
+    if done.exit_code not in (0, 130):
+        assert done.exit_code in (2, 3) or command[0] == "doctor", done.output
+        assert state_of(home) == before
+    assert done.exit_code != 0 or len(name) == 250

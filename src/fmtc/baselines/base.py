@@ -21,13 +21,14 @@ from sklearn.utils import check_array, check_random_state
 
 from ..client import stream
 from ..clients import ClientsMixin, is_mapping
+from ..errors import ClientError, DataError
 from ..kernels.embedding import nystroem, spectral_start
 from ..kernels.graph import cross_affinity, graph_of, knn_weights
 from ..linalg.arrays import HOST
 from ..linalg.threads import one_thread
 from ..protocol.base import RESTARTS, Check, Message, Phase
 from ..protocol.method import Method
-from ..runtime.driver import ClientError, Replies, Result, RoundRecord, run
+from ..runtime.driver import Replies, Result, RoundRecord, run
 from ..runtime.local import LocalTransport
 
 Array = np.ndarray
@@ -389,7 +390,7 @@ def run_locally(method: Method, settings: Any, data: Data) -> tuple[Result, Coun
     transport = CountingTransport(data, settings, method=method)
     try:
         return run(transport, settings, method=method), transport
-    except ClientError as error:
+    except (ClientError, DataError) as error:
         raise (error if error.__cause__ is None else error.__cause__) from None
 
 

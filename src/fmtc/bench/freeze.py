@@ -113,7 +113,10 @@ def read_protocol(out: Path) -> dict[str, Any]:
     """The facts in ``protocol.md``: code, commit, plan, data, versions."""
     path = out / NAME
     if not path.is_file():
-        raise FileError(f"{path} is not there: fix the protocol first, with `fmtc bench freeze --out {out}`")
+        raise FileError(
+            f"{path} is not there: fix the protocol first, with `fmtc bench freeze --out {out}`, or run without one: "
+            f"`fmtc bench paper --any-code --out {out}`"
+        )
     try:
         facts = json.loads(path.read_text(encoding="utf-8").rpartition(FENCE)[2].partition("```")[0])
     except ValueError:
@@ -139,7 +142,13 @@ def check_protocol(out: Path, wanted: Sequence[Cell]) -> None:
         Where something changed.
     """
     facts = read_protocol(out)
-    again = "check out the commit it names, or fix a new protocol in another folder with `fmtc bench freeze`"
+    again = "`fmtc bench paper --any-code --out today` runs this code and says so in every row; "
+    if facts["commit"]:
+        again += (
+            f"what was fixed is run, in a clone, by `git worktree add frozen {facts['commit'][:12]} && mkdir again && "
+            f"cp {out / NAME} again && PYTHONPATH=frozen/src fmtc bench paper --out again`; "
+        )
+    again += "`fmtc bench freeze --out new` fixes another"
     here = {"code": code_digest(), "plan": plan_digest(evidence.plan("all", everywhere=True))}
     for what, digest in here.items():
         if facts[what] != digest:

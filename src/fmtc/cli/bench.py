@@ -163,8 +163,11 @@ def freeze_(out: Path, quiet: bool, as_json: bool) -> None:
 Examples:
   fmtc bench paper
   fmtc bench paper --part test --jobs 4
-  fmtc bench paper --part ablations --only webkb4""",
+  fmtc bench paper --part ablations --only webkb4
+  fmtc bench paper --any-code --part tables --out today      (by the code that is here)""",
 )
+@click.option("--any-code", is_flag=True, cls=Option,
+              help="Run the code that is here, in a folder without a protocol; rows say which it was.")  # fmt: skip
 @click.option("--part", type=click.Choice([*PAPER_PARTS, "all"]), default="all",
               show_default=True, cls=Option, help="What to run; files are made of all that is stored.")  # fmt: skip
 @click.option("--splits", type=click.IntRange(1, 3), default=3, show_default=True, cls=Option,
@@ -172,28 +175,33 @@ Examples:
 @click.option("--image", "kinds", type=click.Choice(["png", "svg", "pdf"]), multiple=True, default=("png",),
               show_default=True, cls=Option, help="Kind of the figures; may be given many times.")  # fmt: skip
 @_options("results", time_limit=120.0)
-def paper_(part: str, splits: int, kinds: tuple[str, ...], out: Path, as_json: bool, **settings: Any) -> None:
+def paper_(
+    any_code: bool, part: str, splits: int, kinds: tuple[str, ...], out: Path, as_json: bool, **settings: Any
+) -> None:
     """Run the comparison on the test federations, what the paper's two tables and four figures need, and our ablations,
     on the data sets that are here, and write rows, tables, tests and figures to --out.
 
     Needs the protocol.md of `fmtc bench freeze` in --out, and refuses to run if code, plan or rows are not those it was
-    written for. After an interrupt, the same command resumes. Data sets that are not on this machine are omitted, with
-    a note.
+    written for. With --any-code it needs none, and runs the code that is here. After an interrupt, the same command
+    resumes. Data sets that are not on this machine are omitted, with a note.
     """
     from ..bench import evidence
-    from ..bench.freeze import check_protocol
+    from ..bench.freeze import NAME, check_protocol
     from ..bench.results import about, draw_results, write_results
 
     words = Words(settings["quiet"])
     wanted = evidence.plan(part, splits=splits)
-    with words.console.status("comparing code and rows with the protocol"):
-        check_protocol(out, wanted)
+    if any_code and (out / NAME).exists():
+        raise click.UsageError(f"{out} has a protocol, and rows of the code it names; give another folder with --out")
+    if not any_code:
+        with words.console.status("comparing code and rows with the protocol"):
+            check_protocol(out, wanted)
     known = [*evidence.FEDERATIONS, *evidence.DATASETS]
     for name in sorted({name.partition("?")[0] for name in set(known) - set(evidence.here(known))}):
         words.note(f"{name} is not on this machine and left out")
     rows, store = _run(words, wanted, out=out, **settings)
     stored = store.current()
-    command = "fmtc bench paper" if part == "all" else f"fmtc bench paper --part {part}"
+    command = "fmtc bench paper" + " --any-code" * any_code + (f" --part {part}" if part != "all" else "")
     written = write_results(stored, out, command)
     try:
         written += draw_results(

@@ -18,7 +18,7 @@ from rich.filesize import decimal
 from rich.text import Text
 
 from ..artifacts import runs
-from ..artifacts.files import check_form, file_names, read_json, write_file
+from ..artifacts.files import check_form, file_names, new_file, read_json, write_file
 from ..errors import DataError, FileError, UsageError, WriteError, listed
 from .explain import show_atlas
 from .options import (
@@ -499,7 +499,6 @@ def labels(
     RUN is the --out folder of `fmtc fit`. Rows are joined by identifier; where the run has none, by their place in the
     file. A row that has no label gets an empty cell. Of AnnData, --out is a copy with cluster and probability in obs.
     """
-    from ..tables.annotated import add_obs
     from ..tables.formats import read_file, suffix_of
 
     words, write = Words(), None
@@ -516,7 +515,7 @@ def labels(
         table = runs.all_labels(known)
     elif suffix_of(table_path) == ".h5ad":
         given, added = _into_obs(run, known, table_path, out, id_column, client_column)
-        write, table = partial(add_obs, table_path, columns=added), given.hstack(added)
+        write, table = partial(_write_obs, table_path, added), given.hstack(added)
     else:
         _check_tables([table_path], "give a table")
         given = read_file(table_path, header=False if no_header else None)
@@ -526,6 +525,15 @@ def labels(
     if n_labelled < table.height:
         words.note(f"{plural(table.height - n_labelled, 'row')} of {table_path} without a label in {run}")
     _give(words, table, out, as_json, write)
+
+
+def _write_obs(file: Path, added: pl.DataFrame, out: Path) -> None:
+    """A copy of a file of AnnData with more columns in obs."""
+    from ..tables.annotated import add_obs
+
+    with new_file(out) as copy:
+        shutil.copyfile(file, copy)
+        add_obs(copy, added)
 
 
 def _into_obs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,9 @@ from .program import Option
 
 if TYPE_CHECKING:
     from .words import Words
+
+
+LONGEST = 255  # bytes that file systems take for a name
 
 
 def data_options(command: Any) -> Any:
@@ -178,6 +182,8 @@ def free_path(path: Path, force: bool, ours: Callable[[Path], bool] | None = Non
     """Refuse to overwrite without --force, to replace a folder that is not ours, and what cannot be written at all."""
     if path.name in ("", ".."):
         path = path.resolve()
+    if long := [part for part in path.parts if len(os.fsencode(part)) > LONGEST]:
+        raise click.UsageError(f"the name {long[0][:20]}… is longer than {LONGEST} bytes; choose a shorter one")
     if path.exists() and not force:
         raise click.UsageError(f"{path} exists; choose another name, or replace it with --force")
     if ours is None and path.is_dir():

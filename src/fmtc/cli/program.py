@@ -292,7 +292,8 @@ def judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError) and error.strerror:
         full = "standard output, or a temporary file" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         file = error.filename2 or error.filename or full  # of a file that could not be renamed, the name it should have
-        return 3 if error.errno in NO_FILE else 1, ": ".join(filter(None, (error.strerror, str(file))))
+        shorter = "; choose a shorter one" if error.errno == errno.ENAMETOOLONG else ""
+        return 3 if error.errno in NO_FILE else 1, ": ".join(filter(None, (error.strerror, str(file)))) + shorter
     return 1, (
         f"internal error: {type(error).__name__}: {error}. This is a bug in fmtc, not in your data; please report it "
         "with what FMTC_DEBUG=1 prints"

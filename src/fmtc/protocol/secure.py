@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..client import ClientState
-from ..errors import InputError
+from ..errors import DataError, InputError
 from ..kernels import scaling
 from ..server import ServerState, refuse_weights
 from ..settings import Settings
@@ -33,7 +34,30 @@ from .probe import PROBE
 from .rescale import RESCALE
 from .seed import SEED
 from .subspace import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
-from .sums import FEWEST, Masking
+from .sums import FEWEST, Masking, largest
+
+
+def refuse_large(rows: Mapping[str, Any], names: Sequence[str] | None) -> None:
+    """Raise `DataError`, with silo and column, for rows whose squares do not fit into sums that nobody can open alone.
+
+    Parameters
+    ----------
+    rows : mapping of client id to array of shape (n, d)
+    names : sequence of d str, optional
+        Of the columns.
+    """
+    room = largest(TotalMoments, len(rows))
+    for cid, X in rows.items():
+        size = abs(X).max(axis=0) if sp.issparse(X) else np.fmax.reduce(np.abs(X), axis=0, initial=0.0)
+        size = np.asarray(size.todense(), np.float64).ravel() if sp.issparse(size) else np.asarray(size, np.float64)
+        j = int(size.argmax())
+        if size[j] >= np.sqrt(room / X.shape[0]):
+            column = repr(names[j]) if names is not None else f"{j}, counted from 0,"
+            raise DataError(
+                f"silo {cid!r}: column {column} has values up to {size[j]:.1e}; with privacy='sums' they must be "
+                f"below {np.sqrt(room / X.shape[0]):.1e}. Correct the value, rescale the column in all silos, or "
+                "leave it out."
+            )
 
 
 class TotalMoments(Phase):

@@ -153,6 +153,11 @@ def n_numbers(layout: Layout) -> int:
     return sum(int(np.prod(shape, dtype=np.int64)) for _, shape in layout)
 
 
+def largest(phase: Phase | type[Phase], n_clients: int) -> float:
+    """Numbers of a phase have to be below this, so that their sum over clients fits."""
+    return float(2.0 ** (fixed.WORD * phase.limbs - 2 - phase.fraction) / n_clients)
+
+
 def encoded(phase: Phase, answer: Any, n_clients: int) -> Array:
     """The numbers of an answer as words, and a 1 behind them; (numbers + 1, limbs).
 
@@ -163,11 +168,11 @@ def encoded(phase: Phase, answer: Any, n_clients: int) -> Array:
     """
     values = [np.ravel(np.asarray(value, dtype=np.float64)) for value in pack(answer).values()]
     numbers = np.concatenate([*values, [np.ldexp(1.0, -phase.fraction)]])  # one unit of the last place
-    largest = 2.0 ** (fixed.WORD * phase.limbs - 2 - phase.fraction) / n_clients
-    if not (np.abs(numbers) < largest).all():
+    room = largest(phase, n_clients)
+    if not (np.abs(numbers) < room).all():
         raise DataError(
             f"a number of {phase.name!r} is {np.abs(numbers).max():.1e}; a sum that only all clients together can open "
-            f"takes numbers below {largest:.1e}. Rescale the columns of all clients."
+            f"takes numbers below {room:.1e}. Rescale the columns of all clients."
         )
     return fixed.encode(numbers, phase.fraction, phase.limbs)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
-from ..errors import ClientError, FileError, OwnError, RefusedError, SiteError, TrustError
+from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph import METHOD
@@ -367,7 +367,8 @@ class _Run:
             if not replies.failures:  # a resumed run: clients were left out before its first round
                 raise ClientError(f"{len(messages)} clients take part in this run, {needed} needed: lower min_clients")
             cid, error = min(replies.failures.items())
-            raise ClientError(
+            kind = DataError if isinstance(error, DataError) else ClientError  # rows that are here, and can be mended
+            raise kind(
                 f"client {cid!r} failed {doing}: {type(error).__name__}: {error} "
                 f"({len(replies.answers)} of {len(messages)} clients answered, {needed} needed)"
             ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..artifacts.files import new_file
 from ..errors import DataError, nearest_names
 
 Array = np.ndarray
@@ -85,24 +83,21 @@ def read_obs(path: Path) -> tuple[list[str], pl.DataFrame]:
     return ids, about
 
 
-def add_obs(path: Path, out: Path, columns: pl.DataFrame) -> None:
-    """Write a copy of a file of AnnData with more columns in `obs`: texts as categories, numbers as arrays.
+def add_obs(path: Path, columns: pl.DataFrame) -> None:
+    """Add columns to `obs` of a file of AnnData, in place: texts as categories, numbers as arrays.
 
     Parameters
     ----------
-    path, out : Path
-        `out` is complete or not there.
+    path : Path
     columns : polars.DataFrame
         With the rows of `obs`, and names that it does not have. A missing number becomes NaN.
     """
-    with new_file(out) as temporary:
-        shutil.copyfile(path, temporary)
-        with _opened(temporary, "r+") as file:
-            obs = file["obs"]
-            for column in columns.get_columns():
-                _add(obs, column)
-            order = [str(word) for word in _words(np.asarray(obs.attrs.get("column-order", [])))]
-            obs.attrs.create("column-order", [*order, *columns.columns], dtype=_text_type())
+    with _opened(path, "r+") as file:
+        obs = file["obs"]
+        for column in columns.get_columns():
+            _add(obs, column)
+        order = [str(word) for word in _words(np.asarray(obs.attrs.get("column-order", [])))]
+        obs.attrs.create("column-order", [*order, *columns.columns], dtype=_text_type())
 
 
 def _add(obs: Any, column: pl.Series) -> None:
