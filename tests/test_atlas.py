@@ -12,6 +12,7 @@ import fmtc
 from fmtc import FMTC, Privacy
 from fmtc.atlas import ALL_ALONE, Atlas, Concept, Feature, Features, Member, compare, draw, presence_of
 from fmtc.concepts import held_words
+from fmtc.errors import RowsWarning
 from fmtc.inference import assign
 from fmtc.schema import Column, Schema
 
@@ -277,7 +278,10 @@ def held(request):
     rng = np.random.default_rng(0)
     data = {cid: rows(rng, (30, 30, 30), 5.0) * (1000 if cid == "d" else 1) for cid in "abcd"}
     plain = FMTC(3, view=request.param, random_state=0)
-    with pytest.warns(UserWarning, match="The server capped, set aside or refused what 'd' sent"):
+    with (
+        pytest.warns(RowsWarning, match="d has values about 1,000 times the others'"),
+        pytest.warns(UserWarning, match="The server capped, set aside or refused what 'd' sent"),
+    ):
         return plain.fit(data), data
 
 

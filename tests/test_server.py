@@ -40,9 +40,8 @@ def test_clients_with_other_features_are_refused():
 def test_a_constant_client_is_refused(rng, play, value, kind, n):
     """Also where the mean of equal numbers is not quite that number."""
     data = {"a": kind(np.full((n, 3), value)), "b": kind(rng.normal(size=(20, 3)))}
-    game = play(data, Settings.of(n_clusters=2, center_features=True))
     with pytest.raises(ValueError, match="client 'a':"):
-        game.phase("hello")
+        play(data, Settings.of(n_clusters=2, center_features=True)).phase("hello")
 
 
 def test_a_small_spread_about_a_large_mean_is_not_constant(rng, play):

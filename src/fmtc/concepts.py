@@ -822,12 +822,12 @@ def percents_of(clusters: Sequence[Cluster]) -> list[str]:
     return percents([cluster.share for cluster in clusters])
 
 
-def empty_clusters_sentence(sizes: Iterable[Sequence[int]], *, all_silos: bool = True) -> str:
+def empty_clusters_sentence(sizes: Iterable[Sequence[int] | Array], *, all_silos: bool = True) -> str:
     """Which clusters have no row, and what to do; empty where there is none.
 
     Parameters
     ----------
-    sizes : iterable of sequences of int
+    sizes : iterable of array-like of shape (k,)
         Of each silo, the rows of each cluster.
     all_silos : bool
         Whether these are all silos of the run; other silos may have what one lacks.

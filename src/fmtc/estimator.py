@@ -23,9 +23,9 @@ from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_sett
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
-from .concepts import Explanation, Lookup, explain_silos, held_words
+from .concepts import Explanation, Lookup, empty_clusters_sentence, explain_silos, held_words
 from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
-from .errors import DataError, FileError, InputError, NotFiniteError, RowsWarning, joined
+from .errors import DataError, FileError, InputError, NotFiniteError, RowsWarning
 from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
@@ -496,8 +496,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         own = self.n_concepts is not None or isinstance(self.n_clusters, Mapping)
         if own:
             _warn_of_strangers(self._sizes)
-        if places is not None:  # the rows of all silos are known
-            _warn_of_empty(self._sizes, "n_concepts" if own else "n_clusters")
+        if result.server is not None and (said := empty_clusters_sentence(self._sizes.values())):
+            warnings.warn(said, RowsWarning, stacklevel=3)  # of all silos: that one lacks a cluster is no news
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
             self.labels_[places[cid]] = client.labels
@@ -1658,17 +1658,6 @@ def _warn_of_strangers(sizes: Mapping[str, Array]) -> None:
             "and its cluster numbers are its own. Leave it out, or ask for fewer concepts.",
             UserWarning,
             stacklevel=4,
-        )
-
-
-def _warn_of_empty(sizes: Mapping[str, Array], parameter: str) -> None:
-    """One warning for clusters without a row anywhere. That a silo lacks some is nothing to warn of."""
-    counts = np.sum(list(sizes.values()), axis=0)
-    if empty := np.flatnonzero(counts == 0).tolist():
-        named = joined([*map(str, empty)]) if len(empty) > 2 else " and ".join(map(str, empty))
-        subject = f"cluster {named} has" if len(empty) == 1 else f"clusters {named} have"
-        warnings.warn(
-            f"{subject} no rows in any silo; use {parameter}={len(counts) - len(empty)}", RowsWarning, stacklevel=4
         )
 
 

@@ -87,7 +87,6 @@ def test_a_newcomer_has_the_federations_numbers_and_sends_nothing(kind, tmp_path
 
 
 @pytest.mark.parametrize("kind", ["mixture", "graph"])
-@pytest.mark.filterwarnings("ignore:cluster . has no rows in any silo")  # rows without clusters
 def test_who_sees_other_clusters_keeps_them(kind):
     kit = kit_of(fitted(kind))
     late = join_later(kit, SCATTERED, random_state=0)

@@ -24,7 +24,6 @@ from rich.text import Text
 
 from ..artifacts import runs
 from ..artifacts.files import new_folder, read_json, sweep, write_json
-from ..concepts import held_words
 from ..errors import (
     ChangedError,
     ClientError,
@@ -561,6 +560,7 @@ def _write_consensus(
     roster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
+    from ..concepts import held_words
     from ..protocol.method import view_method
     from ..runtime.conductor import read_result
     from ..shared import chosen_coupling
@@ -933,6 +933,7 @@ def _write_silo(
     words: Words, source: ClientSource, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
+    from ..concepts import held_words
     from ..estimator import read_settings
     from ..inference import MixtureModel
     from ..protocol.em import EM
