@@ -194,6 +194,15 @@ def silo(X, names=("a", "b"), name="north"):
     return Silo(name, np.asarray(X, float), names, np.arange(len(X)))
 
 
+def test_zeros_of_counts_are_no_codes():
+    """One column alone has a gap above 0; where nearly all columns begin at 0, that says nothing."""
+    X = np.log1p(rng.poisson(1, size=(200, 8)))
+    gap = np.where(rng.random(200) < 0.4, 0.0, rng.normal(8, 1, 200))
+    assert remarks([silo(np.c_[X, gap], [f"gene{j}" for j in range(9)])], scaled=True) == []
+    (said,) = remarks([silo(np.c_[X[:, :1], gap], ("count", "pressure"))], scaled=True)
+    assert "'pressure' is 0 in" in said
+
+
 def test_remarks():
     X = rng.normal([50, 900], [9, 300], size=(60, 2))
     assert remarks([silo(X)], scaled=True) == []

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
-_COUNTS = 5  # columns that are all 0 apart from their other values are counts, not codes
+_COUNTS = 5  # so many columns, nine tenths of all, whose lowest value is 0 are counts, where 0 is no code
 
 
 def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = True, files: bool = True) -> list[str]:
@@ -75,9 +75,9 @@ def _name(silo: Silo, column: int) -> str:
 def _sentinels(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
     X = {column: np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64) for column in numbers}
     found = {column: code for column, values in X.items() if (code := sentinel(values)) is not None}
-    zeros = [column for column, (code, _, _) in found.items() if code == 0]
-    if len(zeros) >= max(_COUNTS, 0.9 * len(numbers)):
-        found = {column: code for column, code in found.items() if column not in zeros}
+    lowest = sum(bool(np.nanmin(values, initial=np.inf) == 0) for values in X.values())
+    if lowest >= max(_COUNTS, 0.9 * len(numbers)):
+        found = {column: code for column, code in found.items() if code[0] != 0}
     if not found:
         return []
     shown = [f"{_name(silos[0], c)} is {code:g} in {n:,} rows and else from {nearest:g} on"
