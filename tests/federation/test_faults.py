@@ -51,7 +51,7 @@ import numpy as np
 import pytest
 
 from fmtc.artifacts.files import read_json
-from fmtc.errors import ClientError, FederationError, InputError
+from fmtc.errors import ClientError, FederationError, FileError, InputError
 from fmtc.runtime import conductor
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, supervise
@@ -345,6 +345,34 @@ def test_a_coordinator_that_is_lost_while_it_tells_the_end(simulation, data, vie
 
     assert_same(simulation.run(settings, listen=look), *expected(data, settings))
     assert not unlabelled(simulation)
+
+
+@pytest.mark.parametrize("view", CLOSING)
+def test_a_silo_that_is_lost_several_times_while_it_is_told_the_end(simulation, data, view):
+    """It is told again, since it may be back; not so a silo that answers and cannot confirm."""
+    settings, _ = CLOSING[view]
+    silo, left = simulation.processes["b"], ["exit-before", "die", "exit-after"]
+
+    def spoil(event):
+        if event["event"] == "done" and left:
+            silo.faults["end"] = (left.pop(0), 0.0)
+
+    assert_same(simulation.run(settings, listen=spoil), *expected(data, settings))
+    assert left == [] and not unlabelled(simulation)
+
+
+def test_a_silo_that_cannot_confirm_is_asked_once(simulation, data):
+    def empty(event):
+        if event["event"] == "done":
+            for file in (simulation.kits["b"].path / "fmtc").glob("*/result.safetensors"):
+                file.unlink()
+
+    trouble = Trouble(None)
+    began = simulation.clock.time()
+    with pytest.raises(FileError, match="result"):  # which is read from all kits of this machine
+        simulation.run(OF_RUN, listen=lambda event: (empty(event), trouble(event)))
+    assert trouble.kinds.count("over") == 1
+    assert simulation.clock.time() - began < 60
 
 
 @pytest.mark.parametrize("view", CLOSING)

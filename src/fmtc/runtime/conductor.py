@@ -161,7 +161,7 @@ def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
     }
     replies = transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items()})
     write_json(spec.folder / CONFIRMED, sorted(done | {*replies.answers}))
-    listen("ended")
+    listen("ended", unable=[cid for cid, error in replies.failures.items() if isinstance(error, OwnError)])
 
 
 def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...]:

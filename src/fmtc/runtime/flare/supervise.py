@@ -179,6 +179,7 @@ class Ending(NamedTuple):
     kind: str  # see `ENDS`; "gone" without a word, "back": a silo came back, "left": one left before the job began
     rounds: int  # completed
     why: str
+    unable: tuple[str, ...] = ()  # clients that cannot confirm their labels: a kit without the run, a full disk
 
 
 ERRORS: dict[str, type[Exception]] = {  # ends that another job would come to, too
@@ -260,7 +261,7 @@ class _Watch:
                 return
             if self.waiting() != waiting:
                 barren = 0
-            elif ending.kind == "done":  # they cannot confirm: a kit without the run, a full disk
+            elif {*waiting} <= {*ending.unable}:  # and asking again would not help
                 return
             else:
                 barren += 1
@@ -339,7 +340,7 @@ class _Watch:
             for event in self.follow.events():
                 self.listen(event)
                 if event["event"] == "ended":
-                    return Ending(kind, rounds, why)
+                    return Ending(kind, rounds, why, tuple(event.get("unable", ())))
                 rounds += event["event"] == "round"
                 if event["event"] == "away":
                     present = present - {silo for silo, site in sites.items() if site == event["site"]}
