@@ -102,7 +102,9 @@ def test_codes_of_missing_values_in_a_file(tmp_path):
     )
     assert_array_equal(schema.encode(frame), [[NAN, 0, 0], [NAN, NAN, NAN], [NAN, 1, NAN], [1, 1, 9]])
     assert 'missing = [-999, "<5"]\n\n[[columns]]' in schema.to_toml()
-    assert "missing = [0, -99.5]\n" in schema.to_toml()
+    assert "missing = [-99.5, 0]\n" in schema.to_toml()
+    both = Schema((Column("a", missing=("0",)), Column("b", missing=("0", "00"))))  # in any order
+    assert Schema.from_toml(both.to_toml()) == both
     assert Schema.from_toml(schema.to_toml()).encode(frame).tolist()[3] == [1, 1, 9]
     with pytest.raises(DataError, match="column 'sex': 'm' cannot be a level and a missing value"):
         schema.with_missing(["M"])

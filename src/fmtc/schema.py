@@ -64,7 +64,7 @@ class Column:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))
-        object.__setattr__(self, "missing", tuple(dict.fromkeys(map(_code, self.missing))))
+        object.__setattr__(self, "missing", tuple(sorted(set(map(_code, self.missing)))))
         if self.kind not in (NUMBER, CATEGORY):
             raise DataError(f"column {self.name!r} has kind {self.kind!r}; it must be {NUMBER!r} or {CATEGORY!r}")
         if (self.kind == CATEGORY) != bool(self.levels):

@@ -180,7 +180,7 @@ def test_it_opens_with_what_was_found(opened, home):
     assert len(cards) == 3
     for card, found in zip(cards, summary["found"], strict=True):
         assert found["name"] in card
-        assert f"{100 * found['share']:.0f} %" in card
+        assert f"{found['percent']} of all rows" in card
         for difference in found["differences"]:
             assert f"{difference['what']} {difference['amounts']}" in " ".join(card.split())
     assert len(opened.find_elements(By.CSS_SELECTOR, ".card .bars")) == sum(
