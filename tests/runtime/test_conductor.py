@@ -204,6 +204,7 @@ def test_a_silo_that_was_set_aside_and_its_coordinator_are_told(three, tmp_path,
         sentence = held_words([cid], {cid: line["kept"]})
         held = cid == "west"
         assert (sentence in words.notes) is (sentence in summarise(out)["words"]) is held
+        assert sentence not in summarise(out)["notes"]  # it is a finding, and said once
         assert (held_words([cid]) in Explanation.from_dict(read_explanation(out)).notes) is held
         assert (held_words([cid]) in load_atlas(out).notes) is held
         assert fmtc.load(out).held_ == (["west"] if held else [])

@@ -209,7 +209,7 @@ def _summary(run: _Run) -> dict[str, Any]:
         "bytes_down": sum(line["bytes_down"] for line in run.history) if run.history else None,
         "settings": _settings(report["settings"]),
         "versions": _versions(report["versions"]),
-        "notes": [note for note in report["notes"] if note != empty],  # said among the findings
+        "notes": [note for note in report["notes"] if note not in (empty, _held_words(run))],  # those are findings
         "code": _code(run),
         "absent": _absent(run),
     }
@@ -540,7 +540,7 @@ def _findings(run: _Run, summary: Mapping[str, Any]) -> list[str]:
     if m > 1 and summary["found"]:
         said += _share_words(summary, run.held)
     if run.held:
-        said.append(held_words(list(run.held), run.held))
+        said.append(_held_words(run))
     if any(line["gain"] is not None for line in silos):
         said.append(_gain_words(silos))
     classed = [line for line in silos if line["held_out_acc"] is not None and line["alone_acc"] is not None]
@@ -557,6 +557,10 @@ def _findings(run: _Run, summary: Mapping[str, Any]) -> list[str]:
         were, have = ("was", "has") if len(lost) == 1 else ("were", "have")
         said.append(f"{_and(lost)} {were} lost during the run and {have} no model.")
     return said
+
+
+def _held_words(run: _Run) -> str:
+    return held_words(list(run.held), run.held)
 
 
 def _share_words(summary: Mapping[str, Any], held: Collection[str] = ()) -> list[str]:
