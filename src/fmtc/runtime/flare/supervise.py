@@ -243,20 +243,18 @@ class _Watch:
                 raise ClientError(f"{BARREN} attempts in a row completed no round: {ending.why}")
 
     def inform(self) -> None:
-        """Job after job, until all silos have confirmed their labels, or they are waited for no longer.
+        """Job after job, until all silos have confirmed their labels, or those that have not stay away.
 
         Nothing is needed of those that have confirmed, and may have left.
         """
-        about, barren, until = finished(self.order.spec), 0, None
+        about, barren = finished(self.order.spec), 0
         while about is not None and barren < BARREN and (waiting := self.waiting()):
             wanted = {silo for silo in self.plan.silos if self.order.client_ids.get(silo, silo) in waiting}
             self.tell("over", silos=sorted(wanted))
-            if until is None:
-                enough = len(self.plan.silos) - len(about["missing"]) >= self.needed
-                wait = min(self.order.wait, self.plan.lost_after) if enough else self.order.wait
-                until = self.clock.monotonic() + wait
+            enough = len(self.plan.silos) - len(about["missing"]) >= self.needed
+            wait = min(self.order.wait, self.plan.lost_after) if enough else self.order.wait
             try:
-                ending = self.job(wanted, 1, GRACE, until - self.clock.monotonic())
+                ending = self.job(wanted, 1, GRACE, wait)
             except ClientError:  # none of them is there
                 return
             if self.waiting() != waiting:
