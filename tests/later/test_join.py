@@ -2,6 +2,7 @@
 
 import json
 import socket
+from contextlib import nullcontext
 from dataclasses import fields
 
 import numpy as np
@@ -276,3 +277,22 @@ def test_a_newcomer_whose_numbers_are_all_equal(guide, n, tmp_path):
     assert np.isfinite(model.predict_proba(table(np.full((n, 8), 0.3), np.resize(["a", "b"], n)))).all()
     with pytest.raises(DataError, match="nothing to cluster"):
         join_later(kit, table(np.full((n, 8), 0.3), ["a"] * n), guide=guide, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("view", "size", "told"),
+    [
+        ("graph", 1e30, "another unit .* Rescale the columns"),  # the ridge is lost beside it: once a LinAlgError
+        ("graph", 1e140, "another unit .* Rescale the columns"),
+        ("mixture", 1e140, "fourth power .* rescale the columns"),  # once a raw warning of an overflow
+        ("mixture", 1e30, None),
+    ],
+)
+def test_a_newcomer_with_a_value_beyond_all_others(view, size, told, tmp_path):
+    rng = np.random.default_rng(0)
+    wide = {name: np.hstack([rows, rng.normal(size=(len(rows), 92))]) for name, rows in DATA.items()}
+    kit = FMTC(3, view=view, scale="none", random_state=0).fit(wide).publish(tmp_path / "kit")
+    rows = wide["north"][:40].copy()
+    rows[3, 1] = size
+    with nullcontext() if told is None else pytest.raises(DataError, match=told):
+        join_later(kit, rows, guide=True, random_state=0)

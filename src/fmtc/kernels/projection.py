@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from ..errors import DataError
 from ..linalg.arrays import Array, cast, column_sums, double, inner_products, is_tensor, namespace
 from ..linalg.solve import cholesky_solver, conjugate_gradients
 
@@ -157,7 +158,13 @@ class RidgeFactors:
         if self.direct:
             A = X.gram(side)
             A[np.diag_indices(len(A))] += ridge
-            return cholesky_solver(A)
+            try:
+                return cholesky_solver(A)
+            except np.linalg.LinAlgError:
+                raise DataError(
+                    f"the rows are so large that a ridge of {ridge:.1g} is lost beside them: another unit than in the "
+                    "other silos, or a wrong value? Rescale the columns, or raise `rho`."
+                ) from None
 
         def apply(V: Array) -> Array:
             return (X.T @ (X @ V) if side == "d" else X @ (X.T @ V)) + ridge * V

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DataError
 from ..linalg.arrays import to_numpy
 from .cells import Cells, blocks
 from .steps import Common, Statistics
@@ -70,8 +71,11 @@ def shape(cells: Cells) -> Shape:
     total, fourths, products = np.zeros(p), np.zeros(p), np.zeros((p, p))
     for _, block in filled(cells):
         total += block.sum(axis=0)
-        fourths += (block**4).sum(axis=0)
+        with np.errstate(over="ignore"):
+            fourths += (block**4).sum(axis=0)
         products += block.T @ block
+    if not np.isfinite(fourths).all():
+        raise DataError("some values are too large for their fourth power to be computed: rescale the columns")
     mean = total / cells.n
     between = cells.n * np.outer(mean, mean)
     return Shape(mean, fourths, products - between, between)
