@@ -15,6 +15,7 @@ from fmtc.artifacts.files import read_tensors
 from fmtc.errors import LimitError, RefusedError, WithheldError
 from fmtc.privacy.ledger import FileLedger, MemoryLedger, verify
 from fmtc.privacy.outbox import LARGE, Outbox, Payloads
+from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import Failure, Message, Nothing, Phase, array, nbytes, number, pack, value_digest
 from fmtc.protocol.coordinates import COORDINATES
 from fmtc.protocol.em import SETTLE, SETTLE_STEPS
@@ -306,6 +307,7 @@ class Noisy(Phase):
 
     name = "noisy"
     doing = "adding noise"
+    protect = Protection("Noise alone.")
 
     @dataclass(frozen=True, kw_only=True)
     class Answer:

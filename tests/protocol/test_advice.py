@@ -110,11 +110,11 @@ def test_no_centre_of_one_row_leaves(rng):
         W=np.zeros((2, 3), np.float32),
         centers=centers.ravel().astype(np.float32),
     )
-    sent = Rules().protect("spectrum", answer, client).centers.reshape(2, 2)
+    sent = Rules().protect(MODELS_OF_ALL, answer, client).centers.reshape(2, 2)
     assert_allclose(sent[0], [1, 0])
     assert abs(sent[1] @ [0, 1]) < 0.9
     assert_allclose(np.linalg.norm(sent, axis=1), 1, atol=1e-6)
-    rules = [finding.rule for finding in Rules(Policy()).check("spectrum", answer, client)]
+    rules = [finding.rule for finding in Rules(Policy()).check(MODELS_OF_ALL, answer, client)]
     assert "small cluster" in rules
 
 

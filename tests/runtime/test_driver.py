@@ -15,6 +15,7 @@ from sklearn.datasets import make_circles
 
 from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, run
 from fmtc.artifacts.files import read_tensors, write_tensors
+from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import Phase, array
 from fmtc.protocol.em import SETTLE_STEPS
 from fmtc.protocol.graph import METHOD
@@ -728,6 +729,7 @@ class Walk(Phase):
     name = "walk"
     doing = "walking"
     resumes = persists = True
+    protect = Protection("A mean over all rows.")
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:

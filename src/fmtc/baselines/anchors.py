@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 
+from ..privacy.rules import Protection
 from ..protocol.base import RESTARTS, Nothing, Phase, above, array, number, required
 from ..server import shared_width
 from .base import (
@@ -104,6 +105,7 @@ class AnchorCenters(Phase):
     """Each client's centres; the server makes the anchors of them."""
 
     name = "centers"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding centres for the anchors"
 
     @dataclass(frozen=True, kw_only=True)
@@ -156,6 +158,7 @@ class AnchorDistances(Phase):
     """Anchors to all clients; each says how far its rows are from them."""
 
     name = "distances"
+    protect = Protection("A sum over all rows.")
     doing = "measuring distances to the anchors"
     rebuilds = True
 

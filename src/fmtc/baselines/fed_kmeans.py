@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import pairwise_distances_argmin
 
 from ..linalg.threads import one_thread
+from ..privacy.rules import Protection
 from ..protocol.base import Nothing, Phase, above, array, required
 from ..runtime.driver import RoundRecord
 from ..server import RoundReport, shared_width
@@ -202,6 +203,7 @@ class Start(Phase):
     """Each client's first centres, by k-means++ on its own rows."""
 
     name = "start"
+    protect = Protection("Means of at least `min_count` rows each.")
     doing = "finding its first centres"
     Answer = CentersAnswer
 
@@ -228,6 +230,7 @@ class Round(LoopPhase):
     """
 
     name = "round"
+    protect = Protection("Means of at least `min_count` rows each.", few_rows=True)
     doing = "in a round"
     limited_by = "n_rounds"
     Ask = CentersAsk

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.utils import check_random_state
 
 from ..linalg.threads import one_thread
+from ..privacy.rules import Protection
 from ..protocol.base import Nothing, Phase, above, array, required
 from ..runtime.driver import RoundRecord
 from ..server import RoundReport
@@ -71,6 +72,7 @@ class Degree(Phase):
     """The degree of each node, from the edges of all clients."""
 
     name = "degree"
+    protect = Protection("A method to compare with: edges are not protected.")
     doing = "summing its edges"
 
     @dataclass(frozen=True, kw_only=True)
@@ -101,6 +103,7 @@ class EdgesRound(LoopPhase):
     """One step of the power iteration. A client that does not answer is left out of the step."""
 
     name = "round"
+    protect = Protection("A method to compare with: edges are not protected.", few_rows=True)
     doing = "in a round"
 
     @dataclass(frozen=True, kw_only=True)

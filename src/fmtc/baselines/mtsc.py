@@ -15,6 +15,7 @@ from scipy.sparse.linalg import LinearOperator, eigsh, lobpcg
 from ..client import stream
 from ..kernels.graph import graph_of, knn_affinity
 from ..kernels.projection import Rows, column_means
+from ..privacy.rules import Protection
 from ..protocol.base import Nothing, Phase, above, array, number, required
 from ..protocol.method import ClientResult
 from ..runtime.driver import RoundRecord
@@ -165,6 +166,7 @@ class Round(LoopPhase):
     """
 
     name = "round"
+    protect = Protection("One number for each column, and a loss over all rows.", few_rows=True)
     doing = "in a round"
     resumes = True
     persists = True

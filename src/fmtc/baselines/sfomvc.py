@@ -14,6 +14,7 @@ from sklearn.metrics import pairwise_distances_argmin
 from ..kernels.alignment import match_clusters
 from ..kernels.couplings import tsvt, update_dual
 from ..kernels.embedding import nearest_orthonormal
+from ..privacy.rules import Protection
 from ..protocol.base import Nothing, Phase, above, array, number, required
 from ..protocol.em import is_order
 from ..runtime.driver import RoundRecord
@@ -249,6 +250,7 @@ class Start(Phase):
     """Each client's first clusters; the server gives them common numbers."""
 
     name = "start"
+    protect = Protection("A projection learnt from all rows.")
     doing = "finding its first clusters"
     Answer = FirstAnswer
 
@@ -320,6 +322,7 @@ class Round(LoopPhase):
     """P and F at the clients, the consensus at the server. A client that does not answer keeps its last P."""
 
     name = "round"
+    protect = Protection("A projection learnt from all rows.", few_rows=True)
     doing = "in a round"
     resumes = True
     persists = True

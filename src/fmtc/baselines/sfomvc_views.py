@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..client import stream
 from ..linalg.threads import one_thread
+from ..privacy.rules import Protection
 from ..protocol.base import RESTARTS, Nothing, Phase, array, required
 from .anchors import Anchors
 from .base import Array, check_whole, count, in_order, run_locally, same_samples
@@ -52,6 +53,7 @@ class Start(Phase):
     """Anchors to all clients; each ties its samples to them and finds its first clusters."""
 
     name = "start"
+    protect = Protection("A projection learnt from all rows.")
     doing = "finding its first clusters"
     rebuilds = True
     Answer = FirstAnswer
@@ -97,6 +99,7 @@ class Finish(Phase):
     """How much each sample belongs to each cluster, by each view."""
 
     name = "finish"
+    protect = Protection("A method to compare with: the assignment of every row leaves.")
     doing = "scoring its samples"
     resumes = True
 

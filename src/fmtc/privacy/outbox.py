@@ -172,8 +172,8 @@ class Outbox:
             answer = self._sealed(phase, message, answer, settings, context)
         elif phase.releases:
             phase.check_answer(answer, message.ask, sizes)
-            answer = self.rules.protect(phase.name, answer, client)
-            findings = self.rules.check(phase.name, answer, client, first=not self._count[phase.name])
+            answer = self.rules.protect(phase, answer, client)
+            findings = self.rules.check(phase, answer, client, first=not self._count[phase.name])
         phase.check_answer(answer, message.ask, sizes)
         fields = [self._described(name, value) for name, value in pack(answer).items()]
         key = (*message.key, asked)

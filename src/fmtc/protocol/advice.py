@@ -23,6 +23,7 @@ from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
 from ..kernels.projection import RidgeFactors
 from ..kernels.sweep import Sweep, agreement, large_parts, sweep
+from ..privacy.rules import ALWAYS, Protection, SweepCentres
 from ..server import ServerState
 from ..settings import POOLED_SCALES, Settings, Solver
 from .base import Array, Phase, above, array, number, required
@@ -192,6 +193,7 @@ class Spectrum(Phase):
 
     name = "spectrum"
     doing = "looking at its graph"
+    protect = Protection("Eigenvalues and a count, of the whole graph.")
     threads = True
     concludes = True
     shows_models = False
@@ -299,6 +301,7 @@ class Models(Spectrum):
 
     concludes = False
     shows_models = True
+    protect = SweepCentres("No centre is one row.", few_rows=True, dominance=ALWAYS)
 
     @dataclass(frozen=True, kw_only=True)
     class Answer(Spectrum.Answer):
@@ -319,6 +322,7 @@ class Cross(Phase):
 
     name = "cross"
     doing = "comparing models of others with its own"
+    protect = Protection("Agreement over all rows that are looked at.")
     concludes = True
 
     @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from ..client import ClientState, rows_of
 from ..kernels.projection import column_means
 from ..linalg.arrays import HOST
 from ..mixture.bounds import far_sizes, impossible_products
+from ..privacy.rules import Protection
 from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import POOLED_SCALES, Settings
 from .base import REPEATS, Array, Phase, array, required
@@ -34,6 +35,7 @@ class Axes(Phase):
     doing = "looking for principal axes"
     sums = True
     pure = True
+    protect = Protection("Sums over all rows of the silo.")
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:

@@ -21,7 +21,7 @@ from .base import Array, Nothing, Phase, array, number, required
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
 from .folds import home_of, with_calibration
-from .number import Presence, present, with_presence
+from .number import SHARES, Presence, present, with_presence
 
 
 class Conclude(Phase):
@@ -29,6 +29,7 @@ class Conclude(Phase):
 
     name = "conclude"
     doing = "finishing its mixture"
+    protect = SHARES
     resumes = True
     concludes = True
     Answer: ClassVar[type] = Presence

@@ -14,6 +14,7 @@ from ..errors import DataError, RefusedError
 from ..mixture.bounds import far_columns, impossible_moments, numbers_only
 from ..mixture.pooling import LEAST
 from ..mixture.starts import along, draw, flat_coordinates, has_many_values, is_centred, shape
+from ..privacy.rules import Protection
 from ..server import Mixture, ServerState, heard, set_aside
 from ..settings import Settings
 from .axes import empty, n_axes
@@ -31,6 +32,7 @@ class Coordinates(Phase):
     doing = "reading its rows as a mixture"
     sums = True
     rebuilds = True
+    protect = Protection("Sums over all rows; a person is told where rows are few.", few_rows=True)
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:

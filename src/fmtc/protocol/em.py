@@ -18,6 +18,7 @@ from ..mixture import Cells, e_step, personal, summed
 from ..mixture.bounds import impossible_sums, limited
 from ..mixture.pooling import Pool, added, pooled, pulls, weighted
 from ..mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
+from ..privacy.rules import MixtureSums
 from ..server import Mixture, RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
 from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number, required
@@ -25,6 +26,7 @@ from .coordinates import SAMPLE, sampled
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 SETTLE_STEPS = 60
+PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")
 CLOSE = 8.0, 4.0  # distance and scatter of one client's projections, in medians: they are in a common frame
 
 
@@ -300,6 +302,7 @@ class _EM(Phase):
 
     name = "em"
     doing = "in a round of its mixture"
+    protect = PROTECT
     sums = True
     resumes = True
     persists = True
@@ -394,6 +397,7 @@ class Settle(Phase):
 
     name = "settle"
     doing = "finding its clusters with the others"
+    protect = PROTECT
     Answer = Answer
 
     @dataclass(frozen=True, kw_only=True)

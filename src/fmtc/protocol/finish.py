@@ -15,6 +15,7 @@ from ..kernels.alignment import match_clusters, match_concepts, widening
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import asarray_like, namespace, to_numpy
 from ..mixture.starts import FIRST_SPREAD
+from ..privacy.rules import ALWAYS, Centres
 from ..server import Mixture, ServerState, columns_of, heard, with_influence
 from ..settings import Settings
 from .base import Array, Phase, array, required
@@ -26,6 +27,7 @@ class Finish(Phase):
 
     name = "finish"
     doing = "finding its clusters"
+    protect = Centres("No centre is one row; the policy says what becomes of small clusters.", dominance=ALWAYS)
     resumes = True
 
     def times(self, server: ServerState, settings: Settings) -> int:

@@ -12,6 +12,7 @@ from ..client import ClientState, refuse_flat, with_rows
 from ..kernels.lift import RIDGE
 from ..mixture.bounds import far_sizes
 from ..mixture.steps import kept_rows
+from ..privacy.rules import Protection
 from ..server import ServerState, client_weights, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Nothing, Phase, above, number, required
@@ -22,6 +23,7 @@ class Hello(Phase):
 
     name = "hello"
     doing = "describing its data"
+    protect = Protection("Counts and one sum over all rows.")
     parallel = False
 
     @dataclass(frozen=True, kw_only=True)

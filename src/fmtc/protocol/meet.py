@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, stream
+from ..client import ClientState, Clusters, stream
+from ..inference import GraphModel
 from ..kernels.alignment import match_concepts, nearest_orthogonal, numbers_of, propose_concepts
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import namespace, to_numpy
+from ..privacy.rules import Centres
 from ..server import ServerState
 from ..settings import Settings
 from .base import Array, Nothing, Phase, array, required
@@ -31,6 +33,7 @@ class Meet(Phase):
 
     name = "meet"
     doing = "finding clusters to compare"
+    protect = Centres("No centre is one row; the policy says what becomes of small clusters.")
     persists = True
 
     @dataclass(frozen=True, kw_only=True)
@@ -60,9 +63,10 @@ class Meet(Phase):
         found = unit_centers(E, client.k, settings.solver.n_init, seed)
         labels = (E @ found.T).argmax(axis=1)
         sizes = to_numpy(namespace(labels).bincount(labels, minlength=client.k))
-        centers, W = to_numpy(found), to_numpy(W)
+        centers, W = to_numpy(found), np.ascontiguousarray(to_numpy(W))
         order = np.lexsort((-np.linalg.norm(centers @ W.T, axis=1), -sizes))
-        return client, self.Answer(W=np.ascontiguousarray(W), centers=centers[order])
+        own = Clusters(E, GraphModel(W, centers[order], 0.0, None), np.argsort(order)[to_numpy(labels)])
+        return replace(client, own=own), self.Answer(W=W, centers=centers[order])
 
     def impossible(self, server: ServerState, answers: Mapping[str, Any], settings: Settings) -> dict[str, str]:
         """Another number of clusters than before, or centres that are not of length 1."""

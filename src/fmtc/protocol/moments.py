@@ -13,6 +13,7 @@ from ..kernels import scaling
 from ..kernels.encoding import expanded
 from ..kernels.lift import lifts
 from ..mixture.bounds import far_columns, far_sizes, numbers_only
+from ..privacy.rules import Protection
 from ..server import ServerState, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
 from .base import Array, Nothing, Phase, array, number
@@ -23,6 +24,7 @@ class Moments(Phase):
 
     name = "moments"
     doing = "summing up its columns"
+    protect = Protection("Sums over all rows of the silo, column by column.")
     pure = True
     parallel = False
 

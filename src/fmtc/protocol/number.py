@@ -20,6 +20,7 @@ from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
 from ..linalg.sparse import affine
 from ..mixture import personal
 from ..mixture.steps import Common
+from ..privacy.rules import Shares
 from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
@@ -43,6 +44,9 @@ class Presence:
     )  # fmt: skip
 
 
+SHARES = Shares("Clusters of few rows look absent.")
+
+
 def present(client: ClientState) -> Presence:
     """The answer of a client that has its labels; the outbox hides small clusters."""
     labels, model = required(client, "labels", "model")
@@ -60,6 +64,7 @@ class Number(Phase):
 
     name = "number"
     doing = "numbering its clusters"
+    protect = SHARES
     concludes = True
     Answer: ClassVar[type] = Presence
 

@@ -34,6 +34,7 @@ from ..inference import AnchorModel, GraphModel, assign
 from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
+from ..privacy.rules import Protection
 from ..server import Cards, RoundReport, refuse_weights
 from ..settings import Settings
 from .alone import fitted_alone
@@ -135,6 +136,7 @@ class State:
 class StagePhase(Phase):
     """One noisy sum over records."""
 
+    protect = Protection("Noise for the sensitivity of the sum, and a mask.")
     sums = True
     pure = True
     limbs = 1

@@ -13,6 +13,7 @@ from ..errors import DataError
 from ..inference import assign
 from ..kernels.lift import NEIGHBORS, shows_shapes
 from ..linalg.arrays import HOST, to_numpy
+from ..privacy.rules import Protection
 from ..server import ServerState
 from ..settings import Settings
 from .alone import closed_share, played
@@ -35,6 +36,7 @@ class Probe(Phase):
 
     name = "probe"
     doing = "comparing the two views"
+    protect = Protection("Three numbers about all rows that are looked at.")
     sums = True
     resumes = True
     pure = True

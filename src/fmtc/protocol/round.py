@@ -14,6 +14,7 @@ from ..kernels.objective import local_terms
 from ..kernels.projection import update_projection
 from ..linalg.arrays import asarray_like, contiguous, to_numpy
 from ..linalg.stacks import blocks
+from ..privacy.rules import FIRST, Protection
 from ..server import RoundReport, ServerState, columns_of, server_step
 from ..settings import Settings
 from .base import Array, Phase, array, number, required
@@ -34,6 +35,7 @@ class Round(Phase):
 
     name = "round"
     doing = "in a round"
+    protect = Protection("A person is told of few rows, or of one that dominates.", few_rows=True, dominance=FIRST)
     resumes = True
     persists = True
 

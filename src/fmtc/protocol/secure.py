@@ -34,7 +34,7 @@ from .probe import PROBE
 from .rescale import RESCALE
 from .seed import SEED
 from .subspace import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
-from .sums import FEWEST, Masking, largest
+from .sums import FEWEST, ONLY_SUM, Masking, largest
 
 
 def refuse_large(rows: Mapping[str, Any], names: Sequence[str] | None) -> None:
@@ -64,6 +64,7 @@ class TotalMoments(Phase):
     """Columns of all clients together: first their means, then the sums of squared deviations from these."""
 
     name = "moments"
+    protect = ONLY_SUM
     doing = "summing up its columns"
     pure = True
     parallel = False

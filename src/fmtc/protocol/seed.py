@@ -12,6 +12,7 @@ from ..client import ClientState
 from ..mixture.bounds import impossible_steps
 from ..mixture.pooling import floored
 from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
+from ..privacy.rules import ClusterSums
 from ..server import Mixture, ServerState, heard
 from ..settings import Settings
 from .base import REPEATS, Array, Phase, above, array, required
@@ -26,6 +27,7 @@ class Seed(Phase):
 
     name = "seed"
     doing = "looking for a start of its mixture"
+    protect = ClusterSums("Sums over rows; the policy says what becomes of those over few.")
     sums = True
     persists = True
 

@@ -30,6 +30,7 @@ from .finish import FINISH, first_mixture
 from .hello import energy, rho_of
 from .number import Number
 from .round import one_pass
+from .sums import ONLY_SUM
 
 NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain
 SPARE = 8  # columns of a sketch beyond the rank of what is sketched
@@ -42,6 +43,7 @@ class TotalHello(Phase):
     """Sizes and scale of all clients together."""
 
     name = "hello"
+    protect = ONLY_SUM
     doing = "describing its data"
     parallel = False
     sums = True
@@ -89,6 +91,7 @@ class TotalRound(Phase):
     """One pass of Algorithm 1; each client takes the consensus step for its own slice, from what the sum says."""
 
     name = "round"
+    protect = ONLY_SUM
     doing = "in a round"
     resumes = True
     persists = True
@@ -230,6 +233,7 @@ class Frame(Phase):
     """Generalised Procrustes analysis by sums: each client turns its columns towards the mean, and adds them to it."""
 
     name = "frame"
+    protect = ONLY_SUM
     doing = "turning to the common frame"
     pure = True
     resumes = True
@@ -306,6 +310,7 @@ class Match(Phase):
     """Which clusters are the same: each client matches its centres to public frames, which move to the mean."""
 
     name = "match"
+    protect = ONLY_SUM
     doing = "comparing its clusters with the others'"
     pure = True
     sums = True

@@ -17,9 +17,11 @@ import numpy as np
 
 from ..errors import DataError, RefusedError, TrustError
 from ..linalg import fixed
+from ..privacy.rules import OnlySum
 from .base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
 
 FEWEST = 3  # clients: of two, each knows the other's part from the sum
+ONLY_SUM = OnlySum("A mask: only the sum over all clients can be read.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,7 @@ class Masking(Phase):
     """
 
     Answer = Masked
+    protect = ONLY_SUM
 
     def __init__(self, inner: Phase):
         if not inner.sums:
