@@ -174,8 +174,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         they lack concepts there, nor in a model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
-    merged_ : list of Match
-        Only of a model that `fmtc.merge` made: which concepts of the two federations are the same.
     joined_ : Joined
         Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
@@ -521,7 +519,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if n_features is not None:
             self.n_features_in_ = n_features
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
-                     "roster_code_", "privacy_", "joined_", "merged_"):  # fmt: skip
+                     "roster_code_", "privacy_", "joined_"):  # fmt: skip
             self.__dict__.pop(name, None)
         self._shared = getattr(result.server, "shared", None)
         if isinstance(self.privacy, Privacy):
@@ -1245,35 +1243,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             refuse_names(y)
         update(self, X, clients, keep_last)
         return self
-
-    def leave(self, client: Any) -> FMTC:
-        """A model without one client: one step of the server without its part, and the others' models follow.
-
-        No row is needed. The step takes the client's part out of the consensus, or of the common concepts; what its
-        part did to the rounds before stays. Where nothing of it may be left, fit again without it.
-
-        Parameters
-        ----------
-        client : str
-            One of `client_ids_`; not the last one.
-
-        Returns
-        -------
-        FMTC
-            A fitted copy; this model stays as it is.
-
-        Examples
-        --------
-        >>> import numpy as np, fmtc
-        >>> rng = np.random.default_rng(0)
-        >>> model = fmtc.FMTC(2, random_state=0).fit({name: rng.normal(size=(40, 3)) for name in "abc"})
-        >>> model.leave("b").client_ids_
-        ['a', 'c']
-        """
-        from .later.models import leave
-
-        check_is_fitted(self)
-        return leave(self, client)
 
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
