@@ -286,7 +286,7 @@ def federate_local(
             LocalFederation(sources) as fed,
         ):
             how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "listen": view}
-            lines, before = advised(model, fed, len(silos), **how)
+            lines, before = advised(model, fed, **how)
             outcome = fed.run(model.settings(), weights=weights, **how)
         lost = outcome.result.missing
         for cid in lost:
@@ -517,7 +517,6 @@ CONSENSUS = "consensus.safetensors"  # in the folder that `coordinate` writes
 
 def _ask_how_many(words: Words, coordinator: Any, model: FMTC, names: Mapping[str, str], *how: Any) -> int:
     """The number of clusters that the silos' rows speak for, by a run of its own before the run."""
-    from ..advice import CLEAR
     from .advice import ask_silos
 
     waiting = dict(zip(("min_clients", "deadline", "wait"), how, strict=True))
@@ -525,8 +524,8 @@ def _ask_how_many(words: Words, coordinator: Any, model: FMTC, names: Mapping[st
         tempfile.TemporaryDirectory() as folder,
         View(words, 0, names, "asking the silos how many clusters there are") as view,
     ):
-        advice = ask_silos(coordinator, model, Path(folder), names, view, **waiting)
-    (words.say if advice.verdict == CLEAR else words.note)(advice.text)
+        advice = ask_silos(coordinator, model, Path(folder), view, **waiting)
+    words.note(advice.text)
     return advice.chosen
 
 
@@ -850,10 +849,8 @@ def _in_words(event: Mapping[str, Any]) -> str:
         return "the coordinator compares the silos' columns, and asks for nothing else"
     settings, first = event["settings"], "" if event["preflight"] == "no" else " after a comparison of columns"
     if "lowest" in settings:
-        shown = "our own model goes to up to three other silos, without our name"
-        leaves = shown if event.get("method") == "fmtc-advice" else "no model leaves"
         numbers = f"from {settings['lowest']} to {settings['n_clusters']}"
-        return f"the coordinator asks how many clusters there are, {numbers}{first}; {leaves}"
+        return f"the coordinator asks how many clusters there are, {numbers}{first}; no model leaves"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
     if settings.get("own_clusters") is not None:
         asked = f"the coordinator asks for clusters of your own, among {plural(settings['n_clusters'], 'concept')}"

@@ -206,8 +206,6 @@ COMMANDS = {
     "join": "federation",
     "join-later": "later",
     "labels": "models",
-    "leave": "later",
-    "merge": "later",
     "outbox": "outbox",
     "predict": "models",
     "preflight": "preflight",

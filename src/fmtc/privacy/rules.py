@@ -201,18 +201,6 @@ class Centres(Protection):
         return _sizes(client.own)
 
 
-class SweepCentres(Protection):
-    """The same for centres of many numbers of clusters."""
-
-    def covered(self, answer: Any, client: Any, policy: Policy) -> Any:
-        """Centres of small clusters are those of the rows nearest to them."""
-        return _pooled_sweep(answer, client.sweep, _fewest(policy), policy.min_cluster)
-
-    def counts(self, answer: Any, client: Any) -> Array | None:
-        """Rows of each cluster, for all numbers of clusters."""
-        return np.concatenate([np.bincount(y, minlength=len(C)) for _, y, C in client.sweep.parts()])
-
-
 class Shares(Protection):
     """For shares of a client's clusters: small ones look absent."""
 
@@ -367,25 +355,12 @@ def _pooled_centers(answer: Any, own: Any, least: int, wanted: int) -> Any:
     small = np.flatnonzero(_sizes(own) < least)
     if not len(small):
         return answer
-    return replace(answer, centers=_of_nearest(to_numpy(double(own.E)), np.array(answer.centers), small, wanted))
-
-
-def _of_nearest(E: Array, centers: Array, small: Array, wanted: int) -> Array:
-    """Centres, some of which become the mean directions of the `wanted` rows nearest to them."""
+    E, centers = to_numpy(double(own.E)), np.array(answer.centers)
     near = np.argsort(-(E @ centers[small].T.astype(np.float64)), axis=0, kind="stable")[: max(wanted, ALONE)]
     for place, cluster in enumerate(small):
         mean = E[near[:, place]].mean(axis=0, keepdims=True)
         centers[cluster] = (mean / row_norms(mean))[0]
-    return centers
-
-
-def _pooled_sweep(answer: Any, sweep: Any, least: int, wanted: int) -> Any:
-    """The same for the centres of many numbers of clusters, which stand in one flat array."""
-    parts = []
-    for E, labels, centers in sweep.parts():
-        small = np.flatnonzero(np.bincount(labels, minlength=len(centers)) < least)
-        parts.append(_of_nearest(double(E), np.array(centers), small, wanted) if len(small) else centers)
-    return replace(answer, centers=np.concatenate([C.ravel() for C in parts]).astype(answer.centers.dtype))
+    return replace(answer, centers=centers)
 
 
 def _without_small_shares(answer: Any, client: Any, least: int) -> Any:

@@ -59,8 +59,6 @@ LETTERS = {  # in the shapes of fields
     "g": "frames that are compared",
     "e": "eigenvalues: one more than the largest number of clusters that is compared",
     "v": "numbers of clusters that are compared",
-    "u": "entries of the centres of all these: the sum of k × k",
-    "o": "other clients whose models are shown",
 }
 
 
