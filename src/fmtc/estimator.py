@@ -40,6 +40,7 @@ from .protocol.alone import FEDERATED
 from .protocol.base import sent
 from .protocol.folds import TooFewError, calibrated
 from .protocol.graph import PROPOSAL
+from .protocol.kept import kept as kept_of
 from .protocol.method import COMMON, ClientResult, view_method
 from .reasons import RowExplanation, explain_row
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
@@ -47,7 +48,6 @@ from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
 from .shared import Shared
-from .shared import kept as kept_of
 
 Array = np.ndarray
 
@@ -521,14 +521,14 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         kinds = {type(model) for model in models.values()}
         self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
         self.view_reason_ = "" if result.server is None else result.server.why
-        consensus = None if result.server is None or self.view_ != "graph" else result.server.Z
-        if consensus is not None and consensus.size:  # the server of a run by sums has none
+        consensus = getattr(result.server, "Z", None)  # the server of a run by sums has none
+        if consensus is not None and consensus.size and self.view_ == "graph":
             self.consensus_ = consensus
         cards = getattr(result.server, "cards", None)
         code = getattr(result.server, "roster", "") if cards is None else cards.code
         if code:
             self.roster_code_ = code
-        if result.server is not None and result.server.kappa is not None:
+        if getattr(result.server, "kappa", None) is not None:
             self.kappa_ = result.server.kappa
         self.held_: list[str] = list(getattr(result.server, "held", ()))
         if getattr(result.server, "influence", None) is not None:

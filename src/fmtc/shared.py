@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError, TrustError
-from .kernels.lift import Lift, draw
-from .kernels.scaling import Moments, Scaling
+from .kernels.lift import Lift
+from .kernels.scaling import Scaling
 from .mixture.pooling import Pool, added, pooled, weighted
 from .mixture.steps import Common, Sums, packed, unpacked
-from .server import ServerState, client_weights, heard, row_weights
+from .server import ServerState, client_weights, row_weights
 from .settings import Settings
 
 Array = np.ndarray
@@ -73,56 +73,12 @@ class Shared:
         return unpacked(self.parts[client_id], k, r, levels)
 
 
-def kept(server: Any, settings: Any) -> Shared | None:
-    """What is kept of a server after a run of FMTC; None for other methods, and for private runs."""
-    if not isinstance(server, ServerState) or server.view not in ("graph", "mixture") or not server.client_ids:
-        return None
-    best = None if server.mixture is None or not len(server.mixture.means) else server.mixture.best(1)
-    common, parts = None, dict(server.parts)
-    if best is not None and (server.view == "mixture" or best.rounds):
-        common = best.common(0)
-        levels = category_levels(best.axes, settings)
-        if server.view == "mixture":
-            common, parts = _ordered(common, parts, best.order, levels)
-    about = Shared(
-        server.client_ids, server.view, settings.n_clusters, server.scaling, weights=server.weights,
-        aside=server.aside, mixture=common, size=1.0 if best is None else best.size,
-        parts=parts if common is not None else {}, words=server.words,
-    )  # fmt: skip
-    if server.view == "mixture":
-        if best is None:
-            return None
-        r = best.means.shape[2]
-        axes = None if best.axes is None else np.ascontiguousarray(best.axes[:, :r])
-        return replace(about, axes=axes, origin=None if best.origin is None else best.origin[:r], floor=best.floor)
-    clear, lift = bool(server.Z.size), None
-    if server.lifted and server.scaling is not None:
-        d = len(server.scaling.stretch)
-        lift = draw(Moments(1, np.zeros(d), np.ones(d)), settings.seed)
-    return replace(
-        about, lift=lift, scale=server.scale, rho=server.rho, beta=server.beta or 0.0, has=server.has,
-        centers=_mean_centers(server, settings),
-        W=server.W if clear else None, Z=server.Z if clear else None, Y=server.Y if clear else None,
-        reference=None if clear else server.reference,
-    )  # fmt: skip
-
-
-def _mean_centers(server: ServerState, settings: Any) -> Array | None:
-    """Mean of the clients' centres of each concept, over those that have it; None without a common frame."""
-    if not settings.solver.align or not server.centers:
-        return None
-    ids = heard(server, server.centers)
-    has = np.array([server.orders[cid] >= 0 for cid in ids])
-    total: Array = np.sum([np.asarray(server.centers[cid], dtype=np.float64) for cid in ids], axis=0)
-    return total / np.maximum(has.sum(axis=0), 1)[:, None]
-
-
 def category_levels(axes: Array | None, settings: Any) -> tuple[int, ...]:
     """Levels of the categories of a mixture over columns; along axes they are numbers like all others."""
     return tuple(size for size in settings.levels if size) if axes is None else ()
 
 
-def _ordered(
+def ordered(
     common: Common, parts: Mapping[str, Array], order: Array, levels: tuple[int, ...]
 ) -> tuple[Common, dict[str, Array]]:
     """Concepts of a mixture in the order of their numbers."""
@@ -164,17 +120,6 @@ def pooled_parts(shared: Shared, settings: Settings) -> Shared:
     sums = added(weighted(shared.sums(cid, levels), weights.get(cid, 1.0)) for cid in ids)
     common = pooled(shared.mixture, sums, pool_of(shared, settings), levels, shared.size, len(ids), shared.floor)
     return replace(shared, mixture=common)
-
-
-def as_server(shared: Shared, settings: Settings) -> ServerState:
-    """A server that goes on from where the rounds of the graph view ended."""
-    assert shared.W is not None and shared.Z is not None and shared.Y is not None
-    m = len(shared.client_ids)
-    return ServerState(
-        shared.client_ids, shared.weights, view="graph", n_features=shared.W.shape[0], scaling=shared.scaling,
-        omega=shared.omega, rho=shared.rho, beta=shared.beta, scale=shared.scale, W=shared.W, Z=shared.Z, Y=shared.Y,
-        losses=np.zeros(m), round_no=1, words=shared.words,
-    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------- published
@@ -277,4 +222,4 @@ def published(shared: Shared, settings: Settings) -> Published:
     )  # fmt: skip
 
 
-__all__ = ["FEWEST", "Published", "Shared", "kept", "published"]
+__all__ = ["FEWEST", "Published", "Shared", "published"]

@@ -71,7 +71,8 @@ class OneFails(LocalTransport):
             return super()._ask(cores, cid, message)
         node = self.nodes[cid]
         healthy = node.client
-        node.client = replace(healthy, X=Gone(), rows=Gone(), own=Gone(), cells=Gone())
+        lost = [name for name in ("X", "rows", "own", "cells") if hasattr(healthy, name)]
+        node.client = replace(healthy, **dict.fromkeys(lost, Gone()))
         try:
             return super()._ask(cores, cid, message)
         finally:
@@ -797,6 +798,7 @@ def test_the_server_comes_back_from_a_flat_form(rng):
     transport = LocalTransport(DATA, settings)
     server = run(transport, settings, weights={"a": 1, "b": 2, "c": 3}).server
     arrays, rest = flatten(server)
+    rest |= {"": type(server).__name__}  # as in a checkpoint
     again = unflatten(ServerState(()), arrays, rest)
     assert again.client_ids == server.client_ids
     assert again.weights == server.weights
@@ -808,12 +810,6 @@ def test_the_server_comes_back_from_a_flat_form(rng):
     for name in ("means", "covariance", "shares", "spread"):
         assert_array_equal(getattr(again.mixture, name), getattr(server.mixture, name))
     fresh = unflatten(ServerState(()), *flatten(ServerState(("x",))))
-    assert (fresh.client_ids, fresh.weights, fresh.scaling, fresh.rotations, fresh.mixture) == (
-        ("x",),
-        None,
-        None,
-        {},
-        None,
-    )
+    assert fresh == ServerState(("x",))
     with pytest.raises(KeyError):
         unflatten(ServerState(()), {name: a for name, a in arrays.items() if name != "W"}, rest)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from ..client import ClientState, cells_of, input_rows, open_client, with_rows
+from ..client import ClientState, input_rows, open_client, with_rows
 from ..inference import Frame, GraphModel, MixtureModel, assign
 from ..kernels.alignment import procrustes
 from ..kernels.objective import dot
@@ -19,10 +19,13 @@ from ..mixture.pooling import Pool
 from ..mixture.steps import Common, Personal, Statistics, Sums
 from ..protocol.em import SETTLE_STEPS, SETTLED, first_statistics, pool_of, settle_pool
 from ..protocol.finish import FINISH
+from ..protocol.graphstate import Embedded, Prepared
+from ..protocol.mixturestate import Reading, cells_of
 from ..protocol.prepare import PREPARE
 from ..protocol.round import one_pass
 from ..settings import EM_ROUNDS, Settings
 from ..shared import Published, Shared
+from ..state import become
 
 Array = np.ndarray
 
@@ -44,29 +47,31 @@ def at_home(settings: Settings, view: str) -> Settings:
     return replace(settings, view=view, privacy=None, solver=replace(settings.solver, contain=False, exit=False))
 
 
-def opened(client_id: str, X: Any, settings: Settings, common: Published | Shared) -> ClientState:
+def opened(client_id: str, X: Any, settings: Settings, common: Published | Shared) -> Any:
     """A client whose columns have the units of a run that is over."""
     unread = replace(settings, view="auto")  # rows of the graph are made below, in the right units
     client = open_client(client_id, X, unread)
     scaling = client.scaling if settings.scale == "client" else common.scaling
     client = replace(client, X=shiftable(client.X, None if scaling is None else scaling.shift))
-    client = replace(client, scaling=scaling, lift=common.lift, axes=common.axes, origin=common.origin)
+    client = replace(client, scaling=scaling, lift=common.lift)
     if settings.view == "graph":
         return with_rows(client, settings)
-    return replace(client, cells=cells_of(client, settings))
+    cells = cells_of(client, settings, common.axes, common.origin)
+    return become(client, Reading, axes=common.axes, origin=common.origin, cells=cells)
 
 
 # ------------------------------------------------------------------------------------------------------ graph view
 
 
-def prepared(
-    client: ClientState, settings: Settings, scale: float, ridge: float, F: Array | None = None
-) -> ClientState:
+def prepared(client: ClientState, settings: Settings, scale: float, ridge: float, F: Array | None = None) -> Prepared:
     """The client with its graph, the factor of its data, and where its embedding begins; by default the spectrum."""
-    return PREPARE.reply(replace(client, F=F), PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
+    if F is not None:
+        nothing = np.zeros((0, F.shape[1]))
+        client = become(client, Embedded, F=F, W=nothing, anchor=nothing)
+    return PREPARE.reply(client, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
 
 
-def drawn(client: ClientState, guide: Array, settings: Settings, rounds: int = GUIDED_ROUNDS) -> ClientState:
+def drawn(client: Prepared, guide: Array, settings: Settings, rounds: int = GUIDED_ROUNDS) -> Prepared:
     """Rounds at home: ``W = argmin ||F - XW||² + ridge ||W - guide||²``, turned to the guide each time, then F.
 
     The first projection is drawn to nothing: it only says how the columns of F lie to those of the guide.
@@ -77,29 +82,27 @@ def drawn(client: ClientState, guide: Array, settings: Settings, rounds: int = G
     return turned(client, guide)
 
 
-def turned(client: ClientState, guide: Array) -> ClientState:
+def turned(client: Prepared, guide: Array) -> Prepared:
     """The client with the columns of W, and of F, in the frame of the guide."""
-    assert client.F is not None and client.W is not None
     R = to_device_of(procrustes(to_numpy(client.W), guide), client.F)
     return replace(client, F=client.F @ R, W=client.W @ R)
 
 
-def graph_settled(client: ClientState, common: Common, settings: Settings) -> Fitted:
+def graph_settled(client: Prepared, common: Common, settings: Settings) -> Fitted:
     """Clusters of a client's projections, with the common mixture as a prior that its rows do not change.
 
     EM begins from the common concepts, and from the client's k-means clusters, as members of a federation do; what is
     more likely stays.
     """
-    client, _ = FINISH.reply(replace(client, on_trial=True), FINISH.Ask(rotation=None), settings, 0)
-    own = client.own
-    assert own is not None
+    found, _ = FINISH.reply(replace(client, on_trial=True), FINISH.Ask(rotation=None), settings, 0)
+    own = found.own
     E, pool = own.E, settle_pool(settings, own.E.shape[0])
     cells = Cells(double(E), np.zeros((E.shape[0], 0), np.int64))
     order = linear_sum_assignment(-(common.means @ own.model.centers.T))[1]
     starts = (None, first_statistics(own, order))
-    found = [followed(cells, common, pool, SETTLE_STEPS, start) for start in starts]
-    statistics, sums = max(found, key=lambda one: float(one[1].score[0]))
-    return graph_result(replace(client, own=None), own.model, E, common, statistics, sums, settings)
+    ends = [followed(cells, common, pool, SETTLE_STEPS, start) for start in starts]
+    statistics, sums = max(ends, key=lambda one: float(one[1].score[0]))
+    return graph_result(found, own.model, E, common, statistics, sums, settings)
 
 
 def graph_result(
@@ -121,30 +124,26 @@ def with_labels(client: ClientState, model: GraphModel, E: Array, sums: Sums | N
     gap = E - to_device_of(model.centers, E)[labels]
     model = replace(model, spread=dot(gap, gap) / len(E))
     found = to_numpy(labels)
-    return Fitted(model, found, replace(client, model=model, labels=found), sums)
+    return Fitted(model, found, client, sums)
 
 
 # ---------------------------------------------------------------------------------------------------- mixture view
 
 
-def mixture_settled(client: ClientState, common: Common, settings: Settings) -> Fitted:
+def mixture_settled(client: Reading, common: Common, settings: Settings) -> Fitted:
     """A client's mixture with the common parameters as a prior that its rows do not change."""
-    assert client.cells is not None
     own, sums = followed(client.cells, common, pool_of(settings), EM_ROUNDS * settings.max_iter)
     return mixture_result(client, common, own, sums, settings)
 
 
-def mixture_result(
-    client: ClientState, common: Common, own: Statistics, sums: Sums | None, settings: Settings
-) -> Fitted:
+def mixture_result(client: Reading, common: Common, own: Statistics, sums: Sums | None, settings: Settings) -> Fitted:
     """The model of a client's own parameters, and its labels by the very code of predict."""
     cells = client.cells
-    assert cells is not None
     mine = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never)
     frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
     model = MixtureModel(frame, mine.means, common.covariance, mine.shares, mine.profiles)
     labels = assign(client.X, model)
-    return Fitted(model, labels, replace(client, model=model, labels=labels), sums)
+    return Fitted(model, labels, client, sums)
 
 
 # ----------------------------------------------------------------------------------------------------- both of them

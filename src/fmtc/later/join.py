@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from ..client import ClientState, input_rows
+from ..client import input_rows
 from ..inference import Frame, GraphModel, MixtureModel, assign
 from ..linalg.arrays import to_numpy
 from ..metrics import clustering_scores
 from ..protocol.alone import fitted_alone
 from ..protocol.finish import FINISH, projected
+from ..protocol.graphstate import Prepared
+from ..protocol.mixturestate import Reading
 from ..settings import Settings
 from ..shared import Published
 from . import home
@@ -70,7 +72,6 @@ def newcomer(
     settings = home.at_home(settings, kit.view)
     client = home.opened(name, X, settings, kit)
     alone = fitted_alone(client, settings, kit.view)  # in units of its own: the federation's may not suit it
-    assert alone.model is not None and alone.labels is not None
     as_it_is: GraphModel | MixtureModel
     if kit.view == "graph":
         client = home.prepared(client, settings, kit.scale, kit.ridge)
@@ -118,9 +119,9 @@ def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array
     return to_numpy(assign(input_rows(client), published_graph(client, kit, settings)))
 
 
-def published_graph(client: ClientState, kit: Published, settings: Settings) -> GraphModel:
+def published_graph(client: Prepared, kit: Published, settings: Settings) -> GraphModel:
     """The mean consensus as a client's projection, with the common centres: a model without a fit."""
-    assert kit.consensus is not None and client.F is not None
+    assert kit.consensus is not None
     _, model = projected(replace(client, W=kit.consensus.astype(client.F.dtype)), settings)
     if kit.mixture is None:
         assert kit.centers is not None
@@ -129,7 +130,7 @@ def published_graph(client: ClientState, kit: Published, settings: Settings) -> 
     return replace(model, centers=kit.mixture.means, precision=(precision + precision.T) / 2, shares=kit.mixture.shares)
 
 
-def published_mixture(client: ClientState, kit: Published, settings: Settings) -> MixtureModel:
+def published_mixture(client: Reading, kit: Published, settings: Settings) -> MixtureModel:
     """The common concepts as a client's own: a model without a fit."""
     assert kit.mixture is not None
     frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
@@ -137,15 +138,15 @@ def published_mixture(client: ClientState, kit: Published, settings: Settings) -
     return MixtureModel(frame, common.means, common.covariance, common.shares, common.profiles)
 
 
-def _sized(kit: Published, client: ClientState) -> Published:
+def _sized(kit: Published, client: Prepared) -> Published:
     """The kit with a consensus as large as the newcomer's projection, where only its direction is known."""
-    if not kit.is_unit or kit.consensus is None or client.W is None:
+    if not kit.is_unit or kit.consensus is None:
         return kit
     size = float(np.linalg.norm(to_numpy(client.W))) / max(float(np.linalg.norm(kit.consensus)), 1e-300)
     return replace(kit, consensus=kit.consensus * size, is_unit=False)
 
 
-def guided_graph(client: ClientState, kit: Published, settings: Settings, offered: Array) -> home.Fitted:
+def guided_graph(client: Prepared, kit: Published, settings: Settings, offered: Array) -> home.Fitted:
     """Rounds towards the mean consensus, then clusters with the common concepts as a prior.
 
     Without common concepts, in a run that ended with k-means, clusters take the numbers of those that are `offered`.
@@ -154,9 +155,8 @@ def guided_graph(client: ClientState, kit: Published, settings: Settings, offere
     client = home.drawn(client, kit.consensus, settings)
     if kit.mixture is not None:
         return home.graph_settled(client, kit.mixture, settings)
-    client, _ = FINISH.reply(replace(client, on_trial=True), FINISH.Ask(rotation=None), settings, 0)
-    assert client.own is not None
-    return numbered(home.with_labels(client, client.own.model, client.own.E), offered)
+    found, _ = FINISH.reply(replace(client, on_trial=True), FINISH.Ask(rotation=None), settings, 0)
+    return numbered(home.with_labels(found, found.own.model, found.own.E), offered)
 
 
 # --------------------------------------------------------------------------------------------------------- numbers
@@ -179,7 +179,7 @@ def numbered(fitted: home.Fitted, offered: Array) -> home.Fitted:
         shares = None if model.shares is None else model.shares[order]
         model = replace(model, centers=model.centers[order], shares=shares)
     labels = np.argsort(order)[fitted.labels]
-    return home.Fitted(model, labels, replace(fitted.client, model=model, labels=labels), fitted.sums)
+    return home.Fitted(model, labels, fitted.client, fitted.sums)
 
 
 def _likeness(labels: Array, offered: Array, k: int) -> tuple[float, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rotated
 from ..errors import InputError
 from ..inference import GraphModel, MixtureModel
 from ..kernels.centers import row_norms
@@ -18,12 +17,14 @@ from ..kernels.scaling import Scaling
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.steps import Common, Personal, Statistics, Sums, packed
+from ..protocol.consensus import server_step
 from ..protocol.em import pool_of, settle_pool
 from ..protocol.finish import projected
+from ..protocol.graphstate import Prepared, rotated
+from ..protocol.kept import as_server
 from ..protocol.round import ROUND, one_pass
-from ..server import server_step
 from ..settings import Settings
-from ..shared import Published, Shared, as_server, pooled_parts
+from ..shared import Published, Shared, pooled_parts
 from . import home
 
 Array = np.ndarray
@@ -88,9 +89,7 @@ def units_of(model: GraphModel | MixtureModel) -> Published:
 # ------------------------------------------------------------------------------------------------------ graph view
 
 
-def _graphs(
-    clients: dict[str, ClientState], models: Mapping[str, Any], shared: Shared | None, settings: Settings
-) -> Updated:
+def _graphs(clients: dict[str, Any], models: Mapping[str, Any], shared: Shared | None, settings: Settings) -> Updated:
     if shared is None or shared.W is None:
         clients = {cid: _alone(client, models[cid], settings) for cid, client in clients.items()}
     else:
@@ -129,9 +128,8 @@ def _graphs(
     )
 
 
-def begun(client: ClientState, W: Array, settings: Settings, scale: float, ridge: float) -> ClientState:
+def begun(client: Any, W: Array, settings: Settings, scale: float, ridge: float) -> Prepared:
     """A client with its graph, whose embedding begins where its old projection puts the rows."""
-    assert client.rows is not None
     M = to_numpy(client.rows @ W.astype(client.X.dtype))
     s = np.linalg.svd(M, compute_uv=False)
     F = nearest_orthonormal(M) if s[-1] > FULL_RANK * s[0] else None
@@ -142,9 +140,8 @@ def begun(client: ClientState, W: Array, settings: Settings, scale: float, ridge
     return home.turned(client, W)
 
 
-def _alone(client: ClientState, model: GraphModel, settings: Settings) -> ClientState:
+def _alone(client: Any, model: GraphModel, settings: Settings) -> Prepared:
     """Rounds towards the client's own projection, where it has nothing else."""
-    assert client.rows is not None
     rows = client.rows
     n, k = rows.shape[0], model.W.shape[1]
     scale = float(np.sqrt(n / max(rows.sum_of_squares(), 1e-300)))
@@ -157,7 +154,7 @@ def _alone(client: ClientState, model: GraphModel, settings: Settings) -> Client
     return client
 
 
-def _unit(client: ClientState, model: GraphModel, E: Array, fresh: GraphModel) -> home.Fitted:
+def _unit(client: Any, model: GraphModel, E: Array, fresh: GraphModel) -> home.Fitted:
     """Steps of k-means from the old centres; a concept without rows keeps its own."""
     centers = to_numpy(double(model.centers))
     points = to_numpy(double(E))
@@ -186,10 +183,8 @@ def _prior(model: GraphModel, shared: Shared | None) -> Common:
 # ---------------------------------------------------------------------------------------------------- mixture view
 
 
-def _mixtures(
-    clients: dict[str, ClientState], models: Mapping[str, Any], shared: Shared | None, settings: Settings
-) -> Updated:
-    cells = {cid: client.cells for cid, client in clients.items() if client.cells is not None}
+def _mixtures(clients: dict[str, Any], models: Mapping[str, Any], shared: Shared | None, settings: Settings) -> Updated:
+    cells = {cid: client.cells for cid, client in clients.items()}
     priors = {}
     for cid, m in models.items():
         if shared is not None and shared.mixture is not None:

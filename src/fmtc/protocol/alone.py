@@ -15,7 +15,9 @@ from ..kernels.alignment import numbers_of
 from ..kernels.lift import cut_share
 from ..server import ServerState
 from ..settings import Settings
-from .base import Phase, required
+from ..state import become
+from .base import Phase
+from .graphstate import Graphed
 from .method import view_method
 
 KEEP = 0.85  # of the neighbours that a client's own clusters keep together: with fewer, it keeps its own
@@ -67,13 +69,13 @@ def closed_share(X: Any, labels: np.ndarray, n_neighbors: int = NEIGHBORS) -> fl
 
 
 def played(
-    client: ClientState,
-    server: ServerState,
+    client: Any,
+    server: Any,
     settings: Settings,
     phases: Iterable[Phase],
     stops: Callable[[Phase, Sequence[Any]], bool],
     loops: Iterable[Phase],
-) -> tuple[ClientState, ServerState]:
+) -> tuple[Any, Any]:
     """One client through some phases, with a server of its own; nothing leaves."""
     history: list[Any] = []
     for phase in phases:
@@ -94,14 +96,14 @@ def played(
     return client, server
 
 
-def fitted_alone(client: ClientState, settings: Settings, view: str) -> ClientState:
+def fitted_alone(client: ClientState, settings: Settings, view: str) -> Any:
     """The client after a run of its own, units of columns included."""
     solver = replace(settings.solver, contain=False, exit=False)
     own = replace(settings.of_one(client.client_id), view=view, privacy=None, solver=solver)
     method = view_method(view)
-    begun = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
-    if view == "graph" and own.scale == "none" and solver.lift is False and client.scaling is None:
-        begun = replace(begun, graph=client.graph)  # rows as they came: the graph is the one that it has
+    begun: ClientState = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
+    if isinstance(client, Graphed) and own.scale == "none" and solver.lift is False and client.scaling is None:
+        begun = become(begun, Graphed, graph=client.graph)  # rows as they came: the graph is the one that it has
     server = method.open_server((client.client_id,), own, None)
     return played(
         begun, server, own, method.phases, lambda loop, done: method.loop_stops(loop, done, own) is not None,
@@ -109,19 +111,17 @@ def fitted_alone(client: ClientState, settings: Settings, view: str) -> ClientSt
     )[0]  # fmt: skip
 
 
-def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
+def chosen(client: Any, settings: Settings, view: str) -> Any:
     """The client with the common model, or with its own where the common one keeps clearly fewer neighbours together.
 
     Clusters of its own take the numbers of the common ones that they share most rows with.
     """
     from scipy.optimize import linear_sum_assignment
 
-    assert client.labels is not None
     try:
         alone = fitted_alone(client, settings, view)
     except DataError:  # its rows alone cannot be clustered
         return replace(client, choice=FEDERATED)
-    assert alone.labels is not None and alone.model is not None
     n = len(client.labels)
     rows = np.arange(n)
     if n > ROWS:
@@ -129,11 +129,11 @@ def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
     points = alone.model.scaled(client.X[rows])
     if closed_share(points, client.labels[rows]) >= KEEP * closed_share(points, alone.labels[rows]):
         return replace(client, choice=FEDERATED)
-    (common,) = required(client, "model")
-    shared = np.zeros((common.k, alone.model.k))
+    k = client.model.k
+    shared = np.zeros((k, alone.model.k))
     np.add.at(shared, (client.labels, alone.labels), 1)
     numbers, clusters = linear_sum_assignment(-shared)
-    order = np.full(common.k, -1)
+    order = np.full(k, -1)
     order[numbers] = clusters
     labels = numbers_of(order)[alone.labels]
     model = renumbered(alone.model, order)

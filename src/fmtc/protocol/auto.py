@@ -1,60 +1,68 @@
-"""FMTC, the view chosen without labels: the mixture, a comparison, and the graph view if it suits better."""
+"""FMTC, the view chosen without labels: run the mixture, decide, and perhaps run the graph view after it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..client import ClientState
-from ..inference import GraphModel, MixtureModel
 from ..server import ServerState
 from ..settings import Settings
-from .base import Phase, required
-from .conclude import CONCLUDE
-from .em import EM, em_stops
+from . import choice
+from .base import Phase
+from .graph import METHOD as GRAPH
 from .graph import GraphView
+from .graphstate import Numbered
 from .method import ClientResult
 from .mixture import METHOD as MIXTURE
 from .probe import PROBE
 
 
 class AutoView(GraphView):
-    """The mixture view, and where rows say so the graph view after it."""
+    """A plan of two views: which of their phases come, what the server knows so far decides (`fmtc.protocol.choice`).
+
+    Parameters
+    ----------
+    mixture, graph : GraphView
+        The two views.
+    probe : Phase
+        The comparison between them.
+    """
 
     name = "fmtc-auto"
-    opening = MIXTURE.opening
-    saved = (*MIXTURE.saved, *GraphView.saved)
     view = None
-    closing = (*GraphView.closing, CONCLUDE)
 
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Those of both views, and the comparison between them."""
-        own = [phase for phase in GraphView.opening if phase not in MIXTURE.opening]
-        return (*MIXTURE.opening, EM, PROBE, *own, self.loop, *self.closing)
+    def __init__(self, mixture: GraphView, graph: GraphView, probe: Phase):
+        self.views = {choice.MIXTURE: mixture, choice.GRAPH: graph}
+        self.opening, self.loop, self.loops = mixture.opening, graph.loop, (mixture.loop, graph.loop)
+        self.closing = (*graph.closing, *mixture.closing)
+        self.saved = (*mixture.saved, *graph.saved)
+        self.undecided = (*mixture.opening, mixture.loop, probe)
+        own = [phase for phase in graph.opening if phase not in mixture.opening]
+        self.phases = (*self.undecided, *own, graph.loop, *self.closing)
+        self.model_types = (*graph.model_types, *mixture.model_types)
 
-    @property
-    def model_types(self) -> tuple[type, ...]:
-        """Those of both views."""
-        return GraphModel, MixtureModel
+    def times(self, phase: Phase, server: ServerState, settings: Settings) -> int:
+        """As the phase says, if it is one of the chosen view; until there is one, of the mixture and the comparison."""
+        due = self.undecided if server.view is None else self.views[server.view].phases
+        return phase.times(server, settings) if phase in due else 0
 
-    @property
-    def loops(self) -> tuple[Phase, ...]:
-        """Rounds of the mixture, then rounds of the graph view."""
-        return EM, self.loop
+    def restored(self, client: ClientState, round_no: int, arrays: Mapping[str, Any]) -> Any:
+        """As in the view whose round it was."""
+        return self.views[choice.GRAPH if "F" in arrays else choice.MIXTURE].restored(client, round_no, arrays)
 
     def loop_stops(self, loop: Phase, history: Sequence[Any], settings: Settings) -> tuple[bool, str] | None:
         """As in the view that the loop belongs to."""
-        return em_stops(history, settings) if loop is EM else self.stop_reason(history, settings)
+        (view,) = (view for view in self.views.values() if view.loop is loop)
+        return view.stop_reason(history, settings)
 
     def common(self, server: ServerState) -> dict[str, Any]:
         """What the chosen view has in common."""
-        return MIXTURE.common(server) if server.view == "mixture" else super().common(server)
+        return self.views[str(server.view)].common(server)
 
-    def result(self, client: ClientState) -> ClientResult:
+    def result(self, client: Any) -> ClientResult:
         """Model and labels of a client after the run."""
-        (model,) = required(client, "model")
-        return super().result(client) if hasattr(model, "W") else MIXTURE.result(client)
+        return self.views[choice.GRAPH if isinstance(client, Numbered) else choice.MIXTURE].result(client)
 
 
-METHOD = AutoView()
+METHOD = AutoView(MIXTURE, GRAPH, PROBE)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, hole_filling, rotated, rows_of, stream
+from ..client import ClientState, hole_filling, rows_of, stream
 from ..confidence import low_only, row_scores
 from ..errors import DataError
 from ..inference import GraphModel, MixtureModel, project
@@ -30,8 +30,11 @@ from ..mixture import Cells, e_step, personal, summed
 from ..mixture.pooling import Pool
 from ..mixture.steps import Common, Personal, Statistics
 from ..settings import Settings
+from ..state import become
 from .alone import ALONE, fitted_alone
 from .em import among, pool_of, settle_pool
+from .graphstate import Numbered, Prepared, rotated
+from .mixturestate import Concluded
 from .round import one_pass
 
 Array = np.ndarray
@@ -69,21 +72,21 @@ class Home:
 
 
 def home_of(
-    client: ClientState, common: Common | None, statistics: Statistics | None = None, axes: Array | None = None
-) -> Home:
+    client: Numbered | Concluded, common: Common | None, statistics: Statistics | None = None,
+    axes: Array | None = None,
+) -> Home:  # fmt: skip
     """What a client that has its model keeps for folds."""
     about = Home(client.client_id, client.k, client.choice == ALONE, client.scaling, client.lift, client.device)
     if client.choice == ALONE:
         return about
     about = replace(about, common=common, statistics=statistics)
-    if statistics is not None or client.rows is None or client.factors is None or client.W is None:
+    if isinstance(client, Concluded):
         return about
-    anchor = client.W if client.anchor is None else client.anchor
     gamma = client.rows.gamma * client.rows.shape[0] ** 0.5
-    return replace(about, anchor=anchor, W=client.W, ridge=client.factors.ridge, gamma=gamma, axes=axes)
+    return replace(about, anchor=client.anchor, W=client.W, ridge=client.factors.ridge, gamma=gamma, axes=axes)
 
 
-def with_calibration(client: ClientState, settings: Settings) -> ClientState:
+def with_calibration(client: Any, settings: Settings) -> Any:
     """The client with a calibrated model, where its settings ask for it; a warning where it has too few rows."""
     model: Any = client.model
     if client.on_trial or settings.solver.calibration != "folds":
@@ -161,7 +164,7 @@ def _settled(cells: Cells, common: Common, own: Statistics, pool: Pool) -> Perso
 def _graph_fold(home: Home, X: Any, model: GraphModel, settings: Settings, fold: int) -> GraphModel:
     """Graph, spectral start, some rounds towards the last anchor, and the client's own clusters."""
     solver, cid, n = settings.solver, home.client_id, X.shape[0]
-    client = ClientState(cid, X, home.k, scaling=home.scaling, lift=home.lift, device=home.device, on_trial=True)
+    begun = ClientState(cid, X, home.k, scaling=home.scaling, lift=home.lift, device=home.device, on_trial=True)
     rows = rows_of(X, home.scaling, settings, home.device, home.lift)
     rows = replace(rows, gamma=home.gamma / n**0.5 if solver.rho is None else 1.0)
     graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
@@ -176,7 +179,7 @@ def _graph_fold(home: Home, X: Any, model: GraphModel, settings: Settings, fold:
     if eta is None and solver.accelerate:
         eta = 1 / (largest_eigenvalue(graph, rng) + settings.alpha)
     W = update_projection(factors, F, asarray_like(np.zeros_like(reference), F))
-    client = replace(client, rows=rows, graph=graph, factors=factors, F=F, W=W, eta=eta)
+    client = become(begun, Prepared, rows=rows, graph=graph, factors=factors, F=F, W=W, anchor=W, eta=eta)
     client = _turned(client, reference)
     for number in range(1, ROUNDS + 1):
         client, _, _ = one_pass(client, anchor, settings, number)
@@ -204,9 +207,9 @@ def _graph_fold(home: Home, X: Any, model: GraphModel, settings: Settings, fold:
     return replace(model, centers=centers)
 
 
-def _turned(client: ClientState, reference: Array) -> ClientState:
+def _turned(client: Prepared, reference: Array) -> Prepared:
     """The client in the frame that all share."""
-    return rotated(replace(client, anchor=None), procrustes(to_numpy(client.W), reference))
+    return rotated(client, procrustes(to_numpy(client.W), reference))
 
 
 def _mixed(model: GraphModel, E: Array, common: Common, settings: Settings) -> GraphModel:

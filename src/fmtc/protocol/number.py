@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..client import ClientState, Clusters, input_rows, stream
+from ..client import input_rows, stream
 from ..errors import RefusedError
 from ..inference import GraphModel, assign
 from ..kernels.alignment import numbers_of
@@ -21,12 +21,14 @@ from ..linalg.sparse import affine
 from ..mixture import personal
 from ..mixture.steps import Common
 from ..privacy.rules import Shares
-from ..server import ServerState
 from ..settings import Settings
+from ..state import become, reached
 from .alone import WHEN, chosen, compares, is_compared
-from .base import Array, Phase, array, number, required
+from .base import Array, Phase, array, number
 from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
 from .folds import home_of, with_calibration
+from .graphstate import Clustered, Clusters, Finished, Numbered, Prepared
+from .mixturestate import Concluded, Mixing
 
 
 def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:
@@ -47,13 +49,15 @@ class Presence:
 SHARES = Shares("Clusters of few rows look absent.")
 
 
-def present(client: ClientState) -> Presence:
+def present(client: Numbered | Concluded) -> Presence:
     """The answer of a client that has its labels; the outbox hides small clusters."""
-    labels, model = required(client, "labels", "model")
-    return Presence(shares=np.bincount(labels, minlength=model.k) / max(len(labels), 1))
+    return Presence(shares=np.bincount(client.labels, minlength=client.model.k) / max(len(client.labels), 1))
 
 
-def with_presence(server: ServerState, answers: Mapping[str, Any]) -> ServerState:
+Last = TypeVar("Last", bound=Mixing)
+
+
+def with_presence(server: Last, answers: Mapping[str, Any]) -> Last:
     """The server, which knows how much of each concept clients have."""
     said = {cid: answer.shares for cid, answer in answers.items() if isinstance(answer, Presence)}
     return replace(server, presence=dict(sorted({**server.presence, **said}.items())))  # some may answer later
@@ -85,11 +89,7 @@ class Number(Phase):
             "That the server has capped, set aside or refused somebody.", kind="flag", when=WHEN,
         )  # fmt: skip
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, in the graph view."""
-        return int(server.view != "mixture")
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: Finished, settings: Settings) -> dict[str, Any]:
         """The order of each client, and the parameters of the mixture if there is one."""
         last: dict[str, Any] = {"partial": is_partial(server), "compare": compares(server, settings)}
         if server.mixture is not None:
@@ -97,14 +97,15 @@ class Number(Phase):
             last |= {name: getattr(server.mixture, name) for name in names}
         return {cid: self.Ask(order=order, **last) for cid, order in server.orders.items()}
 
-    def reply(self, client: ClientState, ask: Ask, settings: Settings, round_no: int) -> tuple[ClientState, Any]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Any, Any]:
         """Take the common numbers; with a mixture, personal means in place of k-means centres."""
-        (own,), k = required(client, "own"), client.k
+        client = reached(client, Clustered)
+        own, k = client.own, client.k
         if ask.means is not None and not settings.solver.mixes:
             raise RefusedError("parameters of a mixture came in a run that ends with k-means")
         if ask.partial:
-            own, (F,) = widened(own, ask), required(client, "F")
-            client = replace(client, F=F @ asarray_like(own.axes, F))
+            own = widened(own, ask)
+            client = replace(client, F=client.F @ asarray_like(own.axes, client.F))
             model = replace(own.model, shares=(ask.order >= 0) / k)
         else:
             model = replace(own.model, centers=own.model.centers[ask.order])
@@ -120,16 +121,16 @@ class Number(Phase):
         model = replace(model, spread=dot(gap, gap) / len(E))
         labels = to_numpy(labels)
         agreement, misses = None, False
-        if settings.solver.labels_from == "projection" and k > 1 and client.graph is not None:
+        if settings.solver.labels_from == "projection" and k > 1:
             agreement, misses = _followed(client, labels, settings)
-        client = replace(client, own=None, model=model, labels=labels, agreement=agreement, misses=misses)
-        if is_compared(client, ask.compare, settings):
-            client = chosen(client, settings, "graph")
-        client = replace(client, home=home_of(client, None if ask.means is None else _common(ask), axes=own.axes))
-        client = with_calibration(client, settings)
-        return client, present(client)
+        found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
+        if is_compared(found, ask.compare, settings):
+            found = chosen(found, settings, "graph")
+        found = replace(found, home=home_of(found, None if ask.means is None else _common(ask), axes=own.axes))
+        found = with_calibration(found, settings)
+        return found, present(found)
 
-    def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:
+    def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
         """Keep who has how much of what, for the atlas."""
         return with_presence(server, answers)
 
@@ -144,7 +145,7 @@ OWN_CUT_ROWS = 20_000  # above, any line crosses relatively fewer links
 SMALLEST_PART = 0.15  # relative to parts of equal size: a few outliers are no part
 
 
-def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[float, bool]:
+def _followed(client: Prepared, labels: Array, settings: Settings) -> tuple[float, bool]:
     """Agreement of the labels with those of F, and whether they miss parts that the graph clearly has.
 
     F is held to a linear function of the columns, so that it may miss what the columns cannot say and agree all the
@@ -153,7 +154,7 @@ def _followed(client: ClientState, labels: Array, settings: Settings) -> tuple[f
     """
     from sklearn.metrics import adjusted_rand_score
 
-    F, graph = required(client, "F", "graph")
+    F, graph = client.F, client.graph
     rng, n, k = stream(settings.seed, client.client_id, "agreement"), len(labels), client.k
     if F.shape[1] > k:  # the numbers of its own concepts only
         labels = np.unique(labels, return_inverse=True)[1]

@@ -12,23 +12,23 @@ from ..client import ClientState, stream
 from ..errors import DataError
 from ..inference import assign
 from ..kernels.lift import NEIGHBORS, shows_shapes
-from ..linalg.arrays import HOST, to_numpy
+from ..linalg.arrays import to_numpy
 from ..privacy.rules import Protection
 from ..server import ServerState
 from ..settings import Settings
+from ..state import reached
 from .alone import closed_share, played
 from .base import Array, Phase, how_many, number
+from .choice import by_answers
 from .conclude import CONCLUDE
 from .finish import FINISH
 from .hello import HELLO
-from .moments import columns_of
+from .mixturestate import Counted, MixtureServer
 from .prepare import PREPARE
 from .round import ROUND
 
 SHAPE_ROWS, MANY_ROWS = 1000, 400  # rows of a silo that are looked at: for shapes, and where columns are many
 ROUNDS = 25  # of the graph view of one silo alone
-MIN_GAIN = 0.05  # of neighbours in the same cluster, beyond chance, by which a mixture of many columns must be better
-MIN_ENTROPY = 0.65  # of its clusters, as a part of that of even ones: one giant cluster agrees with itself
 
 
 class Probe(Phase):
@@ -56,18 +56,14 @@ class Probe(Phase):
         )  # fmt: skip
         entropy: float = number("of the mixture's cluster sizes, 1 for equal ones", "How uneven its clusters are.")
 
-    def times(self, server: ServerState, settings: Settings) -> int:
-        """Once, where the view is open: many columns, or few that may be lifted."""
-        return int(server.view is None and server.mixture is not None and _is_open(server))
-
-    def asks(self, server: ServerState, settings: Settings) -> dict[str, Any]:
+    def asks(self, server: MixtureServer, settings: Settings) -> dict[str, Any]:
         """The mixture as it stands."""
         return CONCLUDE.asks(server, settings)
 
-    def reply(self, client: ClientState, ask: Any, settings: Settings, round_no: int) -> tuple[ClientState, Answer]:
+    def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Counted, Answer]:
         """Cluster some rows in both ways."""
+        client = reached(client, Counted)
         judged, _ = CONCLUDE.reply(replace(client, on_trial=True), ask, settings, round_no)
-        assert judged.model is not None
         many = client.axes is not None
         rows = _looked_at(client, settings, MANY_ROWS if many else SHAPE_ROWS)
         if len(rows) <= client.k:  # hardly any is complete
@@ -80,7 +76,7 @@ class Probe(Phase):
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
         shapes, gain = False, 0.0
         try:
-            graphed, points = _alone(replace(client, X=X, cells=None), settings)
+            graphed, points = _alone(replace(client, X=X), settings)
         except DataError:  # rows that are all equal: they speak for neither view
             pass
         else:
@@ -98,12 +94,10 @@ class Probe(Phase):
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Answer], settings: Settings) -> ServerState:
         """Decide."""
-        said = [answers[cid] for cid in sorted(answers)]
-        view, why = _verdict(server, said, how_many(answers), columns_of(server, settings))
-        return replace(server, view=view, why=why)
+        return by_answers(server, [answers[cid] for cid in sorted(answers)], how_many(answers), settings)
 
 
-def _looked_at(client: ClientState, settings: Settings, limit: int) -> Array:
+def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
     """Numbers of the rows that are compared, at most `limit`; where columns are few, complete rows only.
 
     The graph view fills missing cells with the mean, which makes parts of such rows that are no shapes.
@@ -116,37 +110,13 @@ def _looked_at(client: ClientState, settings: Settings, limit: int) -> Array:
     return rows
 
 
-def _is_open(server: ServerState) -> bool:
-    return server.lifted or server.wide
-
-
-def _verdict(server: ServerState, said: list[Any], m: int, d: int) -> tuple[str, str]:
-    if not server.wide:
-        seen = sum(answer.shapes for answer in said)
-        if 2 * seen >= m:
-            return "graph", f"rows of {seen} of {m} silos fall into parts that are no ellipses"
-        return "mixture", f"{d} columns, and no shapes that a mixture cannot follow"
-    gain, entropy = (sum(float(getattr(answer, name)) for answer in said) / m for name in ("gain", "entropy"))
-    better = "as many neighbours share a cluster as in the graph view"
-    if abs(gain) >= 0.005:
-        more = "more" if gain > 0 else "fewer"
-        better = f"{abs(100 * gain):.0f} % {more} neighbours share a cluster than in the graph view"
-    if gain >= MIN_GAIN and entropy >= MIN_ENTROPY:
-        return "mixture", f"{d} columns, but in the mixture {better}"
-    if gain >= MIN_GAIN:
-        return "graph", f"{d} columns, and the mixture has one giant cluster"
-    return "graph", f"{d} columns, and in the mixture {better}"
-
-
-def _alone(client: ClientState, settings: Settings) -> tuple[Array, Any]:
+def _alone(client: Counted, settings: Settings) -> tuple[Array, Any]:
     """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
     server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    client = replace(client, rows=None, graph=None, factors=None, F=None, W=None)
-    client = replace(client, round_no=0, device=HOST, on_trial=True)
-    phases, settings = (HELLO, PREPARE, ROUND, FINISH), settings.of_one(client.client_id)
-    client, _ = played(client, server, settings, phases, lambda _, done: len(done) >= ROUNDS, (ROUND,))
-    assert client.own is not None and client.rows is not None
-    return to_numpy(client.own.labels), client.rows.X
+    phases, own = (HELLO, PREPARE, ROUND, FINISH), settings.of_one(client.client_id)
+    begun = ClientState(client.client_id, client.X, client.k, scaling=client.scaling, lift=client.lift, on_trial=True)
+    found, _ = played(begun, server, own, phases, lambda _, done: len(done) >= ROUNDS, (ROUND,))
+    return to_numpy(found.own.labels), found.rows.X
 
 
 PROBE = Probe()

@@ -15,10 +15,11 @@ from ..errors import AbortedError, DataError, FileError, InputError, OwnError, T
 from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.end import END, told
 from ..protocol.graph import METHOD
+from ..protocol.kept import kept
 from ..protocol.method import Method
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
-from ..shared import Shared, kept
+from ..shared import Shared
 from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
 
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
