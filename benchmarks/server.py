@@ -37,8 +37,8 @@ def federation(d: int, k: int, m: int) -> tuple[GraphServer, dict[str, Round.Ans
         found[cid] = ROUND.Answer(W=(common + 0.5 * rng.normal(size=(d, k))) @ frame, cut=1.0, misfit=1.0)
     zeros = np.zeros((d, k, m))
     server = GraphServer(
-        ids, omega=np.full(m, 1 / m), rho=2 * settings.solver.ridge / m, beta=None, scale=1.0, W=zeros, Z=zeros, Y=zeros,
-        losses=np.zeros(m),
+        ids, omega=np.full(m, 1 / m), rho=2 * settings.solver.ridge / m, beta=None, scale=1.0, W=zeros, Z=zeros,
+        Y=zeros, losses=np.zeros(m),
     )  # fmt: skip
     return server, found, settings
 

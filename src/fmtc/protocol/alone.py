@@ -102,8 +102,9 @@ def fitted_alone(client: ClientState, settings: Settings, view: str) -> Any:
     own = replace(settings.of_one(client.client_id), view=view, privacy=None, solver=solver)
     method = view_method(view)
     begun: ClientState = replace(method.open_client(client.client_id, client.X, own, client.device), on_trial=True)
-    if isinstance(client, Graphed) and own.scale == "none" and solver.lift is False and client.scaling is None:
-        begun = become(begun, Graphed, graph=client.graph)  # rows as they came: the graph is the one that it has
+    graph = getattr(client, "graph", None)
+    if graph is not None and own.scale == "none" and solver.lift is False and client.scaling is None:
+        begun = become(begun, Graphed, graph=graph)  # rows as they came: the graph is the one that it has
     server = method.open_server((client.client_id,), own, None)
     return played(
         begun, server, own, method.phases, lambda loop, done: method.loop_stops(loop, done, own) is not None,

@@ -18,10 +18,10 @@ from ..mixture.starts import FIRST_SPREAD
 from ..privacy.rules import ALWAYS, Centres
 from ..server import heard
 from ..settings import Settings
-from ..state import become, reached
+from ..state import become
 from .base import Array, Phase, array
 from .consensus import with_influence
-from .graphstate import Clustered, Clusters, Finished, GraphServer, Prepared, rotated
+from .graphstate import Clustered, Clusters, Finished, GraphServer, Placed, placed, rotated
 from .mixturestate import Mixture
 from .round import is_rotation
 
@@ -58,7 +58,7 @@ class Finish(Phase):
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Clustered, Answer]:
         """k-means on the normalised rows of X W (of F for a run as published): labels and centres are born here."""
-        client = rotated(reached(client, Prepared), ask.rotation)
+        client = rotated(placed(client, settings), ask.rotation)
         k = client.k
         from_embedding = settings.solver.labels_from == "embedding"
         E, model = projected(client, settings)
@@ -135,7 +135,7 @@ def _in_axes_of_concepts(server: GraphServer, answers: Mapping[str, Any], orders
     return replace(server, has=has, **stacks)
 
 
-def projected(client: Prepared, settings: Settings) -> tuple[Array, GraphModel]:
+def projected(client: Placed, settings: Settings) -> tuple[Array, GraphModel]:
     """The rows where clusters are looked for, (n, k), and the client's model but for its clusters.
 
     These are the normalised rows of X W; of F for a run as published.

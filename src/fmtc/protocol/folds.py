@@ -80,7 +80,7 @@ def home_of(
     if client.choice == ALONE:
         return about
     about = replace(about, common=common, statistics=statistics)
-    if isinstance(client, Concluded):
+    if isinstance(client, Concluded) or client.factors is None:
         return about
     gamma = client.rows.gamma * client.rows.shape[0] ** 0.5
     return replace(about, anchor=client.anchor, W=client.W, ridge=client.factors.ridge, gamma=gamma, axes=axes)

@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from ..client import ClientState, Ready
+from ..client import ClientState, Ready, with_rows
 from ..inference import GraphModel
 from ..kernels.graph import Graph
 from ..kernels.projection import RidgeFactors
@@ -17,6 +17,8 @@ from ..linalg.stacks import Workspace
 from ..mixture import Cells
 from ..mixture.steps import Statistics
 from ..server import ServerState
+from ..settings import Settings
+from ..state import become, reached
 from .mixturestate import Mixing
 
 Array = np.ndarray
@@ -43,7 +45,12 @@ class Graphed(Ready):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prepared(Graphed, Embedded):
+class Placed(Ready, Embedded):
+    """A client whose projections can be computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared(Graphed, Placed):
     """A client that takes part in rounds."""
 
     factors: RidgeFactors
@@ -65,14 +72,23 @@ class Clusters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clustered(Prepared):
+class Past(Placed):
+    """A client after the rounds; what it had prepared is not there if it failed to prepare again in a resumed run."""
+
+    graph: Graph | None = None
+    factors: RidgeFactors | None = None
+    eta: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clustered(Past):
     """A client with clusters of its own."""
 
     own: Clusters
 
 
 @dataclass(frozen=True, kw_only=True)
-class Numbered(Prepared):
+class Numbered(Past):
     """A client with its model; it may be one of the mixture view, where the client kept one of its own."""
 
     model: Any
@@ -81,6 +97,22 @@ class Numbered(Prepared):
     misses: bool = False  # whether the graph has clear parts that the labels do not follow
     choice: str | None = None  # "federated" or "alone", where the client compared the two
     home: Any = None  # what folds need of the run, see `protocol.folds`
+
+
+def placed(client: Any, settings: Settings) -> Placed:
+    """The client with its projection and its rows."""
+    client = reached(client, Embedded)
+    if isinstance(client, Placed):
+        return client
+    ready = with_rows(client, settings)
+    return become(client, Placed, scaling=ready.scaling, rows=ready.rows)
+
+
+def prepared(client: Any) -> Prepared:
+    """The client as it takes part in rounds; without what came after the last one."""
+    if isinstance(client, Past) and client.graph is not None:
+        return become(client, Prepared)
+    return reached(client, Prepared)
 
 
 Part = TypeVar("Part", bound=Embedded)

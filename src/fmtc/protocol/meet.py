@@ -20,10 +20,10 @@ from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import namespace, to_numpy
 from ..privacy.rules import Centres
 from ..settings import Settings
-from ..state import become, reached
+from ..state import become
 from .base import Array, Nothing, Phase, array
 from .finish import not_of_unit_length
-from .graphstate import Clustered, Clusters, GraphServer, Prepared, Proposed
+from .graphstate import Clustered, Clusters, GraphServer, Proposed, prepared
 from .round import ROUND, one_pass
 
 PASSES = 3  # over projection and embedding, before clusters are compared
@@ -52,7 +52,7 @@ class Meet(Phase):
 
     def reply(self, client: Any, ask: Nothing, settings: Settings, round_no: int) -> tuple[Clustered, Answer]:
         """A few passes without an anchor, then k-means on the normalised rows of X W."""
-        client = reached(client, Prepared)
+        client = prepared(client)
         nothing = np.zeros((client.rows.shape[1], client.k))
         for number in range(1, PASSES + 1):
             client, _, _ = one_pass(client, nothing, settings, number)

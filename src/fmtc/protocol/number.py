@@ -27,7 +27,7 @@ from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Phase, array, number
 from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
 from .folds import home_of, with_calibration
-from .graphstate import Clustered, Clusters, Finished, Numbered, Prepared
+from .graphstate import Clustered, Clusters, Finished, Numbered
 from .mixturestate import Concluded, Mixing
 
 
@@ -121,8 +121,8 @@ class Number(Phase):
         model = replace(model, spread=dot(gap, gap) / len(E))
         labels = to_numpy(labels)
         agreement, misses = None, False
-        if settings.solver.labels_from == "projection" and k > 1:
-            agreement, misses = _followed(client, labels, settings)
+        if settings.solver.labels_from == "projection" and k > 1 and client.graph is not None:
+            agreement, misses = _followed(client, client.graph, labels, settings)
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         if is_compared(found, ask.compare, settings):
             found = chosen(found, settings, "graph")
@@ -145,7 +145,7 @@ OWN_CUT_ROWS = 20_000  # above, any line crosses relatively fewer links
 SMALLEST_PART = 0.15  # relative to parts of equal size: a few outliers are no part
 
 
-def _followed(client: Prepared, labels: Array, settings: Settings) -> tuple[float, bool]:
+def _followed(client: Clustered, graph: Graph, labels: Array, settings: Settings) -> tuple[float, bool]:
     """Agreement of the labels with those of F, and whether they miss parts that the graph clearly has.
 
     F is held to a linear function of the columns, so that it may miss what the columns cannot say and agree all the
@@ -154,7 +154,7 @@ def _followed(client: Prepared, labels: Array, settings: Settings) -> tuple[floa
     """
     from sklearn.metrics import adjusted_rand_score
 
-    F, graph = client.F, client.graph
+    F = client.F
     rng, n, k = stream(settings.seed, client.client_id, "agreement"), len(labels), client.k
     if F.shape[1] > k:  # the numbers of its own concepts only
         labels = np.unique(labels, return_inverse=True)[1]

@@ -11,13 +11,13 @@ import numpy as np
 from ..client import ClientState, refuse_unscaled, stream, with_rows
 from ..errors import RefusedError
 from ..kernels.embedding import largest_eigenvalue, spectral_start
-from ..kernels.graph import build_graph
+from ..kernels.graph import Graph, build_graph
 from ..kernels.projection import RidgeFactors
 from ..linalg.arrays import asarray_like
 from ..settings import Settings
 from ..state import become
 from .base import Array, Nothing, Phase, above, number
-from .graphstate import Embedded, Graphed, Prepared, Scaled
+from .graphstate import Embedded, Prepared, Scaled
 
 
 class Prepare(Phase):
@@ -65,9 +65,8 @@ class Prepare(Phase):
         refuse_unscaled(client, settings)
         ready = with_rows(client, settings)
         rows = ready.rows
-        if isinstance(client, Graphed):
-            graph = client.graph
-        else:
+        graph: Graph | None = getattr(client, "graph", None)
+        if graph is None:
             graph = build_graph(rows.X, solver.n_neighbors, solver.bandwidth, solver.nonmutual_weight)
             if len(sizes := graph.component_sizes) > 1 and not client.on_trial:
                 warnings.warn(_components_message(cid, sizes, k), UserWarning, stacklevel=2)

@@ -16,10 +16,10 @@ from ..linalg.stacks import blocks
 from ..privacy.rules import FIRST, Protection
 from ..server import RoundReport
 from ..settings import Settings
-from ..state import become, reached
+from ..state import become
 from .base import Array, Phase, array, number
 from .consensus import server_step
-from .graphstate import GraphServer, Prepared, rotated
+from .graphstate import GraphServer, Prepared, prepared, rotated
 
 SECOND_PASS_AFTER = 2  # rounds; which of several solutions the run approaches is decided in the first ones
 
@@ -92,7 +92,7 @@ class Round(Phase):
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Prepared, Answer]:
         """Turn to the common frame, then W (Eq. 12) and F (Eq. 14-16)."""
-        turned = rotated(reached(client, Prepared), ask.rotation)
+        turned = rotated(prepared(client), ask.rotation)
         client, cut, misfit = one_pass(turned, ask.anchor, settings, round_no - (ask.before or 0))
         client = replace(client, round_no=round_no)
         return client, self.Answer(W=_as_sent(to_numpy(client.W), settings), cut=cut, misfit=misfit)

@@ -29,7 +29,7 @@ from .consensus import OVER_RELAXED
 from .em import Ask as Parameters
 from .em import Settle, asked
 from .finish import FINISH, first_mixture
-from .graphstate import Clustered, Prepared, Scaled, rotated
+from .graphstate import Clustered, Embedded, Prepared, Scaled, prepared, rotated
 from .hello import energy, rho_of, rounds_before
 from .mixturestate import Mixing
 from .number import Number
@@ -163,7 +163,7 @@ class TotalRound(Phase):
 
     def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Prepared, Answer]:
         """Z and Y of the last round (Eq. 18, 19), then W and F (Eq. 12, 14-16), and T of this round."""
-        client = reached(client, Prepared)
+        client = prepared(client)
         d, k = client.rows.shape[1], client.k
         if ask.basis is None or ask.ratio is None:  # Z = Y = 0 (Algorithm 1, initialisation)
             W, T, Z, before = (np.zeros((d, k)) for _ in range(4))
@@ -279,9 +279,9 @@ class Frame(Phase):
         """The same mean for everyone."""
         return dict.fromkeys(server.client_ids, self.Ask(reference=server.reference))
 
-    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Prepared, Answer]:
+    def reply(self, client: Any, ask: Ask, settings: Settings, round_no: int) -> tuple[Embedded, Answer]:
         """Turn the columns."""
-        client = reached(client, Prepared)
+        client = reached(client, Embedded)
         W = to_numpy(client.W)
         turned = W @ procrustes(W, ask.reference)
         return client, self.Answer(turned=turned / (np.linalg.norm(W) or 1.0))
@@ -306,7 +306,7 @@ class HomeFinish(Phase):
 
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Clustered, Nothing]:
         """Turn to the common frame for good, and find clusters there."""
-        R = procrustes(to_numpy(reached(client, Prepared).W), ask.reference)
+        R = procrustes(to_numpy(reached(client, Embedded).W), ask.reference)
         return FINISH.reply(client, FINISH.Ask(rotation=R), settings, round_no)[0], Nothing()
 
     def reduce(self, server: Directions, answers: MutableMapping[str, Any], settings: Settings) -> Framed:
