@@ -1003,7 +1003,7 @@ def test_version(monkeypatch):
     assert versions["fmtc"] == fmtc.__version__
     assert versions["numpy"] == np.__version__
     assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
-    extras = {"plot", "report", "onnx", "federation", "data", "knn", "gpu", "excel", "anndata"}
+    extras = {"plot", "report", "onnx", "federation", "knn", "gpu", "excel", "anndata"}
     assert set(versions["extras"]) == extras
     text = fmtc_ok("version").stdout
     assert f"numpy         {np.__version__}\n" in text

@@ -1,6 +1,6 @@
 """A hostile or broken silo is contained: every attack, one silo in three and one in eight, in both views.
 
-The attacks are those of `benchmarks/attacks.py`, which measures them on real data.
+The attacks are those of `bench/benchmarks/attacks.py`, which measures them on real data.
 """
 
 import runpy

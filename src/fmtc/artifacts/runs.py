@@ -135,7 +135,6 @@ EXTRAS = {
     "report": "jinja2",
     "onnx": "onnx",
     "federation": "nvflare",
-    "data": "av",
     "knn": "faiss-cpu",
     "gpu": "torch",
     "excel": "openpyxl",

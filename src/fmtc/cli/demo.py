@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ..concepts import Explanation
     from ..demo import Gain
 
-STORIES = ("breast_cancer", "heart_disease")
 EXAMPLES = {  # columns, and flags that suit them
     "hospitals": (
         "30 measurements, patient (the name of a row) and diagnosis (what is known)",
@@ -44,11 +43,11 @@ EXAMPLES = {  # columns, and flags that suit them
     epilog="""\b
 Examples:
   fmtc demo
-  fmtc demo --data heart_disease --out heart    (four real hospitals, where the data are)
+  fmtc demo --data heart_disease --out heart    (four real hospitals; needs fmtc-bench and its data)
   fmtc demo --out demo --force --open""",
 )
-@click.option("--data", "name", type=click.Choice(STORIES), default=STORIES[0], show_default=True, cls=Option,
-              help="Whose tables; breast_cancer comes with scikit-learn.")  # fmt: skip
+@click.option("--data", "name", default="breast_cancer", show_default=True, metavar="NAME", cls=Option,
+              help="Whose tables: breast_cancer comes with scikit-learn; fmtc-bench adds heart_disease.")  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), default="fmtc-demo", show_default=True, cls=Option,
               help="Folder to write.")  # fmt: skip
 @click.option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
@@ -69,18 +68,16 @@ def demo(
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
     from ..concepts import Explanation
-    from ..demo import LITTLE, check_story, draw_demo, gains, verdict
-    from ..demo import STORIES as TOLD
+    from ..demo import LITTLE, draw_demo, gains, story_of, verdict
     from ..estimator import load_atlas
     from ..report import needs_jinja
     from ..schema import FILE
     from .models import fit
 
     words = Words()
-    check_story(name)
+    story = story_of(name, random_state)
     needs_jinja()
     out = free_path(out, force, lambda folder: (folder / "demo.json").is_file())
-    story = TOLD[name](random_state)
     words.say(story.about)
     with new_folder(out, overwrite=force) as folder:
         (folder / "tables").mkdir()
