@@ -166,7 +166,7 @@ def test_an_interrupted_demo_has_nothing_to_resume(tmp_path, monkeypatch):
     ("line", "offered", "spared"),
     [
         (["fmtc", "pre"], {"predict", "preflight"}, set()),
-        (["fmtc", "outbox", "b"], {"budget"}, {"numpy"}),
+        (["fmtc", "outbox", "b"], {"budget"}, set()),
         (["fmtc", "fit", "--sca"], {"--scale"}, set()),
     ],
 )

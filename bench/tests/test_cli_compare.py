@@ -197,7 +197,7 @@ def test_paper_by_any_code_goes_to_another_folder(frozen, tmp_path, monkeypatch)
     refused = " ".join(bench("paper", "--part", "test", "--splits", 1, "--out", frozen).stderr.split())
     assert "`fmtc-bench paper --any-code --out today`" in refused
     named = json.loads((frozen / "protocol.md").read_text().rpartition("```json\n")[2].partition("```")[0])["commit"]
-    assert ("-m fmtc.bench paper --out again" in refused) == (named is not None)
+    assert ("python -m fmtc_bench paper --out again" in refused) == (named is not None)
     mixed = bench("paper", "--any-code", "--part", "test", "--splits", 1, "--out", frozen)
     assert (mixed.exit_code, "another folder" in mixed.stderr) == (2, True)
     today = tmp_path / "today"
