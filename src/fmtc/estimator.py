@@ -1528,7 +1528,7 @@ def load_atlas(path: str | Path) -> Atlas:
     Parameters
     ----------
     path : path
-        Folder of a run of `fmtc fit`, `fmtc federate local`, `fmtc join` or `fmtc coordinate`, or of a model.
+        Folder of a run of `fmtc fit`, `fmtc join` or `fmtc coordinate`, or of a model.
 
     Returns
     -------

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from .check import every_problem
 from .options import (
     data_options,
     free_picture,
@@ -21,7 +22,6 @@ from .options import (
     table_options,
     text_option,
 )
-from .preflight import every_problem
 from .program import Option, main_group
 from .settings import build_model, model_options
 from .words import Words, new_console, new_table, note_table, print_json, show, size_of

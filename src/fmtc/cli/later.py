@@ -48,7 +48,7 @@ Examples:
 def publish(run: Path, out: Path, schema: Path | None, force: bool, text_column: str | None, as_json: bool) -> None:
     """Write what a newcomer needs: means over all silos, units and names of columns, settings, given names of clusters.
 
-    RUN is the --out folder of `fmtc fit`, `fmtc federate local` or `fmtc coordinate`, or a model folder. It must be of
+    RUN is the --out folder of `fmtc fit` or `fmtc coordinate`, or a model folder. It must be of
     at least three silos. The kit holds no row and no silo's own model; docs/privacy.md says what it can tell. Hand it
     on to whoever wants to join: see `fmtc join-later`.
     """
