@@ -1,4 +1,4 @@
-"""Commands for after a run: publish it, join it later, update it, leave it, merge two."""
+"""Commands for after a run: publish it, join it later, update it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..errors import DataError, FileError, listed
 from .models import _word_lookup
 from .options import data_options, free_path, out_option, quiet_option, random_state_option, text_option
 from .program import Option, main_group
-from .words import Words, new_table, plural, print_json, show_run
+from .words import Words, plural, print_json, show_run
 
 if TYPE_CHECKING:
     from ..artifacts.published import JoinKit
@@ -48,7 +48,7 @@ Examples:
 def publish(run: Path, out: Path, schema: Path | None, force: bool, text_column: str | None, as_json: bool) -> None:
     """Write what a newcomer needs: means over all silos, units and names of columns, settings, given names of clusters.
 
-    RUN is the --out folder of `fmtc fit`, `fmtc federate local` or `fmtc coordinate`, or a model folder. It must be of
+    RUN is the --out folder of `fmtc fit` or `fmtc coordinate`, or a model folder. It must be of
     at least three silos. The kit holds no row and no silo's own model; docs/privacy.md says what it can tell. Hand it
     on to whoever wants to join: see `fmtc join-later`.
     """
@@ -355,85 +355,3 @@ def _given_names(run: Path) -> dict[int, str]:
 def _needs_models(model: FMTC, run: Path) -> None:
     if not model._models:
         raise FileError(f"{run} is a coordinator's run, which holds no models: silos have theirs at home")
-
-
-# ----------------------------------------------------------------------------------------------------------- leave
-
-
-@main_group.command(
-    short_help="Take one silo out of a run, without its rows or the others'.",
-    epilog="""\b
-Examples:
-  fmtc leave run north --out run-without-north
-  fmtc publish run-without-north --out kit""",
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.argument("client", metavar="SILO")
-@out_option
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def leave(run: Path, client: str, out: Path, force: bool, as_json: bool) -> None:
-    """Take one silo out of a run: one step of the server without its part, and the others' models follow.
-
-    RUN is the --out folder of `fmtc fit` or `fmtc federate local`, or a model folder; it stays as it is. Writes a model
-    folder to --out. What the silo did to the rounds before stays in the others' models: where nothing of it may be
-    left, fit again without it.
-    """
-    from ..artifacts.models import MODEL_FILE
-    from ..later.models import open_run
-
-    words = Words()
-    out = free_path(out, force, lambda path: (path / MODEL_FILE).is_file())
-    model = open_run(run)
-    _needs_models(model, run)
-    after = model.leave(client)
-    after.save(out, overwrite=force)
-    words.say(f"wrote {out}: {plural(len(after.client_ids_), 'silo')} without {client!r}; {run} still holds its model")
-    if as_json:
-        print_json({"out": str(out), "left": client, "clients": after.client_ids_})
-
-
-# ----------------------------------------------------------------------------------------------------------- merge
-
-
-@main_group.command(
-    short_help="Give two federations one numbering of clusters.",
-    epilog="""\b
-Examples:
-  fmtc merge run-a run-b --out merged
-  fmtc predict merged new.csv --client north""",
-)
-@click.argument("first", type=click.Path(path_type=Path))
-@click.argument("second", type=click.Path(path_type=Path))
-@out_option
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def merge(first: Path, second: Path, out: Path, force: bool, as_json: bool) -> None:
-    """Give two federations that trained apart one numbering: the same number means the same concept in both.
-
-    FIRST and SECOND are folders of runs or models, of the same columns and the same view. Clusters are matched by what
-    they look like along the columns; those of SECOND without a partner get new numbers. Nothing is fitted. Writes a
-    model folder with the silos of both to --out.
-    """
-    from ..artifacts.models import MODEL_FILE
-    from ..later.models import merge as merged
-    from ..later.models import open_run
-
-    words = Words()
-    out = free_path(out, force, lambda path: (path / MODEL_FILE).is_file())
-    models = [open_run(run) for run in (first, second)]
-    for model, run in zip(models, (first, second), strict=True):
-        _needs_models(model, run)
-    both = merged(*models)
-    both.save(out, overwrite=force)
-    table = new_table()
-    for title in ("cluster", f"in {first}", f"in {second}", "likeness"):
-        table.add_column(title, justify="right")
-    for match in both.merged_:
-        cells = ["–" if number is None else str(number) for number in (match.first, match.second)]
-        table.add_row(str(match.number), *cells, f"{match.likeness:.2f}" if "–" not in cells else "–")
-    words.say(table)
-    words.say("")
-    words.say(f"wrote {out}: {plural(len(both.client_ids_), 'silo')}, {plural(both.n_clusters, 'cluster')}")
-    if as_json:
-        print_json(
-            {"out": str(out), "clients": both.client_ids_, "concepts": [asdict(match) for match in both.merged_]}
-        )

@@ -1,4 +1,4 @@
-"""Commands about models: fit, predict, inspect and export."""
+"""Commands about models: fit, predict and export; what `explain` shows of labels and models."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import check_form, file_names, new_file, read_json, write_file
 from ..errors import DataError, FileError, UsageError, WriteError, listed
+from .check import every_problem
 from .explain import show_atlas
+from .federation import check_count, fit_by_processes
 from .options import (
     accept_units_option,
     data_options,
+    deadline_option,
     free_path,
+    min_clients_option,
     n_clusters_option,
     out_option,
     quiet_option,
@@ -33,7 +37,6 @@ from .options import (
     table_options,
     text_option,
 )
-from .preflight import every_problem
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
 from .terminal import printable
@@ -75,6 +78,7 @@ Examples:
   fmtc fit *.csv -k 4 --out run --calibrate     (for `fmtc predict --abstain` and `fmtc drift`)
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
   fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
+  fmtc fit *.csv -k 4 --out run --processes     (a federation on this machine, with the same result)
   fmtc fit --config study.toml                  (with a table [fit])""",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -97,6 +101,12 @@ Examples:
     "--calibrate", is_flag=True, cls=Option,
     help="Learn how certain clusters are, for `fmtc predict --abstain` and `fmtc drift`; up to half as long again.",
 )  # fmt: skip
+@click.option(
+    "--processes", is_flag=True, cls=Option,
+    help="Run each silo as a process of this machine, as in a federation: mutual TLS, and the same result.",
+)  # fmt: skip
+@min_clients_option
+@deadline_option
 @accept_units_option
 @quiet_option
 @data_options
@@ -114,6 +124,9 @@ def fit(
     with_page: bool,
     append: bool,
     calibrate: bool,
+    processes: bool,
+    min_clients: int | None,
+    deadline: float,
     accept_units: bool,
     quiet: bool,
     client_column: str | None,
@@ -139,7 +152,7 @@ def fit(
     output, constant columns are dropped, words with few levels are categories: notes say so, and --columns, --as and
     --schema decide otherwise. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless
     you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json,
-    report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc inspect --atlas`); with --report also
+    report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc explain --show atlas`); with --report also
     report.html.
     """
     from ..atlas import lone_words
@@ -155,6 +168,11 @@ def fit(
         _check_tables(files, "omit --append")
     if with_page:
         needs_jinja()  # before the work, not after it
+    if processes:
+        _check_processes(client_column, obsm, resume)
+        check_count("--min-clients", min_clients, len(files))
+    elif min_clients is not None:
+        raise click.UsageError("--min-clients is for --processes")
     recipe = None if text_column is None else TextRecipe(text_column)
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
@@ -164,27 +182,32 @@ def fit(
     out = free_path(out, force, runs.is_run)
     checkpoint = out.parent / f".{out.name}.checkpoint"
     _check_resume(words, checkpoint, resume, force)
+    reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
+    reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
+    reading |= given | {"judge": True}
     try:
-        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
-        reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
-        reading |= given | {"judge": True}
+        about: dict[str, Any] = {}
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
             silos = read_silos(files, **reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], silos[0].schema)
-            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
-                rows = {silo.name: silo.encoded for silo in silos}
-                model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
-                if recipe is not None:
-                    model.text_recipe_ = recipe
-                results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
+            if processes:
+                how = {"min_clients": min_clients, "deadline": deadline}
+                silos, about["missing"] = fit_by_processes(words, model, silos, files, reading, **how)
+            else:
+                with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
+                    rows = {silo.name: silo.encoded for silo in silos}
+                    model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
+            if recipe is not None:
+                model.text_recipe_ = recipe
+            results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
         if len(silos) > 1 and not as_published:  # a warning of fit may have named some
             lone = [silo for silo in model.atlas_.lone if not any(repr(silo) in note for note in words.notes)]
             if lone:
                 words.note(lone_words(lone))
         seconds = time.perf_counter() - started
-        report = runs.report(
+        report = about | runs.report(
             model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
         )
         details = {}
@@ -216,6 +239,16 @@ def fit(
         print_json({"out": str(out), **report})
 
 
+def _check_processes(client_column: str | None, obsm: str | None, resume: bool) -> None:
+    """Refuse what a federation of processes cannot do."""
+    if client_column is not None:
+        raise click.UsageError("a federation has one file per silo; omit --processes, or --client-column")
+    if obsm is not None:
+        raise click.UsageError("a federation reads tables and matrices; omit --processes, or --obsm")
+    if resume:
+        raise click.UsageError("processes of this machine are not resumed; omit --processes, or --resume")
+
+
 def _word_lookup(
     files: Sequence[Path], recipe: TextRecipe, client_column: str | None
 ) -> Callable[[Sequence[int]], Mapping[int, str]]:
@@ -234,7 +267,7 @@ def _check_tables(files: Sequence[Path], advice: str) -> None:
 
     for file in files:
         if suffix_of(file) == ".h5ad":
-            advice += f", and write clusters into obs afterwards: fmtc labels RUN --join {file} --out NEW.h5ad"
+            advice += f", and write clusters into obs afterwards: fmtc explain RUN --join {file} --out NEW.h5ad"
         if suffix_of(file) in (".npy", ".npz", ".h5ad"):
             raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
 
@@ -461,29 +494,7 @@ def _one_client(model: FMTC, client: str | None) -> str:
 # --------------------------------------------------------------------------------------------------------- labels
 
 
-@main_group.command(
-    short_help="Show the labels of a run, or join them to a table.",
-    epilog="""\b
-Examples:
-  fmtc labels run > labels.csv
-  fmtc labels run --join north.csv --out north-with-clusters.csv
-  fmtc labels run --join all.parquet --client-column site
-  fmtc labels run --join visits.csv --client north --id patient
-  fmtc labels run --join cells.h5ad --out new.h5ad      (AnnData: clusters go into obs)""",
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--join", "table_path", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
-              help="A table to add cluster and probability to.")  # fmt: skip
-@click.option("--client", metavar="SILO", cls=Option, help="The silo whose labels are meant; all by default.")
-@click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option,
-              help="With --join: the column of FILE with the identifiers, if it has another name there.")  # fmt: skip
-@click.option(
-    "--client-column", metavar="NAME", cls=Option, help="With --join: the column of FILE that names the silo."
-)
-@click.option("--no-header", is_flag=True, cls=Option, help="With --join: the first line of FILE is a row.")
-@click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def labels(
+def give_labels(
     run: Path,
     table_path: Path | None,
     client: str | None,
@@ -494,11 +505,7 @@ def labels(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show the labels of a run as one table, or add them to the rows of another.
-
-    RUN is the --out folder of `fmtc fit`. Rows are joined by identifier; where the run has none, by their place in the
-    file. A row that has no label gets an empty cell. Of AnnData, --out is a copy with cluster and probability in obs.
-    """
+    """Show the labels of a run as one table, or add them to the rows of another."""
     from ..tables.formats import read_file, suffix_of
 
     words, write = Words(), None
@@ -565,56 +572,8 @@ def _into_obs(
 # -------------------------------------------------------------------------------------------------------- inspect
 
 
-@main_group.command(
-    "inspect",
-    short_help="Show what a model is, or what may leave a silo.",
-    epilog="""\b
-Examples:
-  fmtc inspect run
-  fmtc inspect run --top 8
-  fmtc inspect run --json | python -m json.tool
-  fmtc inspect run --atlas                      (concepts in words, who has them, how sure that is)
-  fmtc inspect run --influence                  (who pulls whom, and who was capped)
-  fmtc inspect --wire                           (every field that a silo may send or receive)""",
-)
-@click.argument("run", type=click.Path(path_type=Path), required=False)
-@click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
-              help="Features to show for each cluster.")  # fmt: skip
-@click.option("--wire", is_flag=True, cls=Option,
-              help="Show the declarations of all messages instead: fields, shapes, what each can tell.")  # fmt: skip
-@click.option("--atlas", is_flag=True, cls=Option,
-              help="Show the concepts instead: name, share in each silo, features, how alike silos are.")  # fmt: skip
-@click.option("--influence", is_flag=True, cls=Option,
-              help="Show who pulls whom instead, and which silos were capped, weighed down or refused.")  # fmt: skip
-def inspect_run(run: Path | None, top: int, wire: bool, atlas: bool, influence: bool, as_json: bool) -> None:
-    """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
-
-    RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight, per
-    unit of the feature after --scale: in the mixture view how far the cluster's centre lies from the mean of all; in
-    the graph view W times its centre, which decides where a new row goes, and may have either sign for columns that
-    hang together. What the rows of a cluster have in common is said by `fmtc explain`; --atlas needs no rows.
-    """
-    if wire == (run is not None):
-        raise click.UsageError("give either the folder of a run or a model, or --wire")
-    if run is None:
-        if influence or atlas:
-            raise click.UsageError(f"--{'influence' if influence else 'atlas'} needs the folder of a run")
-        _show_wire(as_json)
-        return
-    if influence and atlas:
-        raise click.UsageError("give either --atlas or --influence")
-    if influence:
-        _show_influence(run, as_json)
-        return
-    if atlas:
-        from ..estimator import load_atlas
-
-        found = load_atlas(run)
-        if as_json:
-            print_json(found.to_dict())
-        else:
-            show_atlas(new_console(), found)
-        return
+def show_model(run: Path, top: int, as_json: bool) -> None:
+    """Show what a model is: silos, features, clusters, how its rounds ended, file sizes."""
     from ..estimator import load
 
     folder = runs.model_folder(run)
@@ -646,7 +605,18 @@ def inspect_run(run: Path | None, top: int, wire: bool, atlas: bool, influence: 
         _show_model(about)
 
 
-def _show_wire(as_json: bool) -> None:
+def show_atlas_of(run: Path, as_json: bool) -> None:
+    """Show the concepts of a run: name, share in each silo, features, how alike silos are."""
+    from ..estimator import load_atlas
+
+    found = load_atlas(run)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show_atlas(new_console(), found)
+
+
+def show_wire(as_json: bool) -> None:
     """The declarations of all messages of a run."""
     from ..protocol.auto import METHOD
     from ..protocol.base import LETTERS, declared
@@ -671,7 +641,7 @@ def _show_wire(as_json: bool) -> None:
     show(console, Text("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + "."))
 
 
-def _show_influence(run: Path, as_json: bool) -> None:
+def show_influence(run: Path, as_json: bool) -> None:
     """Who pulls whom in a run, from its report.json."""
     if not (run / "report.json").is_file():
         raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")

@@ -46,7 +46,7 @@ def table_options(command: Any) -> Any:
         click.option("--no-header", is_flag=True, cls=Option, section="Data",
                      help="The first line of a text file is a row; columns are called column_1, column_2 ..."),
         click.option("--schema", type=click.Path(path_type=Path), cls=Option, section="Data",
-                     help="A schema.toml that says what the columns are: that of another run, or `fmtc schema`."),
+                     help="A schema.toml of what the columns are: of another run, or `fmtc check --write-schema`."),
         click.option("--missing", type=click.Choice(["em", "drop", "refuse"]), default="em", show_default=True,
                      cls=Option, section="Data",
                      help="Missing cells: leave them to the method, omit their rows, or stop."),
@@ -68,7 +68,7 @@ def silo_options(command: Any) -> Any:
                      cls=Option, section="Data",
                      help="Missing cells: leave them to the method, omit their rows, or stop."),
         click.option("--schema", type=click.Path(path_type=Path), cls=Option, section="Data",
-                     help="A schema.toml that all silos have, from `fmtc schema`; needed for categories."),
+                     help="A schema.toml that all silos have: `fmtc check --write-schema`; needed for categories."),
     ):  # fmt: skip
         command = option(command)
     return command
@@ -170,6 +170,12 @@ random_state_option = click.option(
     "--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
     help="The same number gives the same labels, to the last bit.  [default: 0]",
 )  # fmt: skip
+min_clients_option = click.option(
+    "--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default."
+)
+deadline_option = click.option(
+    "--deadline", type=float, default=600.0, show_default=True, cls=Option, help="Seconds a silo has for one answer."
+)
 accept_units_option = click.option(
     "--accept-units", is_flag=True, cls=Option, help="Run even if most columns of a silo seem to be in other units."
 )

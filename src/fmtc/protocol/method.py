@@ -32,7 +32,6 @@ METHODS = {
     "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
     "fmtc-private": "fmtc.protocol.private:METHOD",
     "fmtc-advice": "fmtc.protocol.advice:METHOD",
-    "fmtc-advice-spectrum": "fmtc.protocol.advice:SPECTRUM_METHOD",
 }
 
 

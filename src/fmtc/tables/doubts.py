@@ -98,7 +98,9 @@ def _as_missing(
     listed = [f"missing = [{code:g}] for {names[c]!r}" for c, (code, _, _) in found.items() if not everywhere[code]]
     ways = [f"count them as missing ({flags})"] if flags else []
     if listed:
-        ways.append(f"write {joined(listed)} into a schema (fmtc schema FILES > schema.toml) and use it (`schema`)")
+        ways.append(
+            f"write {joined(listed)} into a schema (fmtc check FILES --write-schema schema.toml) and use it (`schema`)"
+        )
     return ", and ".join(ways)
 
 

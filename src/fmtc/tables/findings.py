@@ -276,7 +276,9 @@ def _text_sentence(number: float, group: Sequence[Finding], here: Mapping[int, s
     """One sentence about columns that hold no numbers but the same kind of words."""
     samples = [here[f.column] + _words_of(columns, f.column)[1] for f in group]
     why = "but others have numbers there" if number else "but only numbers can be clustered"
-    way = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
+    way = (
+        "convert them to numbers, omit them, or give all clients a schema (fmtc check FILES --write-schema schema.toml)"
+    )
     kind = _words_of(columns, group[0].column)[0]
     if kind == DATES:
         way = "write what matters about them as a number, such as days since an event, or omit them (`drop`)"
@@ -291,7 +293,7 @@ def _text_sentence(number: float, group: Sequence[Finding], here: Mapping[int, s
         if kind == STRAYS:
             words = dict.fromkeys(w for f in group for w in strays_in(columns.content.to_series(f.column)))
             kinds = shlex.quote("number:" + ",".join(columns.names[f.column] for f in group))
-            flags = f"by a schema: fmtc schema FILES --as {kinds} > schema.toml"
+            flags = f"by a schema: fmtc check FILES --as {kinds} --write-schema schema.toml"
             flags = counted_missing(words) if len(words) <= SHOWN else flags
             way = f"correct such words, or count them as missing ({flags})"
             return f"has words among the numbers in {joined(samples)}: {way}"

@@ -447,7 +447,7 @@ def _check_numbers(tables: Mapping[str, pl.DataFrame]) -> None:
             problems.append(
                 f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns (`drop`), "
                 "name them as `id_column`, `label_column` or `client_column`, or say what they are in a schema "
-                "(`schema`): fmtc schema FILES > schema.toml makes one."
+                "(`schema`): fmtc check FILES --write-schema schema.toml makes one."
             )
         if problems:
             raise DataError("\n  ".join(problems))
