@@ -9,13 +9,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ..client import ClientState, input_rows
-from ..inference import Frame, GraphModel, MixtureModel, assign
 from ..linalg.arrays import to_numpy
 from ..metrics import clustering_scores
+from ..models import Frame, GraphModel, MixtureModel
+from ..models.shared import GraphPublished, Published
 from ..protocol.alone import fitted_alone
 from ..protocol.finish import FINISH, projected
 from ..settings import Settings
-from ..shared import Published
 from . import home
 
 Array = np.ndarray
@@ -52,9 +52,7 @@ class Joined:
     likeness: tuple[float, ...]
 
 
-def newcomer(
-    name: str, X: Any, kit: Published, settings: Settings, guide: bool | str = "auto"
-) -> tuple[Joined, home.Fitted]:
+def newcomer(name: str, X: Any, kit: Any, settings: Settings, guide: bool | str = "auto") -> tuple[Joined, home.Fitted]:
     """Fit alone, compare with the published model, and follow it if both see the same clusters (or if told to).
 
     Parameters
@@ -78,7 +76,7 @@ def newcomer(
         as_it_is = published_graph(client, kit, settings)
     else:
         as_it_is = published_mixture(client, kit, settings)
-    offered = to_numpy(assign(input_rows(client), as_it_is))
+    offered = to_numpy(as_it_is.assign(input_rows(client)))
     agreement = float(clustering_scores(alone.labels, offered)["ari"])
     guided = agreement >= AGREED[kit.view] if guide == "auto" else bool(guide)
     if not guided:
@@ -108,17 +106,17 @@ def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
 # ------------------------------------------------------------------------------------------- the model as published
 
 
-def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
+def as_published(name: str, X: Any, kit: Any, settings: Settings) -> Array:
     """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
     settings = home.at_home(settings, kit.view)
     client = home.opened(name, X, settings, kit)
     if kit.view == "mixture":
-        return assign(client.X, published_mixture(client, kit, settings))
+        return published_mixture(client, kit, settings).assign(client.X)
     client = home.prepared(client, settings, kit.scale, kit.ridge)
-    return to_numpy(assign(input_rows(client), published_graph(client, kit, settings)))
+    return to_numpy(published_graph(client, kit, settings).assign(input_rows(client)))
 
 
-def published_graph(client: ClientState, kit: Published, settings: Settings) -> GraphModel:
+def published_graph(client: ClientState, kit: GraphPublished, settings: Settings) -> GraphModel:
     """The mean consensus as a client's projection, with the common centres: a model without a fit."""
     assert kit.consensus is not None and client.F is not None
     _, model = projected(replace(client, W=kit.consensus.astype(client.F.dtype)), settings)
@@ -137,7 +135,7 @@ def published_mixture(client: ClientState, kit: Published, settings: Settings) -
     return MixtureModel(frame, common.means, common.covariance, common.shares, common.profiles)
 
 
-def _sized(kit: Published, client: ClientState) -> Published:
+def _sized(kit: GraphPublished, client: ClientState) -> GraphPublished:
     """The kit with a consensus as large as the newcomer's projection, where only its direction is known."""
     if not kit.is_unit or kit.consensus is None or client.W is None:
         return kit
@@ -145,7 +143,7 @@ def _sized(kit: Published, client: ClientState) -> Published:
     return replace(kit, consensus=kit.consensus * size, is_unit=False)
 
 
-def guided_graph(client: ClientState, kit: Published, settings: Settings, offered: Array) -> home.Fitted:
+def guided_graph(client: ClientState, kit: GraphPublished, settings: Settings, offered: Array) -> home.Fitted:
     """Rounds towards the mean consensus, then clusters with the common concepts as a prior.
 
     Without common concepts, in a run that ended with k-means, clusters take the numbers of those that are `offered`.
@@ -171,13 +169,8 @@ def matched(labels: Array, others: Array, k: int) -> tuple[Array, Array]:
 
 def numbered(fitted: home.Fitted, offered: Array) -> home.Fitted:
     """A client's own clusters under the numbers of the concepts that they share most rows with."""
-    model = fitted.model
-    order, _ = matched(offered, fitted.labels, model.k)
-    if isinstance(model, MixtureModel):
-        model = replace(model, means=model.means[order], shares=model.shares[order], profiles=model.profiles[order])
-    else:
-        shares = None if model.shares is None else model.shares[order]
-        model = replace(model, centers=model.centers[order], shares=shares)
+    order, _ = matched(offered, fitted.labels, fitted.model.k)
+    model = fitted.model.renumbered(order)
     labels = np.argsort(order)[fitted.labels]
     return home.Fitted(model, labels, replace(fitted.client, model=model, labels=labels), fitted.sums)
 
