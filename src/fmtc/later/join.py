@@ -12,7 +12,7 @@ from ..client import ClientState, input_rows
 from ..linalg.arrays import to_numpy
 from ..metrics import clustering_scores
 from ..models import Frame, GraphModel, MixtureModel
-from ..models.shared import GraphPublished, Published
+from ..models.shared import Published
 from ..protocol.alone import fitted_alone
 from ..protocol.finish import FINISH, projected
 from ..settings import Settings
@@ -52,7 +52,9 @@ class Joined:
     likeness: tuple[float, ...]
 
 
-def newcomer(name: str, X: Any, kit: Any, settings: Settings, guide: bool | str = "auto") -> tuple[Joined, home.Fitted]:
+def newcomer(
+    name: str, X: Any, kit: Published, settings: Settings, guide: bool | str = "auto"
+) -> tuple[Joined, home.Fitted]:
     """Fit alone, compare with the published model, and follow it if both see the same clusters (or if told to).
 
     Parameters
@@ -106,7 +108,7 @@ def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
 # ------------------------------------------------------------------------------------------- the model as published
 
 
-def as_published(name: str, X: Any, kit: Any, settings: Settings) -> Array:
+def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
     """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
     settings = home.at_home(settings, kit.view)
     client = home.opened(name, X, settings, kit)
@@ -116,7 +118,7 @@ def as_published(name: str, X: Any, kit: Any, settings: Settings) -> Array:
     return to_numpy(published_graph(client, kit, settings).assign(input_rows(client)))
 
 
-def published_graph(client: ClientState, kit: GraphPublished, settings: Settings) -> GraphModel:
+def published_graph(client: ClientState, kit: Published, settings: Settings) -> GraphModel:
     """The mean consensus as a client's projection, with the common centres: a model without a fit."""
     assert kit.consensus is not None and client.F is not None
     _, model = projected(replace(client, W=kit.consensus.astype(client.F.dtype)), settings)
@@ -135,7 +137,7 @@ def published_mixture(client: ClientState, kit: Published, settings: Settings) -
     return MixtureModel(frame, common.means, common.covariance, common.shares, common.profiles)
 
 
-def _sized(kit: GraphPublished, client: ClientState) -> GraphPublished:
+def _sized(kit: Published, client: ClientState) -> Published:
     """The kit with a consensus as large as the newcomer's projection, where only its direction is known."""
     if not kit.is_unit or kit.consensus is None or client.W is None:
         return kit
@@ -143,7 +145,7 @@ def _sized(kit: GraphPublished, client: ClientState) -> GraphPublished:
     return replace(kit, consensus=kit.consensus * size, is_unit=False)
 
 
-def guided_graph(client: ClientState, kit: GraphPublished, settings: Settings, offered: Array) -> home.Fitted:
+def guided_graph(client: ClientState, kit: Published, settings: Settings, offered: Array) -> home.Fitted:
     """Rounds towards the mean consensus, then clusters with the common concepts as a prior.
 
     Without common concepts, in a run that ended with k-means, clusters take the numbers of those that are `offered`.
