@@ -10,9 +10,11 @@ from tests.views import graph_view
 
 import fmtc
 from fmtc import FMTC, Privacy
-from fmtc.atlas import ALL_ALONE, Atlas, Concept, Feature, Features, Member, compare, draw, presence_of
-from fmtc.concepts import held_words
+from fmtc.describe import Atlas, Concept, Feature, Features, draw, held_words, presence_of
+from fmtc.describe.atlas import compare
+from fmtc.describe.words import ALL_ALONE
 from fmtc.errors import RowsWarning
+from fmtc.models import Member
 from fmtc.schema import Column, Schema
 
 CENTERS = np.array([[0.0, 0, 0, 0], [6, 0, 0, 0], [0, 6, 0, 0]])

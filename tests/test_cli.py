@@ -29,13 +29,13 @@ import fmtc
 from fmtc import FMTC, Solver, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
-from fmtc.atlas import Atlas, Concept
 from fmtc.cli import main_group
 from fmtc.cli.explain import show_atlas
 from fmtc.cli.options import n_clusters_option, quiet_option
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Rounds, Words
+from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
 from fmtc.metrics import score_clients
 from fmtc.protocol import prepare, seed

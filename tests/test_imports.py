@@ -15,7 +15,7 @@ LAYERS = (
     ("runtime",),
     ("privacy",),
     ("protocol",),
-    ("atlas", "reasons"),
+    ("describe",),
     ("client", "confidence", "server"),
     ("models",),
     ("anchors", "kernels", "mixture"),
@@ -26,7 +26,6 @@ BESIDE = {
     ("demo", "plot"),
     ("estimator", "advice"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
-    ("reasons", "atlas"),
     ("estimator", "later"),  # what a model does after its run: imported when it is called
     ("later", "estimator"),
     ("server", "client"),
@@ -38,11 +37,10 @@ SIDE_ROOMS = {
     "schema": {"errors"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "concepts": {"errors", "schema"},
     "clients": {"errors", "kernels", "schema", "tables"},
     "tables": {"errors", "kernels", "schema"},
     "artifacts": {
-        "atlas",
+        "describe",
         "errors",
         "kernels",
         "linalg",

@@ -9,9 +9,8 @@ import scipy.sparse as sp
 from tests.views import graph_view
 
 from fmtc import FMTC, Privacy
-from fmtc.atlas import Features
+from fmtc.describe import Features, explain_row
 from fmtc.errors import DataError
-from fmtc.reasons import explain_row
 
 CHECKED = range(0, 90, 9)
 

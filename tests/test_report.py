@@ -24,7 +24,7 @@ from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
-from fmtc.concepts import Explanation, empty_clusters_sentence
+from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
 from fmtc.protocol.auto import METHOD

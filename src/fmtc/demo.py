@@ -17,9 +17,9 @@ import polars as pl
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.model_selection import train_test_split
 
-from .concepts import Explanation
 from .datasets import load, locate
 from .datasets.base import label_skew
+from .describe import Explanation
 from .schema import Schema
 
 Array = np.ndarray

@@ -21,10 +21,21 @@ from sklearn.utils.validation import check_is_fitted
 from .advice import CLEAR, EVIDENCE, Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
-from .atlas import Atlas, Features, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
-from .concepts import Explanation, Lookup, empty_clusters_sentence, explain_silos, held_words
 from .confidence import LEVEL, Drift, silo_drift, together
+from .describe import (
+    Atlas,
+    Explanation,
+    Features,
+    Lookup,
+    RowExplanation,
+    draw_models,
+    empty_clusters_sentence,
+    explain_row,
+    explain_silos,
+    held_words,
+    presence_of,
+)
 from .errors import DataError, FileError, InputError, NotFiniteError, RowsWarning
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
@@ -43,7 +54,6 @@ from .protocol.folds import TooFewError, calibrated
 from .protocol.graph import PROPOSAL
 from .protocol.kept import kept as kept_of
 from .protocol.method import COMMON, ClientResult, view_method
-from .reasons import RowExplanation, explain_row
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
@@ -1028,11 +1038,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             rows = {cid: self._models[cid].weighted(X) for cid, X in rows.items()}
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
-        return explain_silos(
-            rows, labels, schema=getattr(self, "schema_", None), feature_names=feature_names, n_clusters=self._k,
-            names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
-            held=self.held_,
-        )  # fmt: skip
+        features = Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
+        matched = self.solver is None or self.solver.align
+        return explain_silos(rows, labels, features, n_clusters=self._k, names=names, matched=matched, held=self.held_)
 
     @property
     def atlas_(self) -> Atlas:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fmtc.atlas import Atlas, Concept, Feature
 from fmtc.bench.concepts import atlas, part_of
 from fmtc.datasets import FederatedDataset
+from fmtc.describe import Atlas, Concept, Feature
 
 
 def test_a_part_measures_and_tells(monkeypatch):

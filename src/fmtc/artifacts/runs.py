@@ -35,7 +35,7 @@ from .models import MODEL_FILE, ROUND
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..atlas import Atlas
+    from ..describe import Atlas
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
     from ..tables.silos import Silo
@@ -439,7 +439,7 @@ def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
 
 def read_atlas(folder: Path) -> Atlas | None:
     """What `write_atlas` has kept; None in a run of an older version, and in a model."""
-    from ..atlas import FLAGS, Atlas
+    from ..describe import FLAGS, Atlas
 
     file = folder / ATLAS
     document = _read_words(file, "fmtc atlas", ATLAS_FORMAT, DRAWN)

@@ -22,9 +22,8 @@ from .program import Option, main_group
 from .words import Words, new_table, print_json, show_indented
 
 if TYPE_CHECKING:
-    from ..atlas import Atlas
-    from ..concepts import Explanation
     from ..demo import Gain
+    from ..describe import Atlas, Explanation
 
 STORIES = ("breast_cancer", "heart_disease")
 EXAMPLES = {  # columns, and flags that suit them
@@ -68,9 +67,9 @@ def demo(
     """
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
-    from ..concepts import Explanation
     from ..demo import LITTLE, check_story, draw_demo, gains, verdict
     from ..demo import STORIES as TOLD
+    from ..describe import Explanation
     from ..estimator import load_atlas
     from ..report import needs_jinja
     from ..schema import FILE
@@ -175,8 +174,8 @@ def _agreement(atlas: Atlas) -> str:
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     """Each hospital's share of the clusters, and its held-out patients."""
-    from ..concepts import percents_of
     from ..demo import LITTLE
+    from ..describe import percents_of
 
     scored = {line.hospital: line for line in lines}
     table = new_table()

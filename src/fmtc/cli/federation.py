@@ -560,7 +560,7 @@ def _write_consensus(
     roster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
-    from ..concepts import held_words
+    from ..describe import held_words
     from ..protocol.method import view_method
     from ..runtime.conductor import read_result
 
@@ -932,7 +932,7 @@ def _write_silo(
     words: Words, source: ClientSource, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
-    from ..concepts import held_words
+    from ..describe import held_words
     from ..estimator import read_settings
     from ..protocol.em import EM
     from ..protocol.private import LOOPS

@@ -142,7 +142,7 @@ def fit(
     report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc inspect --atlas`); with --report also
     report.html.
     """
-    from ..atlas import lone_words
+    from ..describe import lone_words
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
     from ..report.rows import POINTS

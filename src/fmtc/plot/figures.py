@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..atlas import Atlas
 from ..clients import is_mapping
-from ..concepts import Explanation
+from ..describe import Atlas, Explanation
 from ..errors import DataError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ...atlas import ALONE, MATCHED, Atlas
 from ...datasets import FederatedDataset, load, missing_classes
+from ...describe.atlas import ALONE, MATCHED, Atlas
 from ...estimator import FMTC
 from . import Listener, Row
 

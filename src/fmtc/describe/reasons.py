@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .atlas import Features
-from .concepts import both_written, percent
-from .models import ClientModel, Parts
+from ..models import ClientModel, Parts
+from .features import Features
+from .words import both_written, percent, signed, with_unit
 
 Array = np.ndarray
 
@@ -73,9 +73,7 @@ class Change:
             before, after = f"{self.before:,.0f}", f"{self.after:,.0f}"
         else:
             before, after = both_written(self.before, self.after)
-        return (
-            f"{self.column} {after}{' ' + self.unit if self.unit else ''} in place of {before}: cluster {self.cluster}"
-        )
+        return f"{self.column} {with_unit(after, self.unit)} in place of {before}: cluster {self.cluster}"
 
 
 @dataclass(frozen=True)
@@ -148,11 +146,7 @@ class RowExplanation:
 
 
 def _signed(value: float) -> str:
-    return f"{'+' if value >= 0 else '−'}{abs(value):.2f}"
-
-
-def _told(value: float, unit: str) -> str:
-    return f"{value:.5g}{' ' + unit if unit else ''}".replace("-", "−")
+    return signed(value, f"{abs(value):.2f}")
 
 
 # -------------------------------------------------------------------------------------------------------- explaining
@@ -214,9 +208,8 @@ class _Row:
 
     def names(self, columns: list[int]) -> dict[int, str]:
         """Names of some columns; of texts their words."""
-        known = self.features.words(columns) if self.features.words is not None else {}
-        given = self.features.names
-        return {j: known.get(j, f"column {j}" if given is None else str(given[j])) for j in columns}
+        words = self.features.known_words(columns)
+        return {j: self.features.name(j, words) for j in columns}
 
     def shown(self, column: int) -> str:
         """A cell in words."""
@@ -225,7 +218,7 @@ class _Row:
             return "missing"
         if column in self.codes:
             return self.codes[column][int(value)]
-        return _told(float(value), self.features.units.get(column, ""))
+        return with_unit(f"{value:.5g}", self.features.units.get(column, "")).replace("-", "−")
 
     def _with(self, column: int, values: Array) -> Any:
         """The row once for each value of a column."""
