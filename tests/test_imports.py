@@ -15,8 +15,9 @@ LAYERS = (
     ("runtime",),
     ("privacy",),
     ("protocol",),
-    ("atlas", "reasons"),
-    ("client", "confidence", "inference", "server", "shared"),
+    ("describe",),
+    ("client", "confidence", "server"),
+    ("models",),
     ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
@@ -24,13 +25,9 @@ BESIDE = {
     ("demo", "plot"),
     ("estimator", "advice"),
     ("estimator", "report"),  # FMTC.report and what a notebook shows: imported when they are called
-    ("reasons", "atlas"),
     ("estimator", "later"),  # what a model does after its run: imported when it is called
     ("later", "estimator"),
-    ("client", "inference"),
-    ("confidence", "inference"),
     ("server", "client"),
-    ("shared", "server"),
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.
@@ -39,19 +36,17 @@ SIDE_ROOMS = {
     "schema": {"errors"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "concepts": {"errors", "schema"},
     "clients": {"errors", "kernels", "schema", "tables"},
     "tables": {"errors", "kernels", "schema"},
     "artifacts": {
-        "atlas",
+        "describe",
         "errors",
-        "inference",
         "kernels",
         "linalg",
         "metrics",
+        "models",
         "schema",
         "settings",
-        "shared",
         "tables",
     },
 }

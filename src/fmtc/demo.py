@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from .concepts import Explanation
+from .describe import Explanation
 from .errors import InputError, nearest_names
 from .schema import Schema
 

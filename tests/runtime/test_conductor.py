@@ -17,7 +17,7 @@ from fmtc.artifacts.runs import read_explanation
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus, _write_silo
 from fmtc.cli.words import Words, show_run
-from fmtc.concepts import Explanation, held_words
+from fmtc.describe import Explanation, held_words
 from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method

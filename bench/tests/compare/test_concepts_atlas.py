@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fmtc.atlas import Atlas, Concept, Feature
+from fmtc.describe import Atlas, Concept, Feature
 from fmtc_bench.compare.concepts import atlas, part_of
 from fmtc_bench.datasets import FederatedDataset
 

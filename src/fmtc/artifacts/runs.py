@@ -35,7 +35,7 @@ from .models import MODEL_FILE, ROUND
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..atlas import Atlas
+    from ..describe import Atlas
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
     from ..tables.silos import Silo
@@ -151,7 +151,7 @@ class SiloResult:
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
     shown: Array  # positions of the rows that are shown
-    view: Array  # `fmtc.inference.plotted` of the rows that are shown
+    view: Array  # the rows that are shown, where clusters are apart; see `ClientModel.plotted`
 
 
 def results(
@@ -175,7 +175,6 @@ def results(
     list of SiloResult
         In the order of `silos`.
     """
-    from ..inference import plotted
     from ..metrics import clustering_scores
 
     found = []
@@ -196,7 +195,7 @@ def results(
                 truth = [silo.labels[row] for row in known]
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
-        view = plotted(silo.X[rows], model._models[silo.name])
+        view = model._models[silo.name].plotted(silo.X[rows])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
 
@@ -243,8 +242,7 @@ def report(
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
-    from ..shared import chosen_coupling
-
+    shared = getattr(model, "_shared", None)
     return {
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,
@@ -258,7 +256,7 @@ def report(
         "view": model.view_,
         "view_reason": model.view_reason_,
         "scaled": model._scales,
-        "coupling": chosen_coupling(getattr(model, "_shared", None), model),
+        "coupling": shared and shared.coupling(model),
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
@@ -440,7 +438,7 @@ def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
 
 def read_atlas(folder: Path) -> Atlas | None:
     """What `write_atlas` has kept; None in a run of an older version, and in a model."""
-    from ..atlas import FLAGS, Atlas
+    from ..describe import FLAGS, Atlas
 
     file = folder / ATLAS
     document = _read_words(file, "fmtc atlas", ATLAS_FORMAT, DRAWN)

@@ -22,9 +22,8 @@ from .program import Option, main_group
 from .words import Words, new_table, print_json, show_indented
 
 if TYPE_CHECKING:
-    from ..atlas import Atlas
-    from ..concepts import Explanation
     from ..demo import Gain
+    from ..describe import Atlas, Explanation
 
 EXAMPLES = {  # columns, and flags that suit them
     "hospitals": (
@@ -85,8 +84,8 @@ def demo(
         return _write_tables(tables, out or Path(), force, as_json)
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
-    from ..concepts import Explanation
     from ..demo import LITTLE, draw_demo, gains, story_of, verdict
+    from ..describe import Explanation
     from ..estimator import load_atlas
     from ..report import needs_jinja
     from ..schema import FILE
@@ -190,8 +189,8 @@ def _agreement(atlas: Atlas) -> str:
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     """Each hospital's share of the clusters, and its held-out patients."""
-    from ..concepts import percents_of
     from ..demo import LITTLE
+    from ..describe import percents_of
 
     scored = {line.hospital: line for line in lines}
     table = new_table()

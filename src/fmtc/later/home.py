@@ -9,7 +9,6 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ..client import ClientState, cells_of, input_rows, open_client, with_rows
-from ..inference import Frame, GraphModel, MixtureModel, assign
 from ..kernels.alignment import procrustes
 from ..kernels.objective import dot
 from ..kernels.scaling import shiftable
@@ -17,12 +16,12 @@ from ..linalg.arrays import double, to_device_of, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.pooling import Pool
 from ..mixture.steps import Common, Personal, Statistics, Sums
+from ..models import Frame, GraphModel, MixtureModel, Units
 from ..protocol.em import SETTLE_STEPS, SETTLED, first_statistics, pool_of, settle_pool
 from ..protocol.finish import FINISH
 from ..protocol.prepare import PREPARE
 from ..protocol.round import one_pass
 from ..settings import EM_ROUNDS, Settings
-from ..shared import Published, Shared
 
 Array = np.ndarray
 
@@ -44,7 +43,7 @@ def at_home(settings: Settings, view: str) -> Settings:
     return replace(settings, view=view, privacy=None, solver=replace(settings.solver, contain=False, exit=False))
 
 
-def opened(client_id: str, X: Any, settings: Settings, common: Published | Shared) -> ClientState:
+def opened(client_id: str, X: Any, settings: Settings, common: Units) -> ClientState:
     """A client whose columns have the units of a run that is over."""
     unread = replace(settings, view="auto")  # rows of the graph are made below, in the right units
     client = open_client(client_id, X, unread)
@@ -117,7 +116,7 @@ def graph_result(
 
 def with_labels(client: ClientState, model: GraphModel, E: Array, sums: Sums | None = None) -> Fitted:
     """Labels of a client's rows, and how far they lie from their centres."""
-    labels = assign(input_rows(client), model)
+    labels = model.assign(input_rows(client))
     gap = E - to_device_of(model.centers, E)[labels]
     model = replace(model, spread=dot(gap, gap) / len(E))
     found = to_numpy(labels)
@@ -143,7 +142,7 @@ def mixture_result(
     mine = personal(common, own, cells.levels, pool_of(settings).concentration, cells.never)
     frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
     model = MixtureModel(frame, mine.means, common.covariance, mine.shares, mine.profiles)
-    labels = assign(client.X, model)
+    labels = model.assign(client.X)
     return Fitted(model, labels, replace(client, model=model, labels=labels), sums)
 
 

@@ -9,13 +9,13 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ..client import ClientState, input_rows
-from ..inference import Frame, GraphModel, MixtureModel, assign
 from ..linalg.arrays import to_numpy
 from ..metrics import clustering_scores
+from ..models import Frame, GraphModel, MixtureModel
+from ..models.shared import Published
 from ..protocol.alone import fitted_alone
 from ..protocol.finish import FINISH, projected
 from ..settings import Settings
-from ..shared import Published
 from . import home
 
 Array = np.ndarray
@@ -78,7 +78,7 @@ def newcomer(
         as_it_is = published_graph(client, kit, settings)
     else:
         as_it_is = published_mixture(client, kit, settings)
-    offered = to_numpy(assign(input_rows(client), as_it_is))
+    offered = to_numpy(as_it_is.assign(input_rows(client)))
     agreement = float(clustering_scores(alone.labels, offered)["ari"])
     guided = agreement >= AGREED[kit.view] if guide == "auto" else bool(guide)
     if not guided:
@@ -113,9 +113,9 @@ def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array
     settings = home.at_home(settings, kit.view)
     client = home.opened(name, X, settings, kit)
     if kit.view == "mixture":
-        return assign(client.X, published_mixture(client, kit, settings))
+        return published_mixture(client, kit, settings).assign(client.X)
     client = home.prepared(client, settings, kit.scale, kit.ridge)
-    return to_numpy(assign(input_rows(client), published_graph(client, kit, settings)))
+    return to_numpy(published_graph(client, kit, settings).assign(input_rows(client)))
 
 
 def published_graph(client: ClientState, kit: Published, settings: Settings) -> GraphModel:
@@ -171,13 +171,8 @@ def matched(labels: Array, others: Array, k: int) -> tuple[Array, Array]:
 
 def numbered(fitted: home.Fitted, offered: Array) -> home.Fitted:
     """A client's own clusters under the numbers of the concepts that they share most rows with."""
-    model = fitted.model
-    order, _ = matched(offered, fitted.labels, model.k)
-    if isinstance(model, MixtureModel):
-        model = replace(model, means=model.means[order], shares=model.shares[order], profiles=model.profiles[order])
-    else:
-        shares = None if model.shares is None else model.shares[order]
-        model = replace(model, centers=model.centers[order], shares=shares)
+    order, _ = matched(offered, fitted.labels, fitted.model.k)
+    model = fitted.model.renumbered(order)
     labels = np.argsort(order)[fitted.labels]
     return home.Fitted(model, labels, replace(fitted.client, model=model, labels=labels), fitted.sums)
 

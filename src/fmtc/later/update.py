@@ -10,20 +10,20 @@ import numpy as np
 
 from ..client import ClientState, rotated
 from ..errors import InputError
-from ..inference import GraphModel, MixtureModel
 from ..kernels.centers import row_norms
 from ..kernels.embedding import nearest_orthonormal
 from ..kernels.lift import RIDGE
-from ..kernels.scaling import Scaling
 from ..linalg.arrays import double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.steps import Common, Personal, Statistics, Sums, packed
+from ..models import GraphModel
+from ..models.shared import GraphShared, Shared
 from ..protocol.em import pool_of, settle_pool
 from ..protocol.finish import projected
+from ..protocol.kept import as_server
 from ..protocol.round import ROUND, one_pass
 from ..server import server_step
 from ..settings import Settings
-from ..shared import Published, Shared, as_server, pooled_parts
 from . import home
 
 Array = np.ndarray
@@ -42,7 +42,7 @@ class Updated:
     shared: Shared | None
 
 
-def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared | None, settings: Settings) -> Updated:
+def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, settings: Settings) -> Updated:
     """Go on from some silos' models with the rows that count now; concepts keep their numbers.
 
     Parameters
@@ -57,9 +57,9 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared |
     refuse_lacking(models)
     if shared is not None and not set(rows) <= set(shared.client_ids):
         shared = None
-    view = "mixture" if isinstance(next(iter(models.values())), MixtureModel) else "graph"
+    view = next(iter(models.values())).kind
     settings = home.at_home(settings, view)
-    clients = {cid: home.opened(cid, X, settings, shared or units_of(models[cid])) for cid, X in rows.items()}
+    clients = {cid: home.opened(cid, X, settings, shared or models[cid].units) for cid, X in rows.items()}
     if view == "mixture":
         return _mixtures(clients, models, shared, settings)
     return _graphs(clients, models, shared, settings)
@@ -67,7 +67,7 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared |
 
 def refuse_lacking(models: Mapping[str, Any]) -> None:
     """Raise `InputError` for models of the graph view that lack concepts: their axes are their own."""
-    lacking = [cid for cid, model in models.items() if isinstance(model, GraphModel) and model.lacks is not None]
+    lacking = [cid for cid, model in models.items() if model.has_own_axes]
     if lacking:
         raise InputError(
             f"a graph view in which silos lack concepts cannot be updated, and {lacking[0]!r} lacks some: fit again, "
@@ -75,21 +75,11 @@ def refuse_lacking(models: Mapping[str, Any]) -> None:
         )
 
 
-def units_of(model: GraphModel | MixtureModel) -> Published:
-    """The units of a silo's columns, as its own model knows them."""
-    if isinstance(model, MixtureModel):
-        frame = model.frame
-        scaling = None if frame.stretch is None else Scaling(frame.stretch, frame.shift, frame.keep)
-        return Published("mixture", model.k, 0, scaling, axes=frame.axes, origin=frame.origin)
-    scaling = None if model.stretch is None else Scaling(model.stretch, model.fill, model.keep)
-    return Published("graph", model.k, 0, scaling, model.lift)
-
-
 # ------------------------------------------------------------------------------------------------------ graph view
 
 
 def _graphs(
-    clients: dict[str, ClientState], models: Mapping[str, Any], shared: Shared | None, settings: Settings
+    clients: dict[str, ClientState], models: Mapping[str, Any], shared: GraphShared | None, settings: Settings
 ) -> Updated:
     if shared is None or shared.W is None:
         clients = {cid: _alone(client, models[cid], settings) for cid, client in clients.items()}
@@ -119,13 +109,13 @@ def _graphs(
     own = {cid: Personal(to_numpy(double(m.centers)), np.maximum(m.shares, 1e-300), np.zeros((m.k, 0)))
            for cid, m in models.items()}  # fmt: skip
     priors = {cid: _prior(m, shared) for cid, m in models.items()}
-    shared, commons, statistics = _followed(cells, own, priors, pools, shared, settings)
+    after, commons, statistics = _followed(cells, own, priors, pools, shared, settings)
     return Updated(
         {
             cid: home.graph_result(client, rows[cid][1], rows[cid][0], commons[cid], statistics[cid], None, settings)
             for cid, client in clients.items()
         },
-        shared,
+        after,
     )
 
 
@@ -231,7 +221,7 @@ def _followed(
         if moves:
             assert shared is not None
             parts = {**shared.parts, **{cid: packed(one) for cid, one in sums.items()}}
-            shared = pooled_parts(replace(shared, parts=parts), settings)
+            shared = replace(shared, parts=parts).pooled(settings)
             assert shared.mixture is not None
             commons = dict.fromkeys(commons, shared.mixture)
     return shared, commons, statistics

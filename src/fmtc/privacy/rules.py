@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atlas import presence_of
-from ..concepts import FEW
+from ..describe import FEW, presence_of
 from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..client import ClientState, stream
 from ..errors import DataError
-from ..inference import MixtureModel
 from ..kernels.alignment import numbers_of
 from ..kernels.lift import cut_share
 from ..server import ServerState
@@ -136,26 +135,8 @@ def chosen(client: ClientState, settings: Settings, view: str) -> ClientState:
     order = np.full(common.k, -1)
     order[numbers] = clusters
     labels = numbers_of(order)[alone.labels]
-    model = renumbered(alone.model, order)
+    model = alone.model.renumbered(order)
     return replace(alone, model=model, labels=labels, choice=ALONE, on_trial=client.on_trial)
-
-
-def renumbered(model: Any, order: np.ndarray) -> Any:
-    """A client's model with other numbers: cluster ``order[j]`` takes number j, and -1 is a concept that it lacks."""
-    has = order >= 0
-
-    def taken(array: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(order), *array.shape[1:]), array.dtype)
-        found[has] = array[order[has]]
-        return found
-
-    if isinstance(model, MixtureModel):
-        profiles = np.where(has[:, None], taken(model.profiles), 1.0)
-        return replace(model, means=taken(model.means), shares=taken(model.shares), profiles=profiles)
-    shares = model.shares
-    if shares is None and not has.all():
-        shares = np.full(model.k, 1 / model.k)
-    return replace(model, centers=taken(model.centers), shares=None if shares is None else taken(shares))
 
 
 __all__ = ["ALONE", "FEDERATED", "chosen", "closed_share", "compares", "fitted_alone", "is_compared", "played"]

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..client import ClientState
-from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
 from ..mixture.steps import SMALLEST_SHARE
+from ..models import Frame, MixtureModel
 from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
@@ -67,7 +67,7 @@ class Conclude(Phase):
             mine = replace(mine, shares=_own_shares(mine.shares, client.k))
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
-        labels = assign(client.X, model)
+        labels = model.assign(client.X)
         if not client.on_trial and len(np.unique(labels)) < client.k:
             _warn_of_equal_rows(client)
         client = replace(client, model=model, labels=labels)

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, hole_filling, rotated, rows_of, stream
-from ..confidence import low_only, row_scores
 from ..errors import DataError
-from ..inference import GraphModel, MixtureModel, project
 from ..kernels.alignment import procrustes
 from ..kernels.centers import row_norms, unit_centers
 from ..kernels.embedding import largest_eigenvalue, spectral_start
@@ -29,6 +27,7 @@ from ..linalg.arrays import HOST, asarray_like, double, to_numpy
 from ..mixture import Cells, e_step, personal, summed
 from ..mixture.pooling import Pool
 from ..mixture.steps import Common, Personal, Statistics
+from ..models import GraphModel, MixtureModel, project
 from ..settings import Settings
 from .alone import ALONE, fitted_alone
 from .em import among, pool_of, settle_pool
@@ -122,16 +121,15 @@ def calibrated(home: Home, X: Any, model: GraphModel | MixtureModel, settings: S
         for fold in range(folds):
             out = np.zeros(n, bool)
             out[order[fold::FOLDS]] = True
-            parts.append(row_scores(X[out], _fitted(home, X[~out], model, settings, fold)))
-    return calibrate(RowScores.joined(parts), low_only(model))
+            parts.append(_fitted(home, X[~out], model, settings, fold).row_scores(X[out]))
+    return calibrate(RowScores.joined(parts), model.low_only)
 
 
 def _fitted(home: Home, X: Any, model: Any, settings: Settings, fold: int) -> Any:
     """The client's model, fitted again to some of its rows."""
     if home.alone:
-        view = "mixture" if isinstance(model, MixtureModel) else "graph"
         client = ClientState(home.client_id, X, home.k, device=home.device)
-        return fitted_alone(client, replace(settings, view=view, privacy=None), view).model
+        return fitted_alone(client, replace(settings, view=model.kind, privacy=None), model.kind).model
     if isinstance(model, MixtureModel):
         return _mixture_fold(home, X, model, settings)
     return _graph_fold(home, X, model, settings, fold)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atlas import Atlas
+from ..describe import Atlas
 from ..errors import RefusedError
 from .base import Phase, sent
 from .end import END

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..client import ClientState, Clusters, input_rows, stream
 from ..errors import RefusedError
-from ..inference import GraphModel, assign
 from ..kernels.alignment import numbers_of
 from ..kernels.centers import row_norms, unit_centers
 from ..kernels.embedding import spectral_start
@@ -20,6 +19,7 @@ from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
 from ..linalg.sparse import affine
 from ..mixture import personal
 from ..mixture.steps import Common
+from ..models import GraphModel
 from ..server import ServerState
 from ..settings import Settings
 from .alone import WHEN, chosen, compares, is_compared
@@ -108,7 +108,7 @@ class Number(Phase):
         if ask.means is not None:
             model = _mixed(model, own, ask, settings)
         if settings.solver.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
-            labels = assign(input_rows(client), model)
+            labels = model.assign(input_rows(client))
         gap = E - to_device_of(model.centers, E)[labels]
         if ask.partial:
             gap = np.nan_to_num(gap)  # along concepts that the client lacks

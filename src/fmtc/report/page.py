@@ -13,7 +13,7 @@ import numpy as np
 from rich.filesize import decimal
 
 from ..artifacts.files import write_file
-from ..concepts import percents
+from ..describe import percents
 
 PAGE = "report.html"
 HERE = Path(__file__).parent

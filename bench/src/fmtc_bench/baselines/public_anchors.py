@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.random_projection import GaussianRandomProjection
 
 from fmtc.errors import InputError, TrustError
-from fmtc.inference import ClientModel, assign
+from fmtc.models import ClientModel
 from fmtc.protocol.private import METHOD, PLAIN, alone
 from fmtc.settings import PRIVATE_METHODS, Privacy, Settings, check_choice
 
@@ -52,7 +52,7 @@ class Assigned:
 
     def assign(self, X: Any) -> Array:
         """Cluster of each row; (n, d) -> (n,)."""
-        return assign(self.columns(X), self.model)
+        return self.model.assign(self.columns(X))
 
 
 class PublicAnchors(Baseline):

@@ -30,7 +30,7 @@ FORM = {
     "run?": str,
     "versions": {"extras?": {str: (str, None)}},
 }
-RUN_BEFORE = "PYTHONPATH=frozen/src python -m fmtc.bench paper"  # while this package was part of fmtc
+RUN_BEFORE = "PYTHONPATH=frozen/src python -m fmtc_bench.compare paper"  # while this package was part of fmtc
 FENCE = "```json\n"
 
 

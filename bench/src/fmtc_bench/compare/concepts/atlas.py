@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fmtc.atlas import ALONE, MATCHED, Atlas
+from fmtc.describe.atlas import ALONE, MATCHED, Atlas
 from fmtc.estimator import FMTC
 
 from ...datasets import FederatedDataset, load, missing_classes

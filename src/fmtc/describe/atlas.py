@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
-from .concepts import FEW, HASHED, UNMATCHED, Lookup, held_words, percent, percents, written
-from .errors import DataError
-from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel
-from .schema import Schema
+from ..kernels.alignment import has_direction, likeness
+from ..models import ClientModel, Member, Presence
+from .documents import built
+from .features import Features
+from .words import (
+    ALL_ALONE,
+    FEW,
+    HASHED,
+    LIFTED,
+    PUBLIC,
+    UNMATCHED,
+    held_words,
+    html_table,
+    lone_words,
+    percent,
+    percents,
+    signed,
+    with_unit,
+    written,
+)
 
 Array = np.ndarray
-Presence = tuple[float | None, ...]  # of one silo, by concept: share of rows, 0 for none, None for fewer than five
 
 TOP = 10  # features of a concept
 UNIQUE = 0.3  # cosine to the other members below which a concept is the silo's own
@@ -23,12 +37,6 @@ SURE = 0.5  # cosine from which a member is matched, if it leads
 LEAD = 0.1  # over the second concept
 LEAST = 0.15  # of the median weight of a feature: a silo with a smaller one does not differ in its direction
 MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
-TRACE = 1e-6  # share below which a model has no rows in a concept
-
-LIFTED = "The columns were replaced by others (lift), so that no concept has features of its own; `explain` needs rows."
-PUBLIC = "A private run: concepts are what is public of all silos together; who has how much of them is not known here."
-SUMMED = "The server saw sums only: it knows the concepts of all silos together, and nothing of a single one."
-ALL_ALONE = "One silo, by itself: there is no other to compare its concepts with."
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class Feature:
 
     Examples
     --------
-    >>> from fmtc.atlas import Feature
+    >>> from fmtc.describe import Feature
     >>> print(Feature("thalach", -0.6, -21.0, unit="bpm"))
     thalach −21 bpm
     >>> print(Feature("sex", 0.3, 0.21, level="male", kind="category"))
@@ -83,13 +91,10 @@ class Feature:
         """The amount in the units of the table or, where it is not known, the weight; with its sign."""
         if not self.agreed:
             return "differs by silo"
-        known = self.weight if self.amount is None else self.amount
-        sign = "+" if known >= 0 else "−"
         if self.amount is None:
-            return f"{sign}{abs(self.weight):.2f}"
-        if self.kind == "category":
-            return f"{sign}{percent(abs(self.amount))}"
-        return f"{sign}{written(abs(self.amount))}{' ' + self.unit if self.unit else ''}"
+            return signed(self.weight, f"{abs(self.weight):.2f}")
+        size = abs(self.amount)
+        return signed(self.amount, percent(size) if self.kind == "category" else with_unit(written(size), self.unit))
 
 
 @dataclass(frozen=True)
@@ -198,41 +203,29 @@ class Atlas:
 
     def _repr_html_(self) -> str:
         """A table for notebooks: concepts down, silos across; everything in it is escaped."""
-        signs = {MATCHED: "", UNSURE: " ?", ALONE: " !"}
-        head = "".join(f"<th>{html.escape(cid)}</th>" for cid in self.client_ids)
-        shares, left = {cid: self.shares(cid) for cid in self.client_ids}, " style='text-align:left'"
-        lines = "".join(
-            f"<tr><td>{one.id}</td>{f'<td{left}>{html.escape(one.name)}</td>' if self.names else ''}"
-            + "".join(
-                f"<td>{html.escape(shares[cid][j])}{signs[one.flags[cid]] if cid in one.flags else ''}</td>"
-                for cid in self.client_ids
-            )
-            + f"<td{left}>{html.escape(', '.join(map(str, one.top_features)))}</td></tr>"
+        signs, shares = {MATCHED: "", UNSURE: " ?", ALONE: " !"}, {cid: self.shares(cid) for cid in self.client_ids}
+        named = [("name", True)] if self.names else []
+        heads = [("concept", False), *named, *((cid, False) for cid in self.client_ids), ("features", True)]
+        lines = [
+            [
+                str(one.id),
+                *([one.name] if named else []),
+                *(shares[cid][j] + (signs[one.flags[cid]] if cid in one.flags else "") for cid in self.client_ids),
+                ", ".join(map(str, one.top_features)),
+            ]
             for j, one in enumerate(self.concepts)
-        )
-        notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes)
-        return (
-            f"<table><thead><tr><th>concept</th>{f'<th{left}>name</th>' if self.names else ''}{head}"
-            f"<th{left}>features</th></tr></thead><tbody>{lines}</tbody></table>"
-            f"<p>? unsure, ! unique to this silo</p>{notes}"
-        )
+        ]
+        return html_table(heads, lines, ["? unsure, ! unique to this silo", *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         """In what JSON knows."""
-        return {
-            "concepts": [asdict(concept) for concept in self.concepts],
-            "client_ids": list(self.client_ids),
-            "notes": list(self.notes),
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> Self:
         """Undo `to_dict`."""
-        concepts = [
-            Concept(**{**one, "top_features": tuple(Feature(**feature) for feature in one["top_features"])})
-            for one in document["concepts"]
-        ]
-        return cls(tuple(concepts), tuple(document["client_ids"]), tuple(document["notes"]))
+        found: Self = built(cls, document)
+        return found
 
 
 # --------------------------------------------------------------------------------------------------- what silos know
@@ -244,7 +237,7 @@ def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.atlas import presence_of
+    >>> from fmtc.describe import presence_of
     >>> presence_of(np.repeat([0, 1], [30, 10]), 3)
     (0.75, 0.25, 0.0)
     >>> presence_of(np.repeat([0, 1, 2], [30, 10, 2]), 3)  # not 30/42: the two rows would follow
@@ -253,78 +246,6 @@ def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
     counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=n_concepts)
     shown = int(counts[counts >= least].sum())
     return tuple(None if 0 < n < least else round(n / shown, 4) if n else 0.0 for n in counts.tolist())
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """Where the concepts of one silo lie.
-
-    Parameters
-    ----------
-    signatures : ndarray of shape (k, f)
-        Along features, in units that all silos share, the silo's own mean taken out.
-    features : ndarray of int of shape (f,)
-        Numbers of the features: columns that are numbers, then levels of categories.
-    presence : Presence, optional
-    amounts : ndarray of shape (k, f), optional
-        The same in the units of the table.
-    """
-
-    signatures: Array
-    features: Array
-    presence: Presence | None = None
-    amounts: Array | None = None
-
-
-def weights_of(presence: Presence | None, shares: Array | None, k: int) -> Array:
-    """Shares that a silo's mean is taken with: of its rows, else of its model, else equal ones; they sum to 1."""
-    known = shares if presence is None else np.array([share or 0.0 for share in presence])
-    if known is None or not np.sum(known) > 0:
-        return np.full(k, 1 / k)
-    return np.asarray(known / np.sum(known), dtype=np.float64)
-
-
-def graph_signatures(W: Array, centers: Array, weights: Array) -> Array:
-    """s_tj = W_t (c_tj - c̄_t), c̄_t the weighted mean of the centres; (d, q), (k, q), (k,) -> (k, d)."""
-    centers = np.asarray(centers, dtype=np.float64)
-    return np.asarray((centers - weights @ centers) @ np.asarray(W, dtype=np.float64).T)
-
-
-EVEN = 2.0  # one over the standard deviation of a level that half of the rows have
-
-
-def mixture_signatures(means: Array, covariance: Array, profiles: Array, weights: Array, axes: Array | None) -> Array:
-    """Means less the silo's mean, in common standard deviations within clusters, then differences of profiles.
-
-    In principal axes: as columns in the units of the run; (k, r), (r, r), (k, l), (k,), (d, r) -> (k, f).
-    """
-    away = means - weights @ means
-    if axes is not None:
-        return np.asarray(away @ axes.T)
-    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    return np.hstack([away / spread, EVEN * (profiles - weights @ profiles)])
-
-
-def member_of(model: ClientModel, presence: Presence | None) -> Member:
-    """What a client's model says about the place of its concepts."""
-    if isinstance(model, AnchorModel):
-        signatures, centers = model.signatures, model.centers
-        return Member(signatures - signatures.mean(axis=0), np.arange(signatures.shape[1]), None,
-                      centers - centers.mean(axis=0))  # fmt: skip
-    weights = weights_of(presence, model.shares, model.k)
-    if presence is None and model.shares is not None:
-        there = np.asarray(model.shares) > TRACE
-        presence = None if there.all() else tuple(float(share) if share > TRACE else 0.0 for share in model.shares)
-    if isinstance(model, MixtureModel):
-        frame, centers = model.frame, model.centers
-        found = mixture_signatures(model.means, model.covariance, model.profiles, weights, frame.axes)
-        columns = np.arange(found.shape[1]) if frame.keep is None else frame.keep
-        return Member(found, columns, presence, centers - weights @ centers)
-    found = graph_signatures(model.W, model.centers, weights)
-    if model.stretch is not None and model.lift is None:
-        found = found * model.stretch
-    columns = np.arange(found.shape[1]) if model.keep is None else model.keep
-    return Member(found, columns, presence)
 
 
 # --------------------------------------------------------------------------------------------------------- comparing
@@ -363,7 +284,7 @@ def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) ->
     Examples
     --------
     >>> import numpy as np
-    >>> from fmtc.atlas import compare
+    >>> from fmtc.describe.atlas import compare
     >>> a, b = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.1], [-1.0, 0.0]])
     >>> compare([a, b], [None, None]).flags.tolist()
     [[0, 2], [0, 2]]
@@ -374,92 +295,21 @@ def compare(signatures: Sequence[Array], presence: Sequence[Presence | None]) ->
     1
     """
     S = np.array(signatures, dtype=np.float64)
-    norm = np.linalg.norm(S, axis=2)
-    known = norm > 1e-12 * max(float(norm.max(initial=0.0)), 1e-300)
-    U = np.where(known[:, :, None], S / np.where(known, norm, 1.0)[:, :, None], 0.0)
-    shares = np.array([[np.nan if p is None else p for p in one] if one is not None else known[t].astype(float)
+    known = has_direction(S)
+    shares = np.array([known[t] if one is None else [np.nan if share is None else share for share in one]
                        for t, one in enumerate(presence)], dtype=np.float64).reshape(known.shape)  # fmt: skip
     there, counted = ~(shares == 0), shares > 0
-    counts = (U * counted[:, :, None]).sum(axis=0)  # k x f
-    m, k = known.shape
-    cosine, lead = np.zeros((m, k)), np.zeros((m, k))
-    for t in range(m):
-        rest = counts - U[t] * counted[t][:, None]
-        length = np.linalg.norm(rest, axis=1)
-        some = (counted.sum(axis=0) - counted[t] > 0) & (length > 1e-9)
-        found = np.where(some, (U[t] @ rest.T) / np.where(some, length, 1.0), 0.0)  # k x k
-        cosine[t] = np.diag(found)
-        other = np.where(some & ~np.eye(k, dtype=bool), found, -1.0)
-        lead[t] = cosine[t] - (other.max(axis=1) if k > 1 else -1.0)
+    found = likeness(S, counted)
     elsewhere = counted.sum(axis=0) - counted > 0
-    return Compared(there, np.clip(cosine, -1, 1), lead, there & elsewhere & ~known)
+    return Compared(there, np.clip(found.cosine, -1, 1), found.lead, there & elsewhere & ~known)
 
 
-# ----------------------------------------------------------------------------------------------------------- in words
-
-
-@dataclass(frozen=True)
-class Features:
-    """What the features of an atlas are called.
-
-    Parameters
-    ----------
-    names : sequence of str, optional
-        Of the columns of the table; without them they are counted.
-    levels : tuple of tuple of str
-        Of each column, its levels; empty for numbers. Empty if all are.
-    units : mapping of int to str
-    is_text : bool
-        Columns are words.
-    words : callable, optional
-        Of texts: gets numbers of columns, returns the words of those that it knows.
-    """
-
-    names: Sequence[str] | None = None
-    levels: tuple[tuple[str, ...], ...] = ()
-    units: Mapping[int, str] = field(default_factory=dict)
-    is_text: bool = False
-    words: Lookup | None = None
-
-    @classmethod
-    def of(cls, schema: Schema | None, names: Sequence[str] | None, **others: Any) -> Features:
-        """From what a model knows of its columns."""
-        if schema is None:
-            return cls(None if names is None else [str(name) for name in names], **others)
-        levels = () if schema.is_plain else tuple(column.levels for column in schema.columns)
-        units = {j: column.unit for j, column in enumerate(schema.columns) if column.unit}
-        return cls(schema.names, levels, units, **others)
-
-    def place(self, feature: int) -> tuple[int, int]:
-        """Column of a feature, and which of its levels; -1 for a number."""
-        if not any(self.levels):
-            return feature, -1
-        numbers = [j for j, levels in enumerate(self.levels) if not levels]
-        if feature < len(numbers):
-            return numbers[feature], -1
-        begin = len(numbers)
-        for j, levels in enumerate(self.levels):
-            if levels and feature < begin + len(levels):
-                return j, feature - begin
-            begin += len(levels)
-        raise DataError(f"there is no feature {feature} in a table of {len(self.levels)} columns")
-
-    def called(
-        self, feature: int, weight: float, amount: float | None, words: Mapping[int, str], agreed: bool = True
-    ) -> Feature:
-        """A feature with its name."""
-        column, level = self.place(feature)
-        name = f"column {column}" if self.names is None else str(self.names[column])
-        if self.is_text:
-            return Feature(words.get(column, name), weight, None, kind="word", agreed=agreed)
-        if level >= 0:
-            return Feature(name, weight, amount, self.levels[column][level], kind="category", agreed=agreed)
-        return Feature(name, weight, amount, unit=self.units.get(column, ""), agreed=agreed)
+# ---------------------------------------------------------------------------------------------------------- drawing
 
 
 def draw(
     members: Mapping[str, Member],
-    features: Features,
+    features: Features | None,
     *,
     told: Mapping[str, Sequence[tuple[float, str]]] | None = None,
     matched: bool = True,
@@ -473,7 +323,8 @@ def draw(
     ----------
     members : mapping of client to Member
         All with the same number of concepts. The features of one need not be those of another.
-    features : Features
+    features : Features or None
+        None where columns were replaced by others: no concept has features of its own.
     told : mapping of client to sequence of (cosine, flag), optional
         What the server of a federation has said of the concepts of silos whose others are not known here.
     matched : bool
@@ -495,44 +346,29 @@ def draw(
     S = [_spread_out(one.signatures, one.features, columns) for one in members.values()]
     found = compare(S, [one.presence for one in members.values()])
     direction, amounts, agreed = _together(S, list(members.values()), columns, found.there)
-    picked = _picked(direction, amounts, agreed, columns, features)
-    k = len(direction)
-    several, told = len(ids) > 1, told or {}
-    said = list(notes)
-    if not matched and several:
-        said.append(UNMATCHED)
-    if features.is_text and features.words is None and features.names is None:
-        said.append(HASHED)
-    if held:
-        said.append(held_words(held) + (" The atlas leaves them out." if not set(ids) & set(held) else ""))
-    elif silos and not several and not told:
-        said.append(ALL_ALONE)
+    k, several, told = len(direction), len(ids) > 1, told or {}
+    picked = [()] * k if features is None else _picked(direction, amounts, agreed, columns, features)
+    if several:
+        told = {cid: [(round(float(found.cosine[t, j]), 4), FLAGS[found.flags[t, j]]) for j in range(k)]
+                for t, cid in enumerate(ids)}  # fmt: skip
+    shown = [(cid, members[cid].presence, found.there[t]) for t, cid in enumerate(ids if silos else ())]
     concepts = []
     for j in range(k):
-        presence, cosine, flags = {}, {}, {}
-        for t, cid in enumerate(ids if silos else ()):
-            own = members[cid].presence
-            if own is not None:
-                presence[cid] = own[j]
-            if not found.there[t, j]:
-                continue
-            if several:
-                cosine[cid], flags[cid] = round(float(found.cosine[t, j]), 4), FLAGS[found.flags[t, j]]
-            elif cid in told and told[cid][j][1]:
-                cosine[cid], flags[cid] = told[cid][j]
+        presence = {cid: own[j] for cid, own, _ in shown if own is not None}
+        flagged = {cid: told[cid][j] for cid, _, there in shown if there[j] and cid in told and told[cid][j][1]}
+        cosine, flags = {cid: one for cid, (one, _) in flagged.items()}, {cid: one for cid, (_, one) in flagged.items()}
         concepts.append(Concept(j, "", picked[j], presence, cosine, flags))
-    atlas = Atlas(tuple(concepts), tuple(ids) if silos else (), tuple(said))
-    return replace(atlas, notes=(*said, f"{lone_words(atlas.lone)}.")) if matched and several and atlas.lone else atlas
-
-
-def lone_words(lone: Sequence[str]) -> str:
-    """That silos have no concept in common with any other, in a sentence."""
-    names = ", ".join(map(repr, lone[:5])) + (f" and {len(lone) - 5} more" if len(lone) > 5 else "")
-    one = len(lone) == 1
-    return (
-        f"{names} {'has' if one else 'have'} no concept in common with any other silo: {'its' if one else 'their'} "
-        f"clusters are {'its' if one else 'their'} own, and the others can teach {'it' if one else 'them'} little"
-    )
+    atlas = Atlas(tuple(concepts), tuple(ids) if silos else ())
+    said = [
+        *notes,
+        *([UNMATCHED] if several and not matched else []),
+        *([HASHED] if features is not None and features.is_hashed else []),
+        *([held_words(held) + (" The atlas leaves them out." if not set(ids) & set(held) else "")] if held else []),
+        *([ALL_ALONE] if silos and not (held or told) else []),
+        *([f"{lone_words(atlas.lone)}."] if several and matched and atlas.lone else []),
+        *([LIFTED] if features is None else []),
+    ]
+    return replace(atlas, notes=tuple(said))
 
 
 def _spread_out(values: Array, features: Array, columns: Array) -> Array:
@@ -579,19 +415,20 @@ def _picked(
     strength = direction if features.is_text else np.abs(direction)
     many = 4 * TOP  # some columns have no known word, some are levels of one category
     orders = [order[strength[j, order] > 0] for j, order in enumerate(np.argsort(-strength, axis=1)[:, :many])]
-    words: Mapping[int, str] = {}
-    if features.is_text and features.words is not None:
-        words = features.words(sorted({int(columns[i]) for order in orders for i in order}))
+    words = features.known_words({int(columns[i]) for order in orders for i in order}) if features.is_text else {}
     found = []
     for j in range(len(direction)):
         chosen: dict[int, Feature] = {}
         for i in orders[j].tolist():
-            column, _ = features.place(int(columns[i]))
+            column, level = features.place(int(columns[i]))
             if column in chosen or (words and column not in words) or len(chosen) == TOP:
                 continue
-            amount = None if amounts is None else float(amounts[j, i])
-            weight = round(float(direction[j, i]), 4)
-            chosen[column] = features.called(int(columns[i]), weight, amount, words, bool(agreed[j, i]))
+            levels, kind = features.levels_of(column), features.kind(column)
+            chosen[column] = Feature(
+                features.name(column, words), round(float(direction[j, i]), 4),
+                None if amounts is None or kind == "word" else float(amounts[j, i]), levels[level] if levels else "",
+                "" if kind == "word" else features.units.get(column, ""), kind, bool(agreed[j, i]),
+            )  # fmt: skip
         found.append(tuple(chosen.values()))
     return found
 
@@ -616,21 +453,11 @@ def draw_models(
     told, matched, held
         As in `draw`.
     """
-    public = [model for model in models.values() if isinstance(model, AnchorModel)]
-    if public:
-        return draw({"all": member_of(public[0], None)}, features, notes=[PUBLIC], silos=False)
-    kinds = {type(model) for model in models.values()}
-    kind = GraphModel if kinds == {GraphModel} else MixtureModel
-    alike = {cid: model for cid, model in models.items() if isinstance(model, kind)}
-    members = {cid: member_of(model, presence.get(cid)) for cid, model in alike.items()}
-    lifted = any(isinstance(model, GraphModel) and model.lift is not None for model in models.values())
-    atlas = draw(members, features if not lifted else Features(), told=told, matched=matched, held=held)
-    return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
+    if public := [model for model in models.values() if model.is_public]:
+        return draw({"all": public[0].member(None)}, features, notes=[PUBLIC], silos=False)
+    members = {cid: model.member(presence.get(cid)) for cid, model in models.items()}
+    lifted = any(model.units.lift is not None for model in models.values())
+    return draw(members, None if lifted else features, told=told, matched=matched, held=held)
 
 
-def bare(atlas: Atlas) -> Atlas:
-    """The same without features: those of lifted columns say nothing."""
-    return replace(atlas, concepts=tuple(replace(one, top_features=()) for one in atlas.concepts))
-
-
-__all__ = ["Atlas", "Concept", "Feature", "Features", "Member", "compare", "draw", "draw_models", "presence_of"]
+__all__ = ["Atlas", "Concept", "Feature", "compare", "draw", "draw_models", "presence_of"]
