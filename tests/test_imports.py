@@ -14,7 +14,7 @@ LAYERS = (
     ("advice", "baselines", "estimator", "later"),
     ("runtime",),
     ("privacy",),
-    ("protocol",),
+    ("protocol", "refit"),
     ("atlas", "reasons"),
     ("client", "confidence", "inference", "server", "shared"),
     ("anchors", "kernels", "mixture"),
@@ -32,6 +32,8 @@ BESIDE = {
     ("confidence", "inference"),
     ("server", "client"),
     ("shared", "server"),
+    ("protocol", "refit"),  # what a silo does at home at the end of a run
+    ("refit", "protocol"),  # by the steps of a round
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.

@@ -20,7 +20,7 @@ from .kernels.ranks import Calibration
 from .kernels.scaling import Scaling, kept_columns, shiftable
 from .linalg.arrays import double, is_tensor, namespace, to_device_of, to_numpy
 from .mixture.cells import Cells, Scaled, posteriors
-from .mixture.steps import Personal, log_shares, row_distances, row_scores
+from .mixture.steps import SMALLEST_SHARE, Personal, log_shares, row_distances, row_scores
 
 Array = np.ndarray
 
@@ -80,6 +80,12 @@ class GraphModel:
             lacks = np.zeros(self.k, bool) if self.shares is None else self.shares == 0
             return np.where(lacks, -np.inf, 0.0)
         return log_shares(self.shares)
+
+    @property
+    def personal(self) -> Personal:
+        """Its clusters as the E-step takes them; equal shares where k-means forms them."""
+        shares = np.full(self.k, 1 / self.k) if self.shares is None else np.maximum(self.shares, SMALLEST_SHARE)
+        return Personal(to_numpy(double(self.centers)), shares, np.zeros((self.k, 0)))
 
     @property
     def lacks(self) -> Array | None:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError, TrustError
+from .kernels.couplings import COUPLINGS
+from .kernels.couplings.partial import Partial
 from .kernels.lift import Lift, draw
 from .kernels.scaling import Moments, Scaling
 from .mixture.pooling import Pool, added, pooled, weighted
@@ -166,15 +168,16 @@ def pooled_parts(shared: Shared, settings: Settings) -> Shared:
     return replace(shared, mixture=common)
 
 
-def as_server(shared: Shared, settings: Settings) -> ServerState:
-    """A server that goes on from where the rounds of the graph view ended."""
-    assert shared.W is not None and shared.Z is not None and shared.Y is not None
-    m = len(shared.client_ids)
-    return ServerState(
-        shared.client_ids, shared.weights, view="graph", n_features=shared.W.shape[0], scaling=shared.scaling,
-        omega=shared.omega, rho=shared.rho, beta=shared.beta, scale=shared.scale, W=shared.W, Z=shared.Z, Y=shared.Y,
-        losses=np.zeros(m), round_no=1, words=shared.words,
-    )  # fmt: skip
+def with_projections(shared: Shared, projections: Mapping[str, Array], settings: Settings) -> Shared:
+    """What all clients have in common after one step of the server (Eq. 18, 19) with new projections of some."""
+    assert shared.W is not None and shared.Y is not None
+    W, whole = shared.W.copy(), COUPLINGS[settings.coupling_of(shared.words)]
+    for cid, own in projections.items():
+        W[:, :, shared.client_ids.index(cid)] = own
+    T = W + shared.Y / shared.rho
+    coupling = whole if shared.has is None else Partial(whole, shared.has)
+    Z = np.array(coupling.prox(T, shared.beta / shared.rho, settings.solver.schatten_p).separate_from(T).Z)
+    return replace(shared, W=W, Z=Z, Y=shared.rho * (T - Z))
 
 
 # ------------------------------------------------------------------------------------------------------- published

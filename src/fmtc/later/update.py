@@ -8,37 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rotated
+from ..client import open_client
 from ..errors import InputError
 from ..inference import GraphModel, MixtureModel
-from ..kernels.centers import row_norms
-from ..kernels.embedding import nearest_orthonormal
 from ..kernels.lift import RIDGE
 from ..kernels.scaling import Scaling
-from ..linalg.arrays import double, to_numpy
-from ..mixture import Cells, e_step, personal, summed
-from ..mixture.steps import Common, Personal, Statistics, Sums, packed
-from ..protocol.em import pool_of, settle_pool
-from ..protocol.finish import projected
-from ..protocol.round import ROUND, one_pass
-from ..server import server_step
+from ..linalg.arrays import to_numpy
+from ..mixture.steps import Common, packed
+from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, refit
 from ..settings import Settings
-from ..shared import Published, Shared, as_server, pooled_parts
-from . import home
+from ..shared import Shared, pooled_parts, with_projections
 
-Array = np.ndarray
-
-ROUNDS = 3  # of the graph view, for new rows: about a tenth of a run
-EM_STEPS = 10  # of a mixture
 OWN_SPREAD = 1.0  # 1/kappa where a silo has only its own model to go on from: its old means count as one row each
-FULL_RANK = 1e-6  # smallest singular value of a projection, relative to the largest, with which it can be gone on from
 
 
 @dataclass(frozen=True)
 class Updated:
     """What new rows come to: models and labels of the silos that have some, and what all have in common now."""
 
-    clients: Mapping[str, home.Fitted]
+    clients: Mapping[str, Refitted]
     shared: Shared | None
 
 
@@ -53,16 +41,18 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared |
     shared : Shared, optional
         What all silos have in common. Silos without new rows keep their part in it. None: each silo goes on by itself.
     settings : Settings
+        Of the run, with its view.
     """
     refuse_lacking(models)
     if shared is not None and not set(rows) <= set(shared.client_ids):
         shared = None
-    view = "mixture" if isinstance(next(iter(models.values())), MixtureModel) else "graph"
-    settings = home.at_home(settings, view)
-    clients = {cid: home.opened(cid, X, settings, shared or units_of(models[cid])) for cid, X in rows.items()}
-    if view == "mixture":
-        return _mixtures(clients, models, shared, settings)
-    return _graphs(clients, models, shared, settings)
+    known: Any = {"mixture": _mixture_common, "graph": _graph_common}[settings.view]
+    found = {}
+    for cid, X in rows.items():
+        X = open_client(cid, X, replace(settings, view="auto")).X  # checked
+        silo, model = Silo(cid, models[cid].k, settings), models[cid]
+        found[cid] = refit(silo, known(model, shared, silo), X, (model.personal,))
+    return Updated(found, None if shared is None else followed(shared, found, settings))
 
 
 def refuse_lacking(models: Mapping[str, Any]) -> None:
@@ -75,166 +65,48 @@ def refuse_lacking(models: Mapping[str, Any]) -> None:
         )
 
 
-def units_of(model: GraphModel | MixtureModel) -> Published:
-    """The units of a silo's columns, as its own model knows them."""
-    if isinstance(model, MixtureModel):
-        frame = model.frame
+def _mixture_common(model: MixtureModel, shared: Shared | None, silo: Silo) -> MixtureCommon:
+    """What a silo of the mixture view has to go on from: the common concepts, or else its own of before."""
+    frame = model.frame
+    if shared is None or shared.mixture is None:
         scaling = None if frame.stretch is None else Scaling(frame.stretch, frame.shift, frame.keep)
-        return Published("mixture", model.k, 0, scaling, axes=frame.axes, origin=frame.origin)
+        spread = np.full(model.k, OWN_SPREAD)
+        own = Common(model.means, model.covariance, model.shares, model.profiles, spread, 0.0)
+        return MixtureCommon(own, scaling, frame.axes, frame.origin)
+    return MixtureCommon(shared.mixture, shared.scaling, shared.axes, shared.origin)
+
+
+def _graph_common(model: GraphModel, shared: Shared | None, silo: Silo) -> GraphCommon:
+    """What a silo of the graph view has to go on from: its slice of the consensus, or else its own projection."""
+    mixture = _own_mixture(model) if shared is None or shared.mixture is None else shared.mixture
+    if shared is not None and shared.Z is not None and shared.Y is not None:
+        t = shared.client_ids.index(silo.name)
+        anchor = np.ascontiguousarray(shared.Z[:, :, t] - shared.Y[:, :, t] / shared.rho)
+        ridge = float(shared.rho / (2 * shared.omega[t] * silo.settings.alpha))
+        return GraphCommon(anchor, ridge, shared.scale, False, shared.scaling, shared.lift, mixture)
     scaling = None if model.stretch is None else Scaling(model.stretch, model.fill, model.keep)
-    return Published("graph", model.k, 0, scaling, model.lift)
-
-
-# ------------------------------------------------------------------------------------------------------ graph view
-
-
-def _graphs(
-    clients: dict[str, ClientState], models: Mapping[str, Any], shared: Shared | None, settings: Settings
-) -> Updated:
-    if shared is None or shared.W is None:
-        clients = {cid: _alone(client, models[cid], settings) for cid, client in clients.items()}
-    else:
-        server, scale = as_server(shared, settings), shared.scale
-        ridges = shared.rho / (2 * shared.omega * settings.alpha)
-        for cid, client in clients.items():
-            t = shared.client_ids.index(cid)
-            W = np.ascontiguousarray(shared.W[:, :, t])
-            clients[cid] = begun(client, W, settings, scale, float(ridges[t]))
-        for number in range(1, ROUNDS + 1):
-            asks, answers = ROUND.asks(server, settings), {}
-            for cid, client in clients.items():
-                turned = rotated(client, asks[cid].rotation)
-                clients[cid], cut, misfit = one_pass(turned, asks[cid].anchor, settings, number)
-                answers[cid] = ROUND.Answer(W=to_numpy(clients[cid].W), cut=cut, misfit=misfit)
-            server, _ = server_step(server, answers, settings)
-        clients = {cid: rotated(client, server.rotations.get(cid)) for cid, client in clients.items()}
-        shared = replace(shared, W=server.W, Z=server.Z, Y=server.Y)
-    rows = {cid: projected(client, settings) for cid, client in clients.items()}
-    first = next(iter(models.values()))
-    if first.precision is None:
-        found = {cid: _unit(clients[cid], models[cid], *rows[cid]) for cid in clients}
-        return Updated(found, shared)
-    cells = {cid: Cells(double(E), np.zeros((E.shape[0], 0), np.int64)) for cid, (E, _) in rows.items()}
-    pools = {cid: settle_pool(settings, part.n).concentration for cid, part in cells.items()}
-    own = {cid: Personal(to_numpy(double(m.centers)), np.maximum(m.shares, 1e-300), np.zeros((m.k, 0)))
-           for cid, m in models.items()}  # fmt: skip
-    priors = {cid: _prior(m, shared) for cid, m in models.items()}
-    shared, commons, statistics = _followed(cells, own, priors, pools, shared, settings)
-    return Updated(
-        {
-            cid: home.graph_result(client, rows[cid][1], rows[cid][0], commons[cid], statistics[cid], None, settings)
-            for cid, client in clients.items()
-        },
-        shared,
-    )
-
-
-def begun(client: ClientState, W: Array, settings: Settings, scale: float, ridge: float) -> ClientState:
-    """A client with its graph, whose embedding begins where its old projection puts the rows."""
-    assert client.rows is not None
-    M = to_numpy(client.rows @ W.astype(client.X.dtype))
-    s = np.linalg.svd(M, compute_uv=False)
-    F = nearest_orthonormal(M) if s[-1] > FULL_RANK * s[0] else None
-    client = home.prepared(client, settings, scale, ridge, F)
-    if F is not None:
-        return client
-    client = one_pass(client, np.zeros_like(W), settings, 1)[0]
-    return home.turned(client, W)
-
-
-def _alone(client: ClientState, model: GraphModel, settings: Settings) -> ClientState:
-    """Rounds towards the client's own projection, where it has nothing else."""
-    assert client.rows is not None
-    rows = client.rows
-    n, k = rows.shape[0], model.W.shape[1]
-    scale = float(np.sqrt(n / max(rows.sum_of_squares(), 1e-300)))
     W = model.W if model.stretch is None or model.lift is not None else model.W * model.stretch[:, None]
-    gamma = scale / np.sqrt(n) if settings.solver.rho is None else 1.0
-    W = W * (np.sqrt(k) / max(gamma * float(np.linalg.norm(to_numpy(rows @ W))), 1e-300))  # as large as F
-    client = begun(client, W, settings, scale, RIDGE if model.lift is not None else settings.solver.ridge)
-    for number in range(1, ROUNDS + 1):
-        client = home.turned(one_pass(client, W, settings, number)[0], W)
-    return client
+    ridge = silo.settings.solver.ridge if model.lift is None else RIDGE
+    return GraphCommon(to_numpy(W), ridge, None, True, scaling, model.lift, mixture)
 
 
-def _unit(client: ClientState, model: GraphModel, E: Array, fresh: GraphModel) -> home.Fitted:
-    """Steps of k-means from the old centres; a concept without rows keeps its own."""
-    centers = to_numpy(double(model.centers))
-    points = to_numpy(double(E))
-    for _ in range(EM_STEPS):
-        labels = (points @ centers.T).argmax(axis=1)
-        sums = np.zeros_like(centers)
-        np.add.at(sums, labels, points)
-        there = np.bincount(labels, minlength=len(centers)) > 0
-        centers = np.where(there[:, None], sums / row_norms(sums), centers)
-    return home.with_labels(client, replace(fresh, centers=centers.astype(fresh.W.dtype)), E)
+def _own_mixture(model: GraphModel) -> Common | None:
+    """A silo's own clusters as those that they are drawn to; None where k-means forms them."""
+    if model.precision is None:
+        return None
+    own, covariance = model.personal, np.linalg.inv(model.precision)
+    shares = np.full(model.k, 1 / model.k)
+    return Common(own.means, (covariance + covariance.T) / 2, shares, own.profiles, np.full(model.k, OWN_SPREAD), 0.0)
 
 
-def _prior(model: GraphModel, shared: Shared | None) -> Common:
-    """What the clusters of a silo are drawn to: the common concepts, or else its own of before."""
-    if shared is not None and shared.mixture is not None:
-        return shared.mixture
-    assert model.precision is not None and model.shares is not None
-    covariance, there = np.linalg.inv(model.precision), model.shares > 0
-    shares = there / there.sum()
-    return Common(
-        to_numpy(double(model.centers)), (covariance + covariance.T) / 2, shares, np.zeros((model.k, 0)),
-        np.full(model.k, OWN_SPREAD), 0.0,
-    )  # fmt: skip
-
-
-# ---------------------------------------------------------------------------------------------------- mixture view
-
-
-def _mixtures(
-    clients: dict[str, ClientState], models: Mapping[str, Any], shared: Shared | None, settings: Settings
-) -> Updated:
-    cells = {cid: client.cells for cid, client in clients.items() if client.cells is not None}
-    priors = {}
-    for cid, m in models.items():
-        if shared is not None and shared.mixture is not None:
-            priors[cid] = shared.mixture
-        else:
-            spread = np.full(m.k, OWN_SPREAD)
-            priors[cid] = Common(m.means, m.covariance, m.shares, m.profiles, spread, 0.0)
-    pools = dict.fromkeys(clients, pool_of(settings).concentration)
-    own = {cid: m.personal for cid, m in models.items()}
-    shared, commons, statistics = _followed(cells, own, priors, pools, shared, settings)
-    return Updated(
-        {
-            cid: home.mixture_result(client, commons[cid], statistics[cid], None, settings)
-            for cid, client in clients.items()
-        },
-        shared,
-    )
-
-
-def _followed(
-    cells: Mapping[str, Cells],
-    own: Mapping[str, Personal],
-    priors: Mapping[str, Common],
-    pools: Mapping[str, float],
-    shared: Shared | None,
-    settings: Settings,
-) -> tuple[Shared | None, dict[str, Common], dict[str, Statistics]]:
-    """EM from the silos' own parameters; the common ones follow where the sums of all silos are known."""
-    commons, statistics = dict(priors), {}
-    for cid, part in cells.items():
-        statistics[cid], _ = home.expected(part, own[cid], commons[cid])
-    moves = shared is not None and shared.mixture is not None and set(shared.client_ids) <= set(shared.parts)
-    for _ in range(EM_STEPS):
-        sums: dict[str, Sums] = {}
-        for cid, part in cells.items():
-            mine = personal(commons[cid], statistics[cid], part.levels, pools[cid], part.never)
-            found = e_step(part, mine, commons[cid].covariance)
-            statistics[cid], sums[cid] = summed(commons[cid], statistics[cid], mine, found, part.levels, part.n)
-        if moves:
-            assert shared is not None
-            parts = {**shared.parts, **{cid: packed(one) for cid, one in sums.items()}}
-            shared = pooled_parts(replace(shared, parts=parts), settings)
-            assert shared.mixture is not None
-            commons = dict.fromkeys(commons, shared.mixture)
-    return shared, commons, statistics
+def followed(shared: Shared, found: Mapping[str, Refitted], settings: Settings) -> Shared:
+    """What all silos have in common, after one step of the server with what some of them came to."""
+    if shared.W is not None:
+        shared = with_projections(shared, {cid: to_numpy(one.client.W) for cid, one in found.items()}, settings)
+    if shared.mixture is None or not set(shared.client_ids) <= set(shared.parts):
+        return shared
+    sums = {cid: packed(one.sums) for cid, one in found.items() if one.sums is not None}
+    return pooled_parts(replace(shared, parts={**shared.parts, **sums}), settings)
 
 
 __all__ = ["Updated", "updated"]

@@ -20,7 +20,7 @@ from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
-from .folds import home_of, with_calibration
+from .folds import mixture_home, with_calibration
 from .number import Presence, present, with_presence
 
 
@@ -73,7 +73,7 @@ class Conclude(Phase):
         client = replace(client, model=model, labels=labels)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "mixture")
-        home = home_of(client, common.ordered(order), own.ordered(order))  # numbers of folds are those of the model
+        home = mixture_home(client, common.ordered(order), settings)  # numbers of folds are those of the model
         client = with_calibration(replace(client, home=home), settings)
         return client, present(client)
 
