@@ -21,7 +21,6 @@ import numpy as np
 
 from fmtc import FMTC, LocalTransport, Privacy, Settings, clustering_accuracy, run
 from fmtc.datasets import synthetic
-from fmtc.inference import assign
 from fmtc.privacy.accounting import Plan
 from fmtc.protocol import private
 
@@ -102,8 +101,8 @@ def private_run(data, truth, k, privacy, seed, kind) -> dict[str, float]:
     for cid in judged:
         client = transport.clients[cid]
         model = private.public_model(client, private.public_of(ask, private.box_of(client, settings)), ask.clusters)
-        public[cid] = assign(data[cid], model)
-        spread[cid] = assign(data[cid], private.personal(client, model, settings))
+        public[cid] = model.assign(data[cid])
+        spread[cid] = private.personal(client, model, settings).assign(data[cid])
         done, _ = home(private.HOME, client, ask, settings, 1)
         after[cid], alone = done.labels, alone + (done.choice == "alone")
     own = {cid: truth[cid] for cid in judged}

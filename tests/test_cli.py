@@ -37,7 +37,6 @@ from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, comm
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Rounds, Words
 from fmtc.errors import DataError
-from fmtc.inference import plotted
 from fmtc.metrics import score_clients
 from fmtc.protocol import prepare, seed
 from fmtc.protocol.auto import METHOD
@@ -187,7 +186,7 @@ def test_projection_is_the_principal_plane_of_the_rows(home, silos, run):
     report = json.loads((home / run / "report.json").read_text())
     model = fmtc.load(home / run / "model")
     del model.feature_names_in_
-    E = np.vstack([plotted(X, model._models[name]) for name, (X, _) in silos.items()])
+    E = np.vstack([model._models[name].plotted(X) for name, (X, _) in silos.items()])
     assert list(report["projection"]) == list(silos)
     plane = np.vstack([np.c_[p["x"], p["y"]] for p in report["projection"].values()])
     assert [p["row"] for p in report["projection"].values()] == [list(range(len(y))) for _, y in silos.values()]

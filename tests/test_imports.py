@@ -16,7 +16,8 @@ LAYERS = (
     ("privacy",),
     ("protocol", "refit"),
     ("atlas", "reasons"),
-    ("client", "confidence", "inference", "server", "shared"),
+    ("client", "confidence", "server"),
+    ("models",),
     ("anchors", "kernels", "mixture"),
     ("linalg",),
 )
@@ -28,10 +29,7 @@ BESIDE = {
     ("reasons", "atlas"),
     ("estimator", "later"),  # what a model does after its run: imported when it is called
     ("later", "estimator"),
-    ("client", "inference"),
-    ("confidence", "inference"),
     ("server", "client"),
-    ("shared", "server"),
     ("protocol", "refit"),  # what a silo does at home at the end of a run
     ("refit", "protocol"),  # by the steps of a round
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
@@ -48,13 +46,12 @@ SIDE_ROOMS = {
     "artifacts": {
         "atlas",
         "errors",
-        "inference",
         "kernels",
         "linalg",
         "metrics",
+        "models",
         "schema",
         "settings",
-        "shared",
         "tables",
     },
     "datasets": {"artifacts", "errors", "kernels", "schema", "tables"},

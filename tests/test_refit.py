@@ -6,10 +6,10 @@ from numpy.testing import assert_array_equal
 
 from fmtc import FMTC
 from fmtc.client import ClientState
-from fmtc.inference import Frame, MixtureModel
 from fmtc.later.join import common_of
 from fmtc.later.models import kit_of
 from fmtc.mixture import Personal
+from fmtc.models import Frame, MixtureModel
 from fmtc.refit import Refitted, Silo, numbered, refit
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")

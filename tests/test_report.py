@@ -27,7 +27,6 @@ from fmtc.cli.words import Words
 from fmtc.concepts import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
-from fmtc.inference import plotted
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
@@ -160,7 +159,7 @@ def test_points_lie_where_clusters_are_told_apart(either, home):
     folder, summary = either
     silos = read_silos(sorted(home.glob("silo*.csv")), id_column="id", label_column="class")
     model = fmtc.load(folder / "model")
-    E = np.vstack([plotted(silo.X, model._models[silo.name]) for silo in silos])
+    E = np.vstack([model._models[silo.name].plotted(silo.X) for silo in silos])
     s = np.linalg.svd(E - E.mean(axis=0), compute_uv=False)
     plane = np.vstack([np.c_[shown["x"], shown["y"]] for shown in summary["points"].values()])
     assert_allclose(np.linalg.svd(plane, compute_uv=False), s[:2], rtol=1e-9)
@@ -174,10 +173,10 @@ def test_clusters_of_a_mixture_are_drawn_round(rng):
     (own,) = model._models.values()
     root = np.linalg.cholesky(own.covariance)
     centers = np.linalg.solve(root, own.means.T).T
-    E = plotted(X, own)
+    E = own.plotted(X)
     assert_allclose(np.linalg.norm(E[:, None] - centers, axis=2), model.transform(X), rtol=1e-9)
     X[0] = np.nan
-    assert_allclose(plotted(X[:1], own)[0], np.linalg.solve(root, own.shares @ own.means))
+    assert_allclose(own.plotted(X[:1])[0], np.linalg.solve(root, own.shares @ own.means))
 
 
 def test_clusters_are_told_by_what_their_rows_are(home, summary):

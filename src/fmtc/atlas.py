@@ -11,11 +11,10 @@ import numpy as np
 
 from .concepts import FEW, HASHED, UNMATCHED, Lookup, held_words, percent, percents, written
 from .errors import DataError
-from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel
+from .models import ClientModel, Member, Presence
 from .schema import Schema
 
 Array = np.ndarray
-Presence = tuple[float | None, ...]  # of one silo, by concept: share of rows, 0 for none, None for fewer than five
 
 TOP = 10  # features of a concept
 UNIQUE = 0.3  # cosine to the other members below which a concept is the silo's own
@@ -23,7 +22,6 @@ SURE = 0.5  # cosine from which a member is matched, if it leads
 LEAD = 0.1  # over the second concept
 LEAST = 0.15  # of the median weight of a feature: a silo with a smaller one does not differ in its direction
 MATCHED, UNSURE, ALONE = FLAGS = ("matched", "unsure", "unique")
-TRACE = 1e-6  # share below which a model has no rows in a concept
 
 LIFTED = "The columns were replaced by others (lift), so that no concept has features of its own; `explain` needs rows."
 PUBLIC = "A private run: concepts are what is public of all silos together; who has how much of them is not known here."
@@ -253,78 +251,6 @@ def presence_of(labels: Any, n_concepts: int, least: int = FEW) -> Presence:
     counts = np.bincount(np.asarray(labels, dtype=np.int64), minlength=n_concepts)
     shown = int(counts[counts >= least].sum())
     return tuple(None if 0 < n < least else round(n / shown, 4) if n else 0.0 for n in counts.tolist())
-
-
-@dataclass(frozen=True, eq=False)
-class Member:
-    """Where the concepts of one silo lie.
-
-    Parameters
-    ----------
-    signatures : ndarray of shape (k, f)
-        Along features, in units that all silos share, the silo's own mean taken out.
-    features : ndarray of int of shape (f,)
-        Numbers of the features: columns that are numbers, then levels of categories.
-    presence : Presence, optional
-    amounts : ndarray of shape (k, f), optional
-        The same in the units of the table.
-    """
-
-    signatures: Array
-    features: Array
-    presence: Presence | None = None
-    amounts: Array | None = None
-
-
-def weights_of(presence: Presence | None, shares: Array | None, k: int) -> Array:
-    """Shares that a silo's mean is taken with: of its rows, else of its model, else equal ones; they sum to 1."""
-    known = shares if presence is None else np.array([share or 0.0 for share in presence])
-    if known is None or not np.sum(known) > 0:
-        return np.full(k, 1 / k)
-    return np.asarray(known / np.sum(known), dtype=np.float64)
-
-
-def graph_signatures(W: Array, centers: Array, weights: Array) -> Array:
-    """s_tj = W_t (c_tj - c̄_t), c̄_t the weighted mean of the centres; (d, q), (k, q), (k,) -> (k, d)."""
-    centers = np.asarray(centers, dtype=np.float64)
-    return np.asarray((centers - weights @ centers) @ np.asarray(W, dtype=np.float64).T)
-
-
-EVEN = 2.0  # one over the standard deviation of a level that half of the rows have
-
-
-def mixture_signatures(means: Array, covariance: Array, profiles: Array, weights: Array, axes: Array | None) -> Array:
-    """Means less the silo's mean, in common standard deviations within clusters, then differences of profiles.
-
-    In principal axes: as columns in the units of the run; (k, r), (r, r), (k, l), (k,), (d, r) -> (k, f).
-    """
-    away = means - weights @ means
-    if axes is not None:
-        return np.asarray(away @ axes.T)
-    spread = np.sqrt(np.maximum(np.diag(covariance), 1e-300))
-    return np.hstack([away / spread, EVEN * (profiles - weights @ profiles)])
-
-
-def member_of(model: ClientModel, presence: Presence | None) -> Member:
-    """What a client's model says about the place of its concepts."""
-    if isinstance(model, AnchorModel):
-        signatures, centers = model.signatures, model.centers
-        return Member(signatures - signatures.mean(axis=0), np.arange(signatures.shape[1]), None,
-                      centers - centers.mean(axis=0))  # fmt: skip
-    weights = weights_of(presence, model.shares, model.k)
-    if presence is None and model.shares is not None:
-        there = np.asarray(model.shares) > TRACE
-        presence = None if there.all() else tuple(float(share) if share > TRACE else 0.0 for share in model.shares)
-    if isinstance(model, MixtureModel):
-        frame, centers = model.frame, model.centers
-        found = mixture_signatures(model.means, model.covariance, model.profiles, weights, frame.axes)
-        columns = np.arange(found.shape[1]) if frame.keep is None else frame.keep
-        return Member(found, columns, presence, centers - weights @ centers)
-    found = graph_signatures(model.W, model.centers, weights)
-    if model.stretch is not None and model.lift is None:
-        found = found * model.stretch
-    columns = np.arange(found.shape[1]) if model.keep is None else model.keep
-    return Member(found, columns, presence)
 
 
 # --------------------------------------------------------------------------------------------------------- comparing
@@ -616,14 +542,10 @@ def draw_models(
     told, matched, held
         As in `draw`.
     """
-    public = [model for model in models.values() if isinstance(model, AnchorModel)]
-    if public:
-        return draw({"all": member_of(public[0], None)}, features, notes=[PUBLIC], silos=False)
-    kinds = {type(model) for model in models.values()}
-    kind = GraphModel if kinds == {GraphModel} else MixtureModel
-    alike = {cid: model for cid, model in models.items() if isinstance(model, kind)}
-    members = {cid: member_of(model, presence.get(cid)) for cid, model in alike.items()}
-    lifted = any(isinstance(model, GraphModel) and model.lift is not None for model in models.values())
+    if public := [model for model in models.values() if model.is_public]:
+        return draw({"all": public[0].member(None)}, features, notes=[PUBLIC], silos=False)
+    members = {cid: model.member(presence.get(cid)) for cid, model in models.items()}
+    lifted = any(model.is_lifted for model in models.values())
     atlas = draw(members, features if not lifted else Features(), told=told, matched=matched, held=held)
     return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
 
@@ -633,4 +555,4 @@ def bare(atlas: Atlas) -> Atlas:
     return replace(atlas, concepts=tuple(replace(one, top_features=()) for one in atlas.concepts))
 
 
-__all__ = ["Atlas", "Concept", "Feature", "Features", "Member", "compare", "draw", "draw_models", "presence_of"]
+__all__ = ["Atlas", "Concept", "Feature", "Features", "compare", "draw", "draw_models", "presence_of"]

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from .atlas import Features
 from .concepts import both_written, percent
-from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships
+from .models import ClientModel, Parts
 
 Array = np.ndarray
 
@@ -173,16 +173,16 @@ def explain_row(model: ClientModel, X: Any, features: Features) -> RowExplanatio
     -------
     RowExplanation
     """
-    scores = scores_of(model, X)[0]
-    first = int(assign(X, model)[0])
-    probability = float(memberships(X, model)[0, first])
+    scores = model.scores(X)[0]
+    first = int(model.assign(X)[0])
+    probability = float(model.probabilities(X)[0, first])
     others = np.where(np.isfinite(scores), scores, -np.inf)
     others[first] = -np.inf
     if len(scores) < 2 or not np.isfinite(others).any():
         return RowExplanation(first, first, probability, 0.0, 0.0)
     second = int(others.argmax())
     table = _Row(model, X, features)
-    parts = _parts(model, X, first, second)
+    parts = model.parts(X, first, second)
     exact = parts is not None
     if parts is None:
         parts = table.replaced(first, second)
@@ -199,76 +199,6 @@ def explain_row(model: ClientModel, X: Any, features: Features) -> RowExplanatio
         float(by_column.sum() - by_column[shown].sum()) if len(shown) < np.count_nonzero(by_column) else 0.0,
         changes, exact,
     )  # fmt: skip
-
-
-def scores_of(model: ClientModel, X: Any) -> Array:
-    """What `assign` takes the largest of, on a scale that rows share; (n, d) -> (n, k)."""
-    if isinstance(model, MixtureModel | AnchorModel):
-        return model.scores(X)
-    dev, V, c, _ = _linear(model, X)
-    norm = np.linalg.norm(dev @ model.W, axis=1, keepdims=True)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(dev @ V / np.where(norm > 0, norm, 1.0) + c)
-
-
-def _linear(model: GraphModel, X: Any) -> tuple[Array, Array, Array, Array]:
-    """Deviations, weights and constants: scores are dev V/||dev W|| + c. And the numbers of the features."""
-    rows = model.design(X)
-    features = np.arange(rows.shape[1]) if model.keep is None else model.keep
-    rows = rows if model.keep is None else rows[:, model.keep]
-    dev = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)
-    dev = dev if model.mean is None else dev - model.mean
-    C = np.asarray(model.centers, dtype=np.float64)
-    if model.precision is None:
-        return dev, model.W @ C.T, np.zeros(model.k), features
-    assert model.shares is not None
-    V = model.precision @ C.T
-    with np.errstate(divide="ignore"):
-        c = np.log(model.shares) - 0.5 * (C.T * V).sum(axis=0)
-    return dev, np.asarray(model.W @ V), c, features
-
-
-@dataclass(frozen=True, eq=False)
-class _Parts:
-    """What each feature adds to the margin of the first cluster over the second."""
-
-    features: Array  # f, their numbers
-    contributions: Array  # f
-    start: float
-
-
-def _parts(model: ClientModel, X: Any, first: int, second: int) -> _Parts | None:
-    """Exact parts of the margin, or None where scores are no sum over columns."""
-    if isinstance(model, GraphModel):
-        if model.lift is not None:
-            return None
-        dev, V, c, features = _linear(model, X)
-        norm = max(float(np.linalg.norm(dev @ model.W)), 1e-300)
-        return _Parts(features, dev[0] * (V[:, first] - V[:, second]) / norm, float(c[first] - c[second]))
-    if isinstance(model, AnchorModel):
-        return None
-    shares = float(np.log(model.shares[first]) - np.log(model.shares[second]))
-    gap, middle = model.means[first] - model.means[second], (model.means[first] + model.means[second]) / 2
-    frame = model.frame
-    if frame.axes is not None:
-        rows = model.scaled(X)
-        rows = np.asarray(rows.toarray() if sp.issparse(rows) else rows, dtype=np.float64)[0]
-        v = np.linalg.solve(model.covariance, gap)
-        origin = 0.0 if frame.origin is None else frame.origin
-        features = np.arange(len(rows)) if frame.keep is None else frame.keep
-        return _Parts(features, rows * (frame.axes @ v), shares - float((origin + middle) @ v))
-    cells = frame.cells(X)
-    z = np.asarray(cells.Z[:], dtype=np.float64)[0]
-    seen = np.flatnonzero(np.isfinite(z))
-    parts = np.zeros(len(z) + model.profiles.shape[1])
-    parts[seen] = np.linalg.solve(model.covariance[np.ix_(seen, seen)], gap[seen]) * (z - middle)[seen]
-    begin = 0
-    for code, size in zip(cells.codes[0].tolist(), cells.levels, strict=True):
-        if code >= 0:
-            ratio = model.profiles[first, begin + code] / model.profiles[second, begin + code]
-            parts[len(z) + begin + code] = np.log(ratio)
-        begin += size
-    return _Parts(np.arange(len(parts)), parts, shares)
 
 
 # ---------------------------------------------------------------------------------------------- what would change it
@@ -305,49 +235,34 @@ class _Row:
         return sp.csr_array(rows) if sp.issparse(self.X) else rows
 
     def _labels(self, column: int, values: Array) -> Array:
-        return np.asarray(assign(self._with(column, values), self.model))
+        return self.model.assign(self._with(column, values))
 
     def spreads(self) -> Array:
         """About how far each column varies, in the units of the table; 1 where that is not known."""
-        model, found = self.model, np.ones(self.d)
-        if isinstance(model, AnchorModel):
-            numbers = (model.high - model.low) / 4
-        elif isinstance(model, GraphModel):
-            numbers = model.stretch if model.keep is None else None
-        else:
-            numbers = model.frame.stretch if model.frame.keep is None else None
-            if model.frame.axes is None:
-                wide = np.sqrt(np.diag(model.covariance))
-                numbers = wide if numbers is None else numbers[: len(wide)] * wide
-        if numbers is not None:
-            places = [j for j in range(self.d) if j not in self.codes]
-            found[places] = numbers[: len(places)]
+        found = self._of_numbers(self.model.spreads, 1.0)
         return np.where(found > 0, found, 1.0)
 
-    def replaced(self, first: int, second: int) -> _Parts:
+    def _of_numbers(self, known: Array | None, others: float) -> Array:
+        """What is known of the columns that are numbers, for each column of the table."""
+        found, numbers = np.full(self.d, others), [j for j in range(self.d) if j not in self.codes]
+        if known is not None:
+            found[numbers] = known[: len(numbers)]
+        return found
+
+    def replaced(self, first: int, second: int) -> Parts:
         """What the margin loses when a column takes its usual value: that of a missing cell."""
-        usual = self._usual()
+        usual = self._of_numbers(self.model.usual, np.nan)
         rows = np.repeat(self.values[None], self.d + 1, axis=0)
         rows[np.arange(self.d), np.arange(self.d)] = usual
-        scores = scores_of(self.model, rows.astype(self.X.dtype))
+        scores = self.model.scores(rows.astype(self.X.dtype))
         margins = scores[:, first] - scores[:, second]
         first_feature: dict[int, int] = {}
         for feature in range(sum(len(self.codes.get(j, "1")) for j in range(self.d))):
             first_feature.setdefault(self.features.place(feature)[0], feature)
         features = np.array([first_feature[j] for j in range(self.d)], dtype=np.int64)
-        return _Parts(features, margins[-1] - margins[:-1], 0.0)
+        return Parts(features, margins[-1] - margins[:-1], 0.0)
 
-    def _usual(self) -> Array:
-        model = self.model
-        usual = np.full(self.d, np.nan)
-        numbers = [j for j in range(self.d) if j not in self.codes]
-        if isinstance(model, AnchorModel):
-            usual[numbers] = model.low / 2 + model.high / 2
-        elif isinstance(model, GraphModel) and model.fill is not None:
-            usual[numbers] = model.fill[: len(numbers)]
-        return usual
-
-    def changes(self, first: int, by_column: Array, parts: _Parts) -> tuple[Change, ...]:
+    def changes(self, first: int, by_column: Array, parts: Parts) -> tuple[Change, ...]:
         """Smallest changes of single columns that lead to another cluster, by their size in spreads."""
         spreads = self.spreads()
         found: list[tuple[float, int, float]] = []
@@ -378,16 +293,10 @@ class _Row:
 
     def _borders(self, first: int) -> dict[int, float] | None:
         """Step of each column that is a number to the nearest border of the cluster; None where no formula knows it."""
-        model = self.model
-        if isinstance(model, GraphModel) and model.lift is None:
-            steps, features = _graph_borders(model, self.X, first)
-        elif isinstance(model, MixtureModel) and model.frame.axes is None:
-            steps = _mixture_borders(model, self.X, first)
-            features = np.arange(len(steps))
-        else:
+        known, found = self.model.borders(self.X, first), {}
+        if known is None:
             return None
-        found = {}
-        for feature, step in zip(features.tolist(), steps.tolist(), strict=True):
+        for feature, step in zip(*(part.tolist() for part in known), strict=True):
             column, level = self.features.place(feature)
             if level < 0 and np.isfinite(step) and np.isfinite(self.values[column]):
                 found[column] = self._whole(column, step)
@@ -425,47 +334,4 @@ class _Row:
         return high
 
 
-def _graph_borders(model: GraphModel, X: Any, first: int) -> tuple[Array, Array]:
-    """Smallest step of each feature at which another cluster has the same score; the numbers of the features.
-
-    With z the projection and w that of one unit of the feature: (z + t w)·v + c ||z + t w|| = 0, a quadratic in t.
-    """
-    dev, V, c, features = _linear(model, X)
-    z, W = (dev @ model.W)[0], np.asarray(model.W, dtype=np.float64)
-    others = np.flatnonzero(np.isfinite(c) & (np.arange(model.k) != first))
-    A = (dev @ V)[0][first] - (dev @ V)[0][others]  # others
-    B = V[:, [first]] - V[:, others]  # f x others
-    C = c[first] - c[others]
-    P, Q, R = float(z @ z), (W @ z)[:, None], (W * W).sum(axis=1)[:, None]
-    a, b, e = B**2 - C**2 * R, A * B - C**2 * Q, A**2 - C**2 * P
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        root = b**2 - a * e
-        root = np.sqrt(np.where(np.abs(root) <= 1e-9 * b**2, 0.0, root))  # a double one where no constant differs
-        linear = np.where(np.abs(a) <= 1e-14 * (B**2 + C**2 * R), -e / (2 * b), np.nan)
-        steps = np.stack([(-b + root) / a, (-b - root) / a, linear])
-        length = np.sqrt(P + 2 * Q * steps + R * steps**2)
-        left = np.abs(A + B * steps + C * length) <= 1e-6 * (np.abs(A) + np.abs(B * steps) + np.abs(C) * length)
-    steps = np.where(np.isfinite(steps) & left, steps, np.inf)
-    steps = steps.transpose(1, 0, 2).reshape(len(features), -1)
-    best = np.abs(steps).argmin(axis=1) if steps.shape[1] else np.zeros(len(features), np.int64)
-    return (steps[np.arange(len(steps)), best] if steps.shape[1] else np.full(len(features), np.inf)), features
-
-
-def _mixture_borders(model: MixtureModel, X: Any, first: int) -> Array:
-    """The same for the columns of a mixture that are numbers, in the units of the table: scores are linear in each."""
-    frame, scores = model.frame, model.scores(X)[0]
-    z = np.asarray(frame.cells(X).Z[:], dtype=np.float64)[0]
-    seen = np.flatnonzero(np.isfinite(z))
-    others = np.array([j for j in range(model.k) if j != first], dtype=np.int64)
-    gaps = (model.means[first] - model.means[others])[:, seen].T  # seen x others
-    slopes = np.linalg.solve(model.covariance[np.ix_(seen, seen)], gaps)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        steps = -(scores[first] - scores[others]) / slopes
-    steps = np.where(np.isfinite(steps), steps, np.inf)
-    found = np.full(len(z), np.inf)
-    if len(seen):
-        found[seen] = steps[np.arange(len(seen)), np.abs(steps).argmin(axis=1)]
-    return found if frame.stretch is None else found * frame.stretch[: len(z)]
-
-
-__all__ = ["Change", "Reason", "RowExplanation", "explain_row", "scores_of"]
+__all__ = ["Change", "Reason", "RowExplanation", "explain_row"]

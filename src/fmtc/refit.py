@@ -14,17 +14,16 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from .client import ClientState, cells_of, input_rows, rotated, stream, with_rows
-from .inference import Frame, GraphModel, MixtureModel, assign
 from .kernels.alignment import numbers_of, procrustes
 from .kernels.centers import row_norms, unit_centers
 from .kernels.encoding import expanded
 from .kernels.graph import Graph
-from .kernels.lift import Lift
 from .kernels.objective import dot
-from .kernels.scaling import Scaling, moments, shiftable, standardize
+from .kernels.scaling import moments, shiftable, standardize
 from .linalg.arrays import HOST, double, to_device_of, to_numpy
 from .mixture import Cells, Personal, Pool, e_step, personal, summed
 from .mixture.steps import Common, Statistics, Sums
+from .models import Frame, GraphModel, MixtureModel, Units
 from .protocol.em import SETTLE_STEPS, SETTLED, among, pool_of, settle_pool
 from .protocol.finish import projected
 from .protocol.method import view_method
@@ -69,17 +68,14 @@ class MixtureCommon:
     """What a silo knows of the others in the mixture view."""
 
     view: ClassVar[str] = "mixture"
+    units: Units  # of columns
     mixture: Common
-    scaling: Scaling | None = None  # units of columns
-    axes: Array | None = None  # d x r; None: coordinates are the columns
-    origin: Array | None = None  # r
     has: Array | None = None  # K, bool: concepts that the silo has; None: all
 
     def opened(self, silo: Silo, X: Any) -> ClientState:
         """The silo with its rows in the units of the run."""
-        settings = silo.at_home(self.view)
-        client = replace(_in_units(silo, X, self.scaling), axes=self.axes, origin=self.origin)
-        return replace(client, cells=cells_of(client, settings))
+        client = _in_units(silo, X, self.units)
+        return replace(client, cells=cells_of(client, silo.at_home(self.view)))
 
     def unfitted(self, client: ClientState, settings: Settings) -> MixtureModel:
         """The common concepts as the silo's own: a model without a fit."""
@@ -91,11 +87,11 @@ class MixtureCommon:
         assert cells is not None
         mine, sums = settled(cells, common, pool_of(settings), [*starts] or [_own_of(common)])
         model = self._model(client, mine, settings)
-        labels = assign(client.X, model)
+        labels = model.assign(client.X)
         return Refitted(model, labels, replace(client, model=model, labels=labels), sums)
 
     def _model(self, client: ClientState, own: Personal | Common, settings: Settings) -> MixtureModel:
-        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, self.axes, self.origin)
+        frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         shares = _of_those_there(own.shares, self.has)
         return MixtureModel(frame, own.means, self.mixture.covariance, shares, own.profiles)
 
@@ -105,12 +101,11 @@ class GraphCommon:
     """What a silo knows of the others in the graph view."""
 
     view: ClassVar[str] = "graph"
+    units: Units  # of columns
     anchor: Array  # d x q, what its projection is drawn towards
     ridge: float  # and how much
     scale: float | None = None  # gives rows mean squared norm 1; None: the silo's own does
     is_unit: bool = False  # whether the length of the anchor says nothing
-    scaling: Scaling | None = None  # units of columns
-    lift: Lift | None = None
     mixture: Common | None = None  # over projections; None: k-means forms the clusters
     centers: Array | None = None  # K x K, common centres for k-means
     frame: Array | None = None  # d x q, how the columns of a projection lie; None: as those of the anchor
@@ -123,7 +118,7 @@ class GraphCommon:
 
     def opened(self, silo: Silo, X: Any) -> ClientState:
         """The silo with its rows in the units of the run."""
-        return with_rows(replace(_in_units(silo, X, self.scaling), lift=self.lift), silo.at_home(self.view))
+        return with_rows(_in_units(silo, X, self.units), silo.at_home(self.view))
 
     def unfitted(self, client: ClientState, settings: Settings) -> GraphModel:
         """The common projection with the common clusters: a model without a fit."""
@@ -155,7 +150,7 @@ class GraphCommon:
             begin = [*starts] or [_own_of(common), self._by_kmeans(client, E, settings)]
             mine, sums = settled(cells, common, settle_pool(settings, len(E)), begin)
             model = with_clusters(model, mine, common.covariance, self.has)
-        labels = assign(input_rows(client), model)
+        labels = model.assign(input_rows(client))
         gap = np.nan_to_num(E - to_device_of(model.centers, E)[labels])
         model = replace(model, spread=dot(gap, gap) / len(E))
         labels = to_numpy(labels)
@@ -197,14 +192,17 @@ def refit(silo: Silo, common: MixtureCommon | GraphCommon | None, X: Any, starts
     return common.fit(common.opened(silo, X), silo.at_home(common.view), starts)
 
 
-def _in_units(silo: Silo, X: Any, scaling: Scaling | None) -> ClientState:
+def _in_units(silo: Silo, X: Any, units: Units) -> ClientState:
     """The silo with rows whose columns have the units of the run, or its own where every silo has its own."""
-    settings = silo.settings
+    settings, scaling = silo.settings, units.scaling
     X = np.ascontiguousarray(X) if isinstance(X, np.ndarray) else X  # another layout sums in another order
     if scaling is None and settings.scale == "client":
         scaling = standardize(moments(expanded(X, settings.levels)), settings.levels)
     X = shiftable(X, None if scaling is None else scaling.shift)
-    return ClientState(silo.name, X, silo.k, scaling=scaling, device=silo.device)
+    return ClientState(
+        silo.name, X, silo.k, scaling=scaling, lift=units.lift, axes=units.axes, origin=units.origin,
+        device=silo.device,
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------ graph view
@@ -259,7 +257,7 @@ def _own_of(common: Common) -> Personal:
 
 def _of_those_there(shares: Array, has: Array | None) -> Array:
     """Shares of concepts, 0 for those that a silo lacks."""
-    if has is None:
+    if has is None or has.all():
         return shares
     found: Array = np.where(has, shares, 0.0)
     return found / found.sum()
@@ -326,26 +324,12 @@ def numbered(own: Refitted, offered: Array, k: int) -> Refitted:
 
     Numbers that no cluster takes are concepts that the silo lacks.
     """
-    model = own.model
-    shared = np.zeros((k, model.k))
+    shared = np.zeros((k, own.model.k))
     np.add.at(shared, (offered, own.labels), 1)
     numbers, clusters = linear_sum_assignment(-shared)
     order = np.full(k, -1)
     order[numbers] = clusters
-    has = order >= 0
-
-    def taken(array: Array) -> Array:
-        found = np.zeros((k, *array.shape[1:]), array.dtype)
-        found[has] = array[order[has]]
-        return found
-
-    if isinstance(model, MixtureModel):
-        profiles = np.where(has[:, None], taken(model.profiles), 1.0)
-        model = replace(model, means=taken(model.means), shares=taken(model.shares), profiles=profiles)
-    else:
-        shares = np.full(model.k, 1 / model.k) if model.shares is None and not has.all() else model.shares
-        model = replace(model, centers=taken(model.centers), shares=None if shares is None else taken(shares))
-    labels = numbers_of(order)[own.labels]
+    model, labels = own.model.renumbered(order), numbers_of(order)[own.labels]
     return replace(own, model=model, labels=labels, client=replace(own.client, model=model, labels=labels))
 
 

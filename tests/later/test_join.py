@@ -19,11 +19,11 @@ from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
 from fmtc.errors import DataError, FileError, InputError, TrustError
 from fmtc.later.models import kit_of, open_run
+from fmtc.models.shared import GraphPublished, MixturePublished
 from fmtc.protocol.method import view_method
 from fmtc.runtime.conductor import RESULT, Spec, conduct
 from fmtc.runtime.local import LocalTransport
 from fmtc.schema import Schema
-from fmtc.shared import Published
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -138,7 +138,8 @@ def test_a_kit_holds_means_and_no_silos_own_model(kind, tmp_path):
     assert not any(name in content.decode("latin1") for name in DATA)
     kit = read_kit(path)
     assert kit.names == {1: "severe"} and kit.published.n_silos == 4
-    assert {f.name for f in fields(Published)}.isdisjoint({"W", "Y", "Z", "parts", "client_ids"})
+    for kind in (GraphPublished, MixturePublished):
+        assert {f.name for f in fields(kind)}.isdisjoint({"W", "Y", "Z", "parts", "client_ids"})
 
 
 def test_a_kit_keeps_out_what_is_not_for_others(tmp_path):

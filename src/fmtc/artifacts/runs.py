@@ -152,7 +152,7 @@ class SiloResult:
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
     shown: Array  # positions of the rows that are shown
-    view: Array  # `fmtc.inference.plotted` of the rows that are shown
+    view: Array  # the rows that are shown, where clusters are apart; see `ClientModel.plotted`
 
 
 def results(
@@ -176,7 +176,6 @@ def results(
     list of SiloResult
         In the order of `silos`.
     """
-    from ..inference import plotted
     from ..metrics import clustering_scores
 
     found = []
@@ -197,7 +196,7 @@ def results(
                 truth = [silo.labels[row] for row in known]
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
-        view = plotted(silo.X[rows], model._models[silo.name])
+        view = model._models[silo.name].plotted(silo.X[rows])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
 
@@ -244,8 +243,7 @@ def report(
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
-    from ..shared import chosen_coupling
-
+    shared = getattr(model, "_shared", None)
     return {
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,
@@ -259,7 +257,7 @@ def report(
         "view": model.view_,
         "view_reason": model.view_reason_,
         "scaled": model._scales,
-        "coupling": chosen_coupling(getattr(model, "_shared", None), model),
+        "coupling": shared and shared.coupling(model),
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,

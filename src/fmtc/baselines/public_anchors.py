@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.random_projection import GaussianRandomProjection
 
 from ..errors import InputError, TrustError
-from ..inference import ClientModel, assign
+from ..models import ClientModel
 from ..protocol.private import METHOD, PLAIN, alone
 from ..settings import PRIVATE_METHODS, Privacy, Settings, check_choice
 from .base import Array, Baseline, Data, check_positive, count, run_locally
@@ -51,7 +51,7 @@ class Assigned:
 
     def assign(self, X: Any) -> Array:
         """Cluster of each row; (n, d) -> (n,)."""
-        return assign(self.columns(X), self.model)
+        return self.model.assign(self.columns(X))
 
 
 class PublicAnchors(Baseline):

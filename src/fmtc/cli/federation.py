@@ -563,7 +563,6 @@ def _write_consensus(
     from ..concepts import held_words
     from ..protocol.method import view_method
     from ..runtime.conductor import read_result
-    from ..shared import chosen_coupling
 
     result, about = read_result(file)
     for silo in result.missing:
@@ -581,7 +580,7 @@ def _write_consensus(
         "notes": words.notes,
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
-        "coupling": chosen_coupling(result.server.shared, model),
+        "coupling": result.server.shared and result.server.shared.coupling(model),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
         "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
         | runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),
@@ -935,7 +934,6 @@ def _write_silo(
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
     from ..concepts import held_words
     from ..estimator import read_settings
-    from ..inference import MixtureModel
     from ..protocol.em import EM
     from ..protocol.private import LOOPS
     from ..protocol.round import ROUND
@@ -947,7 +945,7 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
-    loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
+    loop = {"mixture": EM}.get(kept.client.model.kind, ROUND)
     names = [loop.name] if not isinstance(model.privacy, Privacy) else [phase.name for phase in LOOPS]
     n_iter = len({line["round"] for line in lines if line["phase"] in names})  # those that this silo was there for
     rounds = plural(n_iter, "round")

@@ -9,12 +9,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from ..client import input_rows
-from ..inference import assign
 from ..linalg.arrays import to_numpy
 from ..metrics import clustering_scores
+from ..models.shared import GraphPublished, MixturePublished, Published
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
 from ..settings import Settings
-from ..shared import Published
 
 Array = np.ndarray
 
@@ -76,22 +75,28 @@ def newcomer(
     return Joined(agreement, guided, reason, moved, _likeness(found.labels, offered, silo.k)), found
 
 
-def common_of(kit: Published) -> GraphCommon | MixtureCommon:
+def common_of(kit: Any) -> GraphCommon | MixtureCommon:
     """What a newcomer knows of the others."""
-    if kit.view == "mixture":
-        assert kit.mixture is not None
-        return MixtureCommon(kit.mixture, kit.scaling, kit.axes, kit.origin)
+    known: dict[str, Any] = {"graph": _graph_common, "mixture": _mixture_common}
+    found: GraphCommon | MixtureCommon = known[kit.view](kit)
+    return found
+
+
+def _graph_common(kit: GraphPublished) -> GraphCommon:
     assert kit.consensus is not None
-    return GraphCommon(
-        kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.scaling, kit.lift, kit.mixture, kit.centers
-    )
+    return GraphCommon(kit, kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.mixture, kit.centers)
+
+
+def _mixture_common(kit: MixturePublished) -> MixtureCommon:
+    assert kit.mixture is not None
+    return MixtureCommon(kit, kit.mixture)
 
 
 def as_published(name: str, X: Any, kit: Published, settings: Settings) -> Array:
     """Labels of a newcomer's rows by the published model, without a fit; (n,)."""
     silo, common = Silo(name, kit.n_clusters, settings), common_of(kit)
     client = common.opened(silo, X)
-    return to_numpy(assign(input_rows(client), common.unfitted(client, silo.at_home(kit.view))))
+    return to_numpy(common.unfitted(client, silo.at_home(kit.view)).assign(input_rows(client)))
 
 
 def _reason(agreement: float, guided: bool, guide: bool | str) -> str:

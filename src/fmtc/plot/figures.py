@@ -12,7 +12,6 @@ from ..atlas import Atlas
 from ..clients import is_mapping
 from ..concepts import Explanation
 from ..errors import DataError
-from ..inference import plotted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,7 +63,7 @@ def embedding(model: FMTC, X: Any = None, *, clients: Any = None, names: Mapping
     rows, labels = _rows_and_labels(model, X, clients)
     rng = np.random.default_rng(0)
     chosen = {name: np.sort(rng.permutation(len(y))[:POINTS]) for name, y in labels.items()}
-    view = {name: plotted(rows[name][chosen[name]], model._models[name]) for name in rows}
+    view = {name: model._models[name].plotted(rows[name][chosen[name]]) for name in rows}
     E = np.vstack(list(view.values())).astype(np.float64)
     mean = E.mean(axis=0)
     _, _, axes = np.linalg.svd(E - mean, full_matrices=False)

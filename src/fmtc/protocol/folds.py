@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState, stream
-from ..confidence import low_only, row_scores
 from ..errors import DataError
-from ..inference import GraphModel, MixtureModel
 from ..kernels.ranks import Calibration, RowScores, calibrate
 from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common
+from ..models import MixtureModel, Units
 from ..refit import GraphCommon, MixtureCommon, Silo, refit
 from ..settings import Settings
 from .alone import ALONE
@@ -44,33 +43,32 @@ class Home:
     common: GraphCommon | MixtureCommon | None  # None: its model is its own, and owes nothing to others
 
 
-def mixture_home(client: ClientState, common: Common, settings: Settings) -> Home:
-    """What a client of the mixture view keeps."""
+def home_of(client: ClientState, common: GraphCommon | MixtureCommon | None, settings: Settings) -> Home:
+    """What a client that has its model keeps."""
+    assert client.model is not None
+    silo = Silo(client.client_id, client.k, replace(settings, view=client.model.kind), client.device)
+    return Home(silo, None if client.choice == ALONE else common)
+
+
+def mixture_common(client: ClientState, common: Common) -> MixtureCommon:
+    """What a client of the mixture view knows of the others."""
+    units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
     assert isinstance(client.model, MixtureModel)
-    has = None if not client.model.lacks.any() else ~client.model.lacks
-    return _home(client, MixtureCommon(common, client.scaling, client.axes, client.origin, has), settings)
+    return MixtureCommon(units, common, ~client.model.lacks)
 
 
-def graph_home(client: ClientState, common: Common | None, concepts: Array | None, settings: Settings) -> Home:
-    """What a client of the graph view keeps: what it was drawn towards, without its own part in that.
+def graph_common(client: ClientState, common: Common | None, concepts: Array | None) -> GraphCommon | None:
+    """What a client of the graph view knows of the others: what it was drawn towards, without its own part in that.
 
     ``ridge ||W - own W - (1 - own) others||²``, minimised where `own` W follows, is ``(1 - own) ridge ||W - others||²``
     """
     rows, factors, W = client.rows, client.factors, client.W
-    if client.choice == ALONE or rows is None or factors is None or W is None:
-        return _home(client, None, settings)
-    frame = to_numpy(W)
+    if rows is None or factors is None or W is None:
+        return None
+    frame, scale = to_numpy(W), rows.gamma * rows.shape[0] ** 0.5
     anchor = frame if client.anchor is None else (to_numpy(client.anchor) - OWN * frame) / (1 - OWN)
-    scale, ridge = rows.gamma * rows.shape[0] ** 0.5, (1 - OWN) * factors.ridge
-    units = {"scale": scale, "scaling": client.scaling, "lift": client.lift}
-    found = GraphCommon(anchor, ridge, mixture=common, frame=frame, concepts=concepts, **units)
-    return _home(client, found, settings)
-
-
-def _home(client: ClientState, common: GraphCommon | MixtureCommon | None, settings: Settings) -> Home:
-    view = "mixture" if isinstance(client.model, MixtureModel) else "graph"
-    silo = Silo(client.client_id, client.k, replace(settings, view=view), client.device)
-    return Home(silo, None if client.choice == ALONE else common)
+    units = Units(scaling=client.scaling, lift=client.lift)
+    return GraphCommon(units, anchor, (1 - OWN) * factors.ridge, scale, mixture=common, frame=frame, concepts=concepts)
 
 
 def with_calibration(client: ClientState, settings: Settings) -> ClientState:
@@ -86,7 +84,7 @@ def with_calibration(client: ClientState, settings: Settings) -> ClientState:
     return replace(client, model=replace(model, calibration=found))
 
 
-def calibrated(home: Home, X: Any, model: GraphModel | MixtureModel) -> Calibration:
+def calibrated(home: Home, X: Any, model: Any) -> Calibration:
     """Scores of a client's rows by models that have not seen them.
 
     Parameters
@@ -94,7 +92,7 @@ def calibrated(home: Home, X: Any, model: GraphModel | MixtureModel) -> Calibrat
     home : Home
     X : array of shape (n, d)
         All rows of the client, as they came.
-    model : GraphModel or MixtureModel
+    model : ClientModel
         What it made of them: clusters of each fold begin there.
     """
     silo, n = home.silo, X.shape[0]
@@ -111,5 +109,5 @@ def calibrated(home: Home, X: Any, model: GraphModel | MixtureModel) -> Calibrat
         for fold in range(folds):
             out = np.zeros(n, bool)
             out[order[fold::FOLDS]] = True
-            parts.append(row_scores(X[out], refit(silo, home.common, X[~out], (model.personal,)).model))
-    return calibrate(RowScores.joined(parts), low_only(model))
+            parts.append(refit(silo, home.common, X[~out], (model.personal,)).model.row_scores(X[out]))
+    return calibrate(RowScores.joined(parts), model.low_only)

@@ -19,8 +19,8 @@ from typing import Any
 
 from ..atlas import Atlas
 from ..client import ClientState, open_client, width
-from ..inference import GraphModel
 from ..linalg.arrays import to_numpy
+from ..models import GraphModel
 from ..server import ServerState, client_weights, held_at_the_end, noted, without_clients
 from ..settings import Settings, Solver
 from .base import Phase, required

@@ -7,19 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..atlas import (
-    LIFTED,
-    SUMMED,
-    Atlas,
-    Features,
-    Member,
-    Presence,
-    bare,
-    draw,
-    graph_signatures,
-    mixture_signatures,
-    weights_of,
-)
+from ..atlas import LIFTED, SUMMED, Atlas, Features, bare, draw
+from ..models import Member, Presence
+from ..models.base import weights_of
+from ..models.graph import graph_signatures
+from ..models.mixture import mixture_signatures
 from ..privacy.rules import PRESENT
 from ..server import ServerState
 from ..settings import Settings

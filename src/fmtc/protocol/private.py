@@ -29,9 +29,9 @@ import scipy.sparse as sp
 from ..anchors import home, released
 from ..anchors.stages import MIXTURE_STAGES, STAGES, Box, Public, Stage, coordinates, nearest
 from ..errors import DataError, RefusedError, TrustError
-from ..inference import AnchorModel, GraphModel, assign
 from ..kernels.encoding import expanded_width
 from ..kernels.graph import knn_affinity, normalized_laplacian
+from ..models import AnchorModel, GraphModel
 from ..privacy.accounting import Plan, epsilon_of, mu_of, raised, without_colluders
 from ..refit import Refitted, Silo, numbered, refit
 from ..server import Cards, RoundReport, refuse_weights
@@ -335,9 +335,9 @@ class Home(Phase):
         keep, ratio = chosen(client, model, settings)
         if keep:
             model = personal(client, model, settings)
-            return replace(client, model=model, labels=assign(client.X, model), choice="public", ratio=ratio), Nothing()
+            return replace(client, model=model, labels=model.assign(client.X), choice="public", ratio=ratio), Nothing()
         own = alone(client.client_id, client.X, settings)
-        own = numbered(own, assign(client.X, model), client.k)  # as far as it can, numbers mean the same
+        own = numbered(own, model.assign(client.X), client.k)  # as far as it can, numbers mean the same
         return replace(client, model=own.model, labels=own.labels, choice="alone", ratio=ratio), Nothing()
 
 
@@ -369,7 +369,7 @@ def personal(client: PrivateClient, model: AnchorModel, settings: Settings) -> A
         return replace(model, shares=home.own_shares(model.scores(client.X), model.shares))
     if len(client.X) <= client.k + 1:
         return model
-    labels = assign(client.X, model)
+    labels = model.assign(client.X)
     solver = settings.solver
     affinity = knn_affinity(model.scaled(client.X), solver.n_neighbors, nonmutual_weight=solver.nonmutual_weight)
     labels = home.spread(labels, client.k, normalized_laplacian(affinity))
@@ -388,7 +388,7 @@ def chosen(client: PrivateClient, model: AnchorModel, settings: Settings) -> tup
     except DataError:  # rows that are all equal: the public model does no harm
         return True, inf
     X = client.X
-    return home.keeps_public(model.scaled(X), judge, assign(X, model), assign(X, own))
+    return home.keeps_public(model.scaled(X), judge, model.assign(X), own.assign(X))
 
 
 def alone(client_id: str, X: Array, settings: Settings) -> Refitted:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..client import ClientState, stream
 from ..errors import DataError
-from ..inference import assign
 from ..kernels.lift import NEIGHBORS, shows_shapes
 from ..refit import Silo, refit
 from ..server import ServerState
@@ -66,7 +65,7 @@ class Probe(Phase):
         if len(rows) <= client.k:  # hardly any is complete
             return client, self.Answer(shapes=False, gain=0.0, entropy=1.0)
         X = client.X[rows]
-        mixed = assign(X, judged.model)
+        mixed = judged.model.assign(X)
         sizes = np.bincount(mixed) / len(mixed)
         sizes = sizes[sizes > 0]
         k = max(client.k, len(sizes))

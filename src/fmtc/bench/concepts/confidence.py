@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...confidence import combined, row_scores
+from ...confidence import combined
 from ...datasets import FederatedDataset, load
 from ...estimator import FMTC
 from ...metrics import match_classes
@@ -173,7 +173,7 @@ def _mann_whitney(model: FMTC, cid: str, batch: Any) -> float:
     from scipy.stats import mannwhitneyu
 
     own = model._models[cid]
-    fit = own.calibration.fit(row_scores(batch, own))
+    fit = own.calibration.fit(own.row_scores(batch))
     return float(mannwhitneyu(fit, own.calibration.fits, alternative="less").pvalue)
 
 
