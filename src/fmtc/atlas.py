@@ -545,7 +545,7 @@ def draw_models(
     if public := [model for model in models.values() if model.is_public]:
         return draw({"all": public[0].member(None)}, features, notes=[PUBLIC], silos=False)
     members = {cid: model.member(presence.get(cid)) for cid, model in models.items()}
-    lifted = any(model.is_lifted for model in models.values())
+    lifted = any(model.units.lift is not None for model in models.values())
     atlas = draw(members, features if not lifted else Features(), told=told, matched=matched, held=held)
     return replace(bare(atlas), notes=(*atlas.notes, LIFTED)) if lifted else atlas
 

@@ -1106,7 +1106,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def projections_(self) -> dict[str, Array]:
         """W of each client, d x k; the graph view only, and of a private run the clients that stayed alone."""
-        found = {cid: W for cid, model in self._fitted_models.items() if (W := model.projection) is not None}
+        found = {cid: W for cid, model in self._fitted_models.items() if (W := getattr(model, "W", None)) is not None}
         if not found:
             raise AttributeError(f"the {self.view_} view has no projections_; it has cluster_centers_")
         return found

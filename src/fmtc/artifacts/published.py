@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FileError
 from ..kernels.encoding import expanded_width
-from ..models.shared import PUBLISHED, Published
+from ..models.shared import Published
 from ..schema import Schema
 from ..tables import TextRecipe
 from .files import COUNT, check_form, check_schema, new_folder, read_json, read_tensors, write_json, write_tensors
@@ -66,7 +66,7 @@ def write_kit(path: Path, kit: JoinKit, *, overwrite: bool = False) -> Path:
         "columns": None if kit.schema is None else kit.schema.to_dict(),
         "text": None if kit.text is None else asdict(kit.text),
         "concepts": [{"number": j, "name": kit.names.get(j, "")} for j in range(kit.published.n_clusters)],
-        "common": rest | {"view": kit.published.view},
+        "common": rest,
     }
     with new_folder(path, overwrite=overwrite) as folder:
         write_json(folder / KIT_FILE, about)
@@ -96,7 +96,7 @@ def read_kit(path: str | Path) -> JoinKit:
     schema = read_schema(file, about["columns"], d)
     levels = () if schema is None or schema.is_plain else schema.levels
     try:
-        published: Published = unflatten(PUBLISHED[about["common"]["view"]], arrays, about["common"])
+        published: Published = unflatten(Published, arrays, about["common"])
         fits = published.fits(expanded_width(levels, d)) and published.n_clusters == about["params"]["n_clusters"]
     except (KeyError, TypeError, AttributeError, ValueError, IndexError, StopIteration) as error:
         raise FileError(f"{other} is damaged: {type(error).__name__} {error}") from None

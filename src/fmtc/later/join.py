@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from ..client import input_rows
 from ..linalg.arrays import to_numpy
 from ..metrics import clustering_scores
-from ..models.shared import GraphPublished, MixturePublished, Published
+from ..models.shared import Published
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
 from ..settings import Settings
 
@@ -75,19 +75,10 @@ def newcomer(
     return Joined(agreement, guided, reason, moved, _likeness(found.labels, offered, silo.k)), found
 
 
-def common_of(kit: Any) -> GraphCommon | MixtureCommon:
+def common_of(kit: Published) -> GraphCommon | MixtureCommon:
     """What a newcomer knows of the others."""
-    known: dict[str, Any] = {"graph": _graph_common, "mixture": _mixture_common}
-    found: GraphCommon | MixtureCommon = known[kit.view](kit)
-    return found
-
-
-def _graph_common(kit: GraphPublished) -> GraphCommon:
-    assert kit.consensus is not None
-    return GraphCommon(kit, kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.mixture, kit.centers)
-
-
-def _mixture_common(kit: MixturePublished) -> MixtureCommon:
+    if kit.consensus is not None:
+        return GraphCommon(kit, kit.consensus, kit.ridge, kit.scale, kit.is_unit, kit.mixture, kit.centers)
     assert kit.mixture is not None
     return MixtureCommon(kit, kit.mixture)
 

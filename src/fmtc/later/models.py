@@ -243,8 +243,8 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
     model._shared = found.shared
     for name in ("embedding_", "influence_", "influence_ids_", "agreement_", "joined_", "_fitted_on"):
         model.__dict__.pop(name, None)
-    if found.shared is not None and found.shared.consensus is not None:
-        model.consensus_ = found.shared.consensus
+    if found.shared is not None and found.shared.Z is not None:
+        model.consensus_ = found.shared.Z
     if found.shared is not None and found.shared.mixture is not None:
         model.kappa_ = found.shared.kappa
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)

@@ -35,6 +35,11 @@ class Units:
     axes: Array | None = None  # d x r, coordinates of a mixture of many columns
     origin: Array | None = None  # r
 
+    @property
+    def keep(self) -> Array | None:
+        """Numbers of the columns that are looked at; None: all."""
+        return None if self.scaling is None else self.scaling.keep
+
 
 @dataclass(frozen=True, eq=False)
 class Member:
@@ -107,19 +112,15 @@ class ClientModel(ABC):
         """Whether the arrays have the shapes that d columns and k clusters need."""
 
     @property
-    @abstractmethod
     def rescales(self) -> bool:
         """Whether columns were brought to a common spread."""
+        scaling = self.units.scaling
+        return scaling is not None and bool((scaling.stretch != 1).any())
 
     @property
     @abstractmethod
     def holds_words(self) -> bool:
         """Whether the columns are like words: weighed as these are, or sparse, so that most rows lack each."""
-
-    @property
-    def projection(self) -> Array | None:
-        """W in the units of the rows as they came, (d, k); None where there is none."""
-        return None
 
     @property
     def units(self) -> Units:
@@ -129,11 +130,6 @@ class ClientModel(ABC):
     @property
     def has_own_axes(self) -> bool:
         """Whether its axes are those of its own concepts, because the silo lacks others."""
-        return False
-
-    @property
-    def is_lifted(self) -> bool:
-        """Whether columns were replaced by others, so that no score belongs to one of them."""
         return False
 
     @abstractmethod
@@ -148,7 +144,15 @@ class ClientModel(ABC):
 
     def weighted(self, X: Any) -> Any:
         """tf-idf weights of texts under the numbers of their columns; the same rows where the model weighs none."""
-        return self.scaled(X)
+        weights, keep = self.scaled(X), self.units.keep
+        if keep is None or not sp.issparse(weights):
+            return weights
+        return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
+
+    def columns(self, width: int) -> Array:
+        """Numbers of the columns that it looks at, of so many."""
+        keep = self.units.keep
+        return np.arange(width) if keep is None else keep
 
     @abstractmethod
     def scores(self, X: Any) -> Array:
@@ -260,34 +264,22 @@ def taken(array: Array, order: Array, missing: float = 0) -> Array:
     return found
 
 
-def placed(weights: Any, keep: Array | None, shape: tuple[int, int]) -> Any:
-    """Sparse rows of some columns under the numbers of these; others, and rows of all columns, as they are."""
-    if keep is None or not sp.issparse(weights):
-        return weights
-    return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=shape)
-
-
-def columns_of(keep: Array | None, width: int) -> Array:
-    """Numbers of the columns that a model looks at."""
-    return np.arange(width) if keep is None else keep
-
-
 def dense_row(x: Any) -> Array:
     """The only row of x, in double precision."""
     return np.asarray(x.toarray() if sp.issparse(x) else x, dtype=np.float64)[0]
 
 
-def log_odds(scores: Array) -> Array:
-    """Largest score less the second; concepts that a silo lacks have none, and leave the odds at a large number."""
+def as_row_scores(scores: Array, density: Array, length: Array | None = None) -> RowScores:
+    """Scores of rows by cluster, as a calibration takes them: the largest less the second; of one cluster, density.
+
+    Concepts that a silo lacks have no score, and leave the odds at a large number.
+    """
+    if scores.shape[1] == 1:
+        return RowScores(density, density, length)
     two = np.partition(scores, -2, axis=1)[:, -2:]
     with np.errstate(invalid="ignore"):
-        found: Array = np.minimum(np.nan_to_num(two[:, 1] - two[:, 0], nan=0.0, posinf=MOST), MOST)
-    return found
-
-
-def as_row_scores(scores: Array, density: Array, length: Array | None = None) -> RowScores:
-    """Scores of rows by cluster, as a calibration takes them."""
-    return RowScores(log_odds(scores) if scores.shape[1] > 1 else density, density, length)
+        odds = np.minimum(np.nan_to_num(two[:, 1] - two[:, 0], nan=0.0, posinf=MOST), MOST)
+    return RowScores(odds, density, length)
 
 
 def softmax(scores: Array, dtype: Any, scale: Array | float = 1.0) -> Array:

@@ -29,10 +29,8 @@ from .base import (
     Units,
     as_row_scores,
     blockwise,
-    columns_of,
     dense_row,
     finite,
-    placed,
     sizes_of,
     softmax,
     taken,
@@ -85,24 +83,9 @@ class GraphModel(ClientModel):
         return self.lacks is not None
 
     @property
-    def is_lifted(self) -> bool:
-        """Whether columns were replaced by random features."""
-        return self.lift is not None
-
-    @property
-    def rescales(self) -> bool:
-        """Whether columns were brought to a common spread."""
-        return self.stretch is not None and bool((self.stretch != 1).any())
-
-    @property
     def holds_words(self) -> bool:
         """Whether the columns are like words: weighed as these are, or sparse, so that most rows lack each."""
         return self.keep is not None or (self.fill is None and self.mean is None and self.lift is None)
-
-    @property
-    def projection(self) -> Array | None:
-        """W in the units of the rows as they came."""
-        return self.W
 
     @property
     def personal(self) -> Personal:
@@ -179,10 +162,6 @@ class GraphModel(ClientModel):
         """New rows in the units of the graph: distances between them are those that it was made of."""
         X = self.design(X)
         return X if self.stretch is None or self.lift is not None else Scaling(self.stretch, keep=self.keep).apply(X)
-
-    def weighted(self, X: Any) -> Any:
-        """tf-idf weights of texts under the numbers of their columns; the same rows where the model weighs none."""
-        return placed(self.scaled(X), self.keep, X.shape)
 
     def transform(self, X: Any) -> Array:
         """Normalised projections; (n, d) -> (n, k)."""
@@ -280,14 +259,14 @@ class GraphModel(ClientModel):
         found = graph_signatures(self.W, self.centers, weights_of(presence, self.shares, self.k))
         if self.stretch is not None and self.lift is None:
             found = found * self.stretch
-        return Member(found, columns_of(self.keep, found.shape[1]), self.presence(presence))
+        return Member(found, self.columns(found.shape[1]), self.presence(presence))
 
     def directions(self) -> tuple[Array, Array]:
         """W c of each cluster in the units of the graph; along no column where these were lifted."""
         if self.lift is not None:
             return np.zeros((self.k, 0)), np.arange(0)
         found = self.centers @ self.W.T
-        return found if self.stretch is None else found * self.stretch, columns_of(self.keep, len(self.W))
+        return found if self.stretch is None else found * self.stretch, self.columns(len(self.W))
 
     # -------------------------------------------------------------------------------------- why a row is in its own
 
@@ -298,7 +277,7 @@ class GraphModel(ClientModel):
         dev, V, c = self._deviation(x)
         norm = max(float(np.linalg.norm(dev @ self.W)), 1e-300)
         contributions = dev * (V[:, first] - V[:, second]) / norm
-        return Parts(columns_of(self.keep, len(dev)), contributions, float(c[first] - c[second]))
+        return Parts(self.columns(len(dev)), contributions, float(c[first] - c[second]))
 
     def borders(self, x: Any, first: int) -> Steps | None:
         """Steps from the first cluster to the next.
@@ -309,7 +288,7 @@ class GraphModel(ClientModel):
             return None
         dev, V, c = self._deviation(x)
         z, W = dev @ self.W, np.asarray(self.W, dtype=np.float64)
-        features = columns_of(self.keep, len(dev))
+        features = self.columns(len(dev))
         others = np.flatnonzero(np.isfinite(c) & (np.arange(self.k) != first))
         if not len(others):
             return Steps(features, np.full(len(features), np.inf))

@@ -25,10 +25,8 @@ from .base import (
     Steps,
     Units,
     as_row_scores,
-    columns_of,
     dense_row,
     finite,
-    placed,
     sizes_of,
     taken,
     weights_of,
@@ -121,11 +119,6 @@ class MixtureModel(ClientModel):
         return Units(scaling=scaling, axes=frame.axes, origin=frame.origin)
 
     @property
-    def rescales(self) -> bool:
-        """Whether columns were brought to a common spread."""
-        return self.frame.stretch is not None and bool((self.frame.stretch != 1).any())
-
-    @property
     def holds_words(self) -> bool:
         """Whether the columns are like words: weighed as these are, or sparse, so that most rows lack each."""
         return self.frame.keep is not None or (self.frame.axes is not None and self.frame.shift is None)
@@ -182,10 +175,6 @@ class MixtureModel(ClientModel):
     def scaled(self, X: Any) -> Any:
         """New rows as columns of numbers in the units of the model, for distances between rows; missing ones 0."""
         return self.frame.scaled(X)
-
-    def weighted(self, X: Any) -> Any:
-        """tf-idf weights of texts under the numbers of their columns; the same rows where the model weighs none."""
-        return placed(self.scaled(X), self.frame.keep, X.shape)
 
     def scores(self, X: Any) -> Array:
         """Log of share times density of each cluster, up to what is the same for all clusters; (n, d) -> (n, k)."""
@@ -252,14 +241,14 @@ class MixtureModel(ClientModel):
         """Where its concepts lie along the features."""
         weights, centers = weights_of(presence, self.shares, self.k), self.centers
         found = mixture_signatures(self.means, self.covariance, self.profiles, weights, self.frame.axes)
-        columns = columns_of(self.frame.keep, found.shape[1])
+        columns = self.columns(found.shape[1])
         return Member(found, columns, self.presence(presence), centers - weights @ centers)
 
     def directions(self) -> tuple[Array, Array]:
         """Centres less that of all rows, in common units."""
         centers = self.centers
         stretch = np.ones(centers.shape[1]) if self.frame.stretch is None else self.frame.stretch
-        return (centers - self.shares @ centers) / stretch, columns_of(self.frame.keep, centers.shape[1])
+        return (centers - self.shares @ centers) / stretch, self.columns(centers.shape[1])
 
     # -------------------------------------------------------------------------------------- why a row is in its own
 
@@ -272,7 +261,7 @@ class MixtureModel(ClientModel):
             row, v = dense_row(self.scaled(x)), np.linalg.solve(self.covariance, gap)
             origin = 0.0 if frame.origin is None else frame.origin
             start -= float((origin + middle) @ v)
-            return Parts(columns_of(frame.keep, len(row)), row * (frame.axes @ v), start)
+            return Parts(self.columns(len(row)), row * (frame.axes @ v), start)
         cells = frame.cells(x)
         z = np.asarray(cells.Z[:], dtype=np.float64)[0]
         seen = np.flatnonzero(np.isfinite(z))

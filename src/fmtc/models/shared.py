@@ -36,6 +36,7 @@ class Shared(Units, ABC):
     size: float = 1.0  # variance of a coordinate of the mixture
     floor: Array | None = None  # r, least variance of coordinates of few values
     parts: Mapping[str, Array] = field(default_factory=dict)  # each client's last sums of the mixture, packed
+    Z: Array | None = None  # d x k x m, consensus of the graph view where the server saw each client's answers
     words: bool = False  # rows are sparse or weighed as words
 
     @property
@@ -51,11 +52,6 @@ class Shared(Units, ABC):
         with np.errstate(divide="ignore"):
             kappa: Array = 1 / self.mixture.spread
         return kappa
-
-    @property
-    def consensus(self) -> Array | None:
-        """Z, d x k x m; None where there is none, or the server saw sums only."""
-        return None
 
     @property
     def n_columns(self) -> int:
@@ -100,14 +96,8 @@ class Shared(Units, ABC):
                 f"a run of {m} silo{'s' if m != 1 else ''} cannot be published: a mean over fewer than {FEWEST} silos "
                 "shows what one of them has"
             )
-        return self._published(settings)
-
-    @abstractmethod
-    def _published(self, settings: Settings) -> Published: ...
-
-    def _for_newcomers(self) -> dict[str, Any]:
         about = {f.name: getattr(self, f.name) for f in fields(Units)}
-        return {"n_clusters": self.n_clusters, "n_silos": len(self.client_ids), "mixture": self.mixture, **about}
+        return Published(view=self.view, n_clusters=self.n_clusters, n_silos=m, mixture=self.mixture, **about)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,16 +110,10 @@ class GraphShared(Shared):
     rho: float = 0.0
     beta: float = 0.0  # in the units of Eq. 18
     has: Array | None = None  # K x m, bool: which concepts each client has; None: all have all
-    W: Array | None = None  # d x k x m, where the server saw each client's answers
-    Z: Array | None = None
+    W: Array | None = None  # d x k x m, as Z
     Y: Array | None = None
     reference: Array | None = None  # d x k, mean of projections of norm 1, where the server saw sums only
     centers: Array | None = None  # k x k, mean of the clients' unit centres, where no mixture forms the clusters
-
-    @property
-    def consensus(self) -> Array | None:
-        """Z, d x k x m; None where the server saw sums only."""
-        return self.Z
 
     @property
     def n_columns(self) -> int:
@@ -164,7 +148,9 @@ class GraphShared(Shared):
         Z = np.array(coupling.prox(T, self.beta / self.rho, settings.solver.schatten_p).separate_from(T).Z)
         return replace(self, W=W, Z=Z, Y=self.rho * (T - Z))
 
-    def _published(self, settings: Settings) -> GraphPublished:
+    def published(self, settings: Settings) -> Published:
+        """The mean consensus, and what forms the clusters."""
+        about = super().published(settings)
         if not settings.solver.align or (self.mixture is None and self.centers is None):
             raise InputError(
                 "this run cannot be published: its silos have no common frame (align=False), so that means over them "
@@ -187,10 +173,9 @@ class GraphShared(Shared):
         if centers is not None:
             centers = centers / np.maximum(np.linalg.norm(centers, axis=1, keepdims=True), 1e-300)
         ridge = self.rho * len(self.client_ids) / (2 * settings.alpha)  # of a client of average weight
-        return GraphPublished(
-            **self._for_newcomers(), scale=self.scale, ridge=ridge, consensus=consensus, is_unit=self.Z is None,
-            centers=centers,
-        )  # fmt: skip
+        return replace(
+            about, scale=self.scale, ridge=ridge, consensus=consensus, is_unit=self.Z is None, centers=centers
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,26 +192,27 @@ class MixtureShared(Shared):
         """As in the run."""
         return Pool(spread=settings.solver.spread)
 
-    def _published(self, settings: Settings) -> MixturePublished:
-        return MixturePublished(**self._for_newcomers())
-
 
 # ------------------------------------------------------------------------------------------------------- published
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published(Units, ABC):
+class Published(Units):
     """What a newcomer gets of a run: means over at least three silos, and nothing of a single one."""
 
-    view: ClassVar[str]
-
+    view: str
     n_clusters: int
     n_silos: int
+    scale: float = 1.0
+    ridge: float = 0.0
+    consensus: Array | None = None  # d x k, mean consensus of the graph view
+    is_unit: bool = False  # whether its length says nothing: the mean of projections of norm 1
+    centers: Array | None = None  # k x k, unit centres where no mixture forms the clusters
     mixture: Common | None = None
 
     def fits(self, d: int) -> bool:
         """Whether arrays fit each other and d columns, categories expanded."""
-        width = d if self.scaling is None or self.scaling.keep is None else len(self.scaling.keep)
+        width = d if self.keep is None else len(self.keep)
         if self.scaling is not None:
             arrays, keep = (self.scaling.stretch, self.scaling.shift), self.scaling.keep
             if any(array is not None and array.shape != (width,) for array in arrays):
@@ -237,10 +223,15 @@ class Published(Units, ABC):
             if self.scaling is None or self.lift.frequencies.shape[0] != width:
                 return False
             width = self.lift.n_features
-        return self._fits(width)
-
-    @abstractmethod
-    def _fits(self, width: int) -> bool: ...
+        if self.view == "mixture":
+            r = self.mixture.means.shape[-1] if self.mixture is not None else -1
+            return self._mixture_fits(r) and (self.axes is None or self.axes.shape == (width, r))
+        if self.consensus is None or self.consensus.ndim != 2 or self.consensus.shape[0] != width:
+            return False
+        q = self.consensus.shape[1]
+        if self.mixture is None:
+            return self.centers is not None and self.centers.shape == (self.n_clusters, q)
+        return self._mixture_fits(q)
 
     def _mixture_fits(self, r: int) -> bool:
         common, k = self.mixture, self.n_clusters
@@ -253,40 +244,6 @@ class Published(Units, ABC):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class GraphPublished(Published):
-    """The same of the graph view."""
-
-    view: ClassVar[str] = "graph"
-
-    scale: float = 1.0
-    ridge: float = 0.0
-    consensus: Array | None = None  # d x k, mean consensus
-    is_unit: bool = False  # whether its length says nothing: the mean of projections of norm 1
-    centers: Array | None = None  # k x k, unit centres where no mixture forms the clusters
-
-    def _fits(self, width: int) -> bool:
-        if self.consensus is None or self.consensus.ndim != 2 or self.consensus.shape[0] != width:
-            return False
-        q = self.consensus.shape[1]
-        if self.mixture is None:
-            return self.centers is not None and self.centers.shape == (self.n_clusters, q)
-        return self._mixture_fits(q)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MixturePublished(Published):
-    """The same of the mixture view."""
-
-    view: ClassVar[str] = "mixture"
-
-    def _fits(self, width: int) -> bool:
-        r = self.mixture.means.shape[1] if self.mixture is not None and self.mixture.means.ndim == 2 else -1
-        return self._mixture_fits(r) and (self.axes is None or self.axes.shape == (width, r))
-
-
 SHARED: dict[str, type[Shared]] = {kind.view: kind for kind in (GraphShared, MixtureShared)}
-PUBLISHED: dict[str, type[Published]] = {kind.view: kind for kind in (GraphPublished, MixturePublished)}
 
-__all__ = ["PUBLISHED", "SHARED", "GraphPublished", "GraphShared", "MixturePublished", "MixtureShared", "Published",
-           "Shared"]  # fmt: skip
+__all__ = ["SHARED", "GraphShared", "MixtureShared", "Published", "Shared"]
