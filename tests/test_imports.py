@@ -14,7 +14,7 @@ LAYERS = (
     ("advice", "estimator", "later"),
     ("runtime",),
     ("privacy",),
-    ("protocol",),
+    ("protocol", "refit"),
     ("describe",),
     ("client", "confidence", "server"),
     ("models",),
@@ -28,6 +28,8 @@ BESIDE = {
     ("estimator", "later"),  # what a model does after its run: imported when it is called
     ("later", "estimator"),
     ("server", "client"),
+    ("protocol", "refit"),  # what a silo does at home at the end of a run
+    ("refit", "protocol"),  # by the steps of a round
     ("protocol", "privacy"),  # accounting: how much noise a sum needs, and what it costs
 }
 # Side rooms know nothing of runtime: each with all that it may import.

@@ -777,9 +777,9 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if X.shape[0] != n:
             raise DataError(f"client {cid!r} was fitted on {n} rows, got {X.shape[0]}: calibrate takes the rows of fit")
         if len(self.client_ids_) == 1:  # nothing came from others
-            home = replace(home, alone=True)
+            home = replace(home, common=None)
         with one_thread("blas"):
-            found = calibrated(home, X, model, self._run_settings)
+            found = calibrated(home, X, model)
         self._models = {**self._models, cid: replace(model, calibration=found)}
 
     def _calibrated(self, model: Any) -> Any:

@@ -27,7 +27,7 @@ from ..schema import Schema
 from ..settings import Settings, check_number
 from ..tables import TextRecipe
 from .join import GUIDES, newcomer
-from .update import EM_STEPS, ROUNDS, updated
+from .update import updated
 
 Array = np.ndarray
 
@@ -255,9 +255,8 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
     sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.clients.items()}
     model._sizes = getattr(model, "_sizes", {}) | sizes
     model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
-    rounds = ROUNDS if model.view_ == "graph" else EM_STEPS
-    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], rounds, None
-    model.stopped_because_ = f"{rounds} rounds from the model of before, for new rows of {listed(rows)}"
+    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], 1, None
+    model.stopped_because_ = f"went on from the model of before, with new rows of {listed(rows)}"
     return model
 
 

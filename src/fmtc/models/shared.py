@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ..errors import InputError, TrustError
+from ..kernels.couplings import COUPLINGS
+from ..kernels.couplings.partial import Partial
 from ..mixture.pooling import Pool, added, pooled, weighted
 from ..mixture.steps import Common, unpacked
 from ..settings import Settings
@@ -82,6 +84,10 @@ class Shared(Units, ABC):
         common = pooled(self.mixture, sums, self.pool(settings), levels, self.size, len(ids), self.floor)
         return replace(self, mixture=common)
 
+    def with_projections(self, projections: Mapping[str, Array], settings: Settings) -> Self:
+        """The same after one step of the server with new projections of some clients; of a mixture, the same."""
+        return self
+
     def published(self, settings: Settings) -> Published:
         """What may be shown to a newcomer, or an error that says why nothing may."""
         m = len(self.client_ids)
@@ -129,6 +135,18 @@ class GraphShared(Shared):
     def pool(self, settings: Settings) -> Pool:
         """Silos do not shift as a whole: projections are in a common frame already."""
         return Pool(spread=settings.spread_of(self.words), drift=0.0, even=True)
+
+    def with_projections(self, projections: Mapping[str, Array], settings: Settings) -> Self:
+        """The same after one step of the server (Eq. 18, 19) with new projections of some clients."""
+        if self.W is None or self.Y is None:
+            return self
+        W, whole = self.W.copy(), COUPLINGS[settings.coupling_of(self.words)]
+        for cid, own in projections.items():
+            W[:, :, self.client_ids.index(cid)] = own
+        T = W + self.Y / self.rho
+        coupling = whole if self.has is None else Partial(whole, self.has)
+        Z = np.array(coupling.prox(T, self.beta / self.rho, settings.solver.schatten_p).separate_from(T).Z)
+        return replace(self, W=W, Z=Z, Y=self.rho * (T - Z))
 
     def published(self, settings: Settings) -> Published:
         """The mean consensus, and what forms the clusters."""

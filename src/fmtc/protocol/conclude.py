@@ -20,7 +20,7 @@ from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number, required
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
-from .folds import home_of, with_calibration
+from .folds import home_of, mixture_common, with_calibration
 from .number import Presence, present, with_presence
 
 
@@ -73,8 +73,8 @@ class Conclude(Phase):
         client = replace(client, model=model, labels=labels)
         if is_compared(client, ask.compare, settings):
             client = chosen(client, settings, "mixture")
-        home = home_of(client, common.ordered(order), own.ordered(order))  # numbers of folds are those of the model
-        client = with_calibration(replace(client, home=home), settings)
+        known = mixture_common(client, common.ordered(order))  # numbers of folds are those of the model
+        client = with_calibration(replace(client, home=home_of(client, known, settings)), settings)
         return client, present(client)
 
     def reduce(self, server: ServerState, answers: MutableMapping[str, Any], settings: Settings) -> ServerState:

@@ -1,4 +1,4 @@
-"""What is kept of a server once its run is over, and a server that goes on from it."""
+"""What is kept of a server once its run is over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ..kernels.scaling import Moments
 from ..mixture.steps import Common, packed, unpacked
 from ..models.shared import GraphShared, MixtureShared, Shared
 from ..server import Mixture, ServerState, heard
-from ..settings import Settings
 
 Array = np.ndarray
 
@@ -80,15 +79,4 @@ def _ordered(
     return common.ordered(order), {cid: turned(numbers) for cid, numbers in parts.items()}
 
 
-def as_server(shared: GraphShared, settings: Settings) -> ServerState:
-    """A server that goes on from where the rounds of the graph view ended."""
-    assert shared.W is not None and shared.Z is not None and shared.Y is not None
-    m = len(shared.client_ids)
-    return ServerState(
-        shared.client_ids, shared.weights, view="graph", n_features=shared.W.shape[0], scaling=shared.scaling,
-        omega=shared.omega, rho=shared.rho, beta=shared.beta, scale=shared.scale, W=shared.W, Z=shared.Z, Y=shared.Y,
-        losses=np.zeros(m), round_no=1, words=shared.words,
-    )  # fmt: skip
-
-
-__all__ = ["as_server", "kept"]
+__all__ = ["kept"]

@@ -161,6 +161,6 @@ class NoisyAnchors(PublicAnchors):
             warnings.warn(f"each client stays alone: {refusal}", UserWarning, stacklevel=2)
             own = replace(settings, privacy=None)
             found = {cid: alone(cid, X, own) for cid, X in rows.items()}
-            return {cid: model for cid, (model, _) in found.items()}, {cid: h for cid, (_, h) in found.items()}
+            return {cid: one.model for cid, one in found.items()}, {cid: one.labels for cid, one in found.items()}
         count(self, transport)
         return transport.outcome()
