@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
+from ..tables.reading import Reading
 from .options import (
     data_options,
     free_picture,
@@ -122,8 +123,9 @@ def advise_k(
         reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
         reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
         reading |= reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes) | {"judge": True}
-        with every_problem(files, reading, 1), words.warnings_as_notes():
-            silos = read_silos(files, **reading)
+        how = Reading.from_dict(reading)
+        with every_problem(files, how, 1), words.warnings_as_notes():
+            silos = read_silos(files, how)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
             words.say(f"{size_of(silos)}: looking for structure")

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from ..errors import DataError, FileError, listed
+from ..tables.reading import Reading
 from .options import (
     data_options,
     free_picture,
@@ -108,7 +109,7 @@ def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[d
     model = build_model(given, flags["as_published"])
     reading |= {name: flags[name] for name in ("client_column", "label_column", "id_column", "drop")}
     with words.warnings_as_notes():
-        silos = read_silos(files, **reading, judge=True)
+        silos = read_silos(files, Reading.from_dict(reading | {"judge": True}))
         bind_bounds(model, given["bounds"], silos[0].schema)
         rows = {silo.name: silo.encoded for silo in silos}
         data = {cid: X for cid, (X, _) in model._parts(rows, None, reset=True).items()}

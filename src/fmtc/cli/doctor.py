@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,10 @@ import click
 from rich.padding import Padding
 from rich.text import Text
 
+from ..tables.reading import Reading
 from .options import data_options, silo_options, text_option
 from .program import Option, main_group
-from .words import Words, in_flags, plural, print_json, show
+from .words import Words, plural, print_json, show
 
 if TYPE_CHECKING:
     from ..runtime.flare.doctor import Check
@@ -62,11 +63,12 @@ def doctor(
     if client_column is not None:
         raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     columns["header"] = False if columns.pop("no_header") else None
+    reading = Reading.from_dict(columns)
     checks = []
     with words.warnings_as_notes():
-        for check in examine(kit_path, data=data, columns=columns, out=out, extras=EXTRAS):
-            checks.append(replace(check, found=in_flags(check.found), advice=in_flags(check.advice)))
-            _show(words, checks[-1])
+        for check in examine(kit_path, data=data, reading=reading, out=out, extras=EXTRAS):
+            checks.append(check)
+            _show(words, check)
     failed = sum(not check.ok for check in checks)
     warnings = sum(check.ok and check.advice != "" for check in checks)
     ending, style = "all is well", "green"

@@ -40,6 +40,7 @@ from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..schema import Schema
+from ..tables.reading import Reading
 from .kits import ask_roster, confirmed, show_roster
 from .options import (
     accept_units_option,
@@ -261,8 +262,9 @@ def federate_local(
     out = free_path(out, force, runs.is_run)
     reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
     reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
-    with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
-        silos = read_silos(files, **reading)
+    how_read = Reading.from_dict(reading)
+    with every_problem(files, how_read, settings["n_clusters"]), words.warnings_as_notes():
+        silos = read_silos(files, how_read)
         if recipe is None:
             note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
         types = silos[0].schema
@@ -275,11 +277,13 @@ def federate_local(
         salt = None if recipe is None else recipe.salt
         sources = [
             ClientSource(
-                silo.name, str(places[silo.name]), drop, silo.id_name, label_column, text_column, silo.feature_names,
-                salt, schema=None if types is None else types.to_dict(), missing=missing, header=given.get("header"),
+                silo.name,
+                str(places[silo.name]),
+                replace(how_read, id_column=silo.id_name, columns=(), as_types={}, judge=False, schema=types),
+                salt,
             )
             for silo in silos
-        ]  # fmt: skip
+        ]
         names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
         with (
             View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
@@ -300,7 +304,7 @@ def federate_local(
         results = runs.results(model, silos)
     seconds = time.perf_counter() - started
     report = runs.report(
-        model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+        model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=how_read
     )
     report |= {"missing": lost}
     runs.write_run(out, force, model, results, report)
@@ -716,12 +720,15 @@ def join(
     kit = Kit.read(kit_path, "silo")
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
+    how = Reading.from_dict(
+        {"label_column": label_column, "id_column": id_column, "drop": drop, "text_column": text_column,
+         "missing": missing, "missing_codes": missing_codes, "header": False if no_header else None,
+         "schema": None if schema is None else Schema.read(schema)}
+    )  # fmt: skip
     source = ClientSource(
-        kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
-        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
+        kit.name, str(data.resolve()), how,
+        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold,
         epsilon_budget=epsilon_budget, n_clusters=n_clusters,
-        header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
-        missing_codes=missing_codes,
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
         rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
     )  # fmt: skip
@@ -924,7 +931,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
     except DataError as error:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
-    if source.text_column is None:
+    if source.reading.recipe is None:
         note_table(words, [silo], scaled=True)
     return size_of([silo]).partition(", ")[2]
 
@@ -954,7 +961,7 @@ def _write_silo(
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = Result(None, (), event["converged"], why, received=received)
-    adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)
+    adopt(words, model, result, {silo.name: kept}, [silo], source.reading_in(kit).recipe, n_iter)
     if event.get("held"):
         model.held_ = [silo.name]
         words.note(held_words(model.held_, model.choice_))

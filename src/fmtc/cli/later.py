@@ -13,6 +13,7 @@ from rich.filesize import decimal
 
 from ..artifacts import runs
 from ..errors import DataError, FileError, listed
+from ..tables.reading import Reading
 from .models import _word_lookup
 from .options import data_options, free_path, out_option, quiet_option, random_state_option, text_option
 from .program import Option, main_group
@@ -152,7 +153,7 @@ def join_later(
                 "missing_codes": missing_codes}  # fmt: skip
     report = runs.report(
         model, results, files=[data], as_published=False, seconds=time.perf_counter() - started, notes=words.notes,
-        reading=reading,
+        reading=Reading.from_dict(reading),
     )  # fmt: skip
     report |= {"joined": asdict(model.joined_)}
     lookup = None if known.text is None else _word_lookup([data], known.text, None)
@@ -195,11 +196,12 @@ def _read(
     schema = known.schema
     if schema is None and known.text is None and known.feature_names is not None:
         schema = Schema.of_numbers(known.feature_names)
-    silos = read_silos(
-        [file], client_column=client_column, label_column=label_column, id_column=id_column, drop=drop, schema=schema,
-        features=None if schema is None else schema.names, missing="em", header=False if no_header else None,
-        obsm=obsm, missing_codes=missing_codes, **reading,
+    how = Reading.from_dict(
+        {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop,
+         "missing": "em", "header": False if no_header else None, "obsm": obsm, "missing_codes": missing_codes,
+         **reading}
     )  # fmt: skip
+    silos = read_silos([file], replace(how, schema=schema, of_model=schema is not None))
     if silos[0].X.shape[1] != known.n_features:
         raise DataError(
             f"{file} has {silos[0].X.shape[1]} columns of numbers, and the federation has {known.n_features}"
@@ -312,7 +314,7 @@ def update(
                 "missing": "em", "missing_codes": missing_codes}  # fmt: skip
     report = runs.report(
         model, results, files=files, as_published=False, seconds=time.perf_counter() - started, notes=words.notes,
-        reading=reading,
+        reading=Reading.from_dict(reading),
     )  # fmt: skip
     lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
     runs.write_run(out, force, model, results, report, words=lookup)

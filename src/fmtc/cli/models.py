@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import check_form, file_names, new_file, read_json, write_file
 from ..errors import DataError, FileError, UsageError, WriteError, listed
+from ..tables.reading import Reading
+from ..wording import FLAGS
 from .explain import show_atlas
 from .options import (
     accept_units_option,
@@ -168,8 +170,9 @@ def fit(
         reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
         reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
         reading |= given | {"judge": True}
-        with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
-            silos = read_silos(files, **reading)
+        how = Reading.from_dict(reading)
+        with every_problem(files, how, settings["n_clusters"]), words.warnings_as_notes():
+            silos = read_silos(files, how)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], silos[0].schema)
@@ -185,7 +188,7 @@ def fit(
                 words.note(lone_words(lone))
         seconds = time.perf_counter() - started
         report = runs.report(
-            model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
+            model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=how
         )
         details = {}
         if with_page:
@@ -223,7 +226,7 @@ def _word_lookup(
     from ..tables import column_words, read_texts
 
     def lookup(columns: Sequence[int]) -> Mapping[int, str]:
-        texts = read_texts(files, recipe.text_column, client_column)
+        texts = read_texts(files, Reading(silo_column=client_column, text_column=recipe.text_column))
         return column_words(texts, columns, recipe.salt, recipe.n_buckets)
 
     return lookup
@@ -251,7 +254,7 @@ def _appended(
         rows = np.concatenate([r.silo.rows for r in own])
         labels = np.concatenate([r.labels for r in own])
         sure = np.concatenate([r.probabilities[np.arange(len(r.labels)), r.labels] for r in own])
-        found[stem_of(file)] = runs.with_labels(read_file(file, header=header), rows, labels, sure)
+        found[stem_of(file)] = runs.with_labels(read_file(file, Reading(header=header)), rows, labels, sure)
     return found
 
 
@@ -357,7 +360,7 @@ def predict(
         marks = np.concatenate(far) if outliers else None
         known = np.concatenate(sure_of) if sure_of else None
         table = runs.with_labels(
-            read_file(file, header=header), rows, np.concatenate(labels), sure, marks, confidence=known
+            read_file(file, Reading(header=header)), rows, np.concatenate(labels), sure, marks, confidence=known
         )
     else:
         marked = far if outliers else None
@@ -414,16 +417,14 @@ def rows_for_model(
     if recipe is None and text_column is not None:
         raise click.UsageError(f"the model is of {plural(model.n_features_in_, 'column')} of numbers, not of texts")
     texts = {} if recipe is None else asdict(recipe) | ({"text_column": text_column} if text_column else {})
-    silos = read_silos(
-        [file], client_column=client_column, features=None if schema is None else schema.names, schema=schema,
-        missing="em", **reading, **texts,
-    )  # fmt: skip
+    how = {"client_column": client_column, "missing": "em", **reading, **texts}
+    silos = read_silos([file], replace(Reading.from_dict(how), schema=schema, of_model=schema is not None))
     width, named = silos[0].X.shape[1], silos[0].feature_names is not None
     if width != model.n_features_in_:
         raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
     if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
         raise DataError(
-            f"`client_column`: {file} has rows of {listed(unknown)}, and the model is of silos "
+            f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos "
             f"{listed(model.client_ids_)}"
         )
     if named != (known is not None):
@@ -518,7 +519,7 @@ def labels(
         write, table = partial(_write_obs, table_path, added), given.hstack(added)
     else:
         _check_tables([table_path], "give a table")
-        given = read_file(table_path, header=False if no_header else None)
+        given = read_file(table_path, Reading(header=False if no_header else None, wording=FLAGS))
         table = runs.with_names(runs.join_labels(given, known, table_path, id_column, client_column), run)
     cluster = next(name for name in reversed(table.columns) if name in ("fmtc_cluster", "cluster"))
     n_labelled = table.height - table.get_column(cluster).null_count()

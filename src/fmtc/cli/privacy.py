@@ -16,6 +16,8 @@ from ..artifacts.files import write_file
 from ..errors import DataError, FileError, listed
 from ..privacy.accounting import Plan
 from ..schema import NUMBER
+from ..tables.reading import Reading
+from ..wording import FLAGS
 from .options import data_options, free_path, read_names, read_types
 from .program import Option, main_group
 from .words import Words, new_console, new_table, plural, print_json, show
@@ -159,10 +161,11 @@ def bounds(
     if out is not None:
         out = free_path(out, force)
     with words.warnings_as_notes():
-        silos = read_silos(
-            files, client_column=client_column, label_column=label_column, id_column=id_column, drop=drop,
-            columns=columns, as_types=as_types, missing="em", judge=True, missing_codes=missing_codes,
+        how = Reading(
+            client_column, label_column, id_column, drop, columns, as_types, "em", missing_codes, judge=True,
+            wording=FLAGS,
         )  # fmt: skip
+        silos = read_silos(files, how)
     found = silos[0].schema
     if found is None:
         raise click.UsageError(f'{files[0]} is a matrix without column names; write a file with "*" = [low, high]')

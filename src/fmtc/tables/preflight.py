@@ -15,10 +15,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from ..errors import RefusedError
-from .columns import SMALLEST
 from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded, fold_of
 from .guess import dominant
-from .kinds import CATEGORY, CODES, IDENTIFIERS, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT
+from .kinds import CATEGORY, CODES, IDENTIFIERS, NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT
 
 Array = np.ndarray
 Key = TypeVar("Key")
