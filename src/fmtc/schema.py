@@ -352,6 +352,31 @@ class Encoded:
 # ------------------------------------------------------------------------------------------------------- cells
 
 
+def is_text(cells: pl.Series) -> bool:
+    """Whether a column holds words."""
+    import polars as pl
+
+    return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+def numbers_in(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Words as numbers, null where one is missing or is no number; and where words mean neither.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.schema import numbers_in
+    >>> numbers, strange = numbers_in(pl.Series([" 7", "n/a", "<5", None]))
+    >>> numbers.to_list(), strange.to_list()
+    ([7.0, None, None, None], [False, False, True, False])
+    """
+    import polars as pl
+
+    words = cells.alias("x").cast(pl.String).str.strip_chars()
+    numbers = words.cast(pl.Float64, strict=False)
+    return numbers, numbers.is_null() & words.is_not_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)
+
+
 def level_words(cells: pl.Series) -> pl.Series:
     """Cells of a category as the names of levels: without surrounding blanks, 1.0 as 1, null where one is missing.
 
@@ -389,12 +414,12 @@ def without_codes(cells: pl.Series, codes: Sequence[str | float]) -> pl.Series:
     """
     import polars as pl
 
-    is_text = cells.dtype in (pl.String, pl.Categorical, pl.Enum)
-    if not codes or not (is_text or cells.dtype.is_numeric()):
+    text = is_text(cells)
+    if not codes or not (text or cells.dtype.is_numeric()):
         return cells
     known = [_code(code) for code in codes]
     values = pl.Series(known).cast(pl.Float64, strict=False).drop_nulls()
-    if is_text:
+    if text:
         words = cells.cast(pl.String).str.strip_chars().str.to_lowercase()
         gone = words.is_in([code.lower() for code in known]) | words.cast(pl.Float64, strict=False).is_in(values)
     else:
@@ -433,15 +458,14 @@ def _numbers(cells: pl.Series, name: str, lenient: bool, place: Callable[[int], 
 
     if cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.Null):
         return cells.cast(pl.Float64).to_numpy()
-    if cells.dtype not in (pl.String, pl.Categorical, pl.Enum):
+    if not is_text(cells):
         known = cells.drop_nulls()
         example = f", such as {known[0]}" if len(known) else ""
         raise DataError(f"column {name!r} must hold numbers, but holds values of type {cells.dtype}{example}")
-    words = cells.cast(pl.String).str.strip_chars()
-    numbers = words.cast(pl.Float64, strict=False)
-    bad = (numbers.is_null() & words.is_not_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)).arg_true()
+    numbers, strange = numbers_in(cells)
+    bad = strange.arg_true()
     if len(bad) and not lenient:
-        first = words[int(bad[0])]
+        first = str(cells[int(bad[0])]).strip()
         more = f", and words in {len(bad) - 1} more" if len(bad) > 1 else ""
         raise DataError(
             f"column {name!r} must hold numbers, but holds {first!r} in {place(int(bad[0]))}{more}: correct "

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from ..errors import DataError, listed
-from ..schema import CATEGORY, NUMBER, Column, Schema, level_words
+from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
 from .catalogue import named_rows, questions_about, words_of
-from .guess import CONSTANT, IDENTIFIER, Doubt, is_text, judge, levels_in
+from .guess import CONSTANT, IDENTIFIER, Doubt, judge, levels_in
 
 
 def as_polars(X: Any) -> pl.DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from ..errors import DataError, nearest_names
-from ..schema import CATEGORY, MISSING_WORDS, NUMBER, Column, Schema, level_words
+from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words, numbers_in
 from ..wording import PARAMETERS, Wording
 
 Array = np.ndarray
@@ -215,10 +215,8 @@ def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
 
 def parsed(cells: pl.Series) -> pl.Series | None:
     """Text as numbers, with null where one is missing; None if a word is neither."""
-    words = cells.cast(pl.String).str.strip_chars()
-    numbers = words.cast(pl.Float64, strict=False)
-    strange = words.filter(numbers.is_null() & words.is_not_null()).str.to_lowercase()
-    return numbers.fill_nan(None) if bool(strange.is_in(MISSING_WORDS).all()) else None
+    numbers, strange = numbers_in(cells)
+    return None if strange.any() else numbers.fill_nan(None)
 
 
 def date_in(cells: pl.Series) -> str | None:
@@ -267,11 +265,6 @@ def strays_in(cells: pl.Series) -> list[str]:
 def clipped(text: str) -> str:
     """The beginning of a text, for a message."""
     return text if len(text) <= 40 else text[:39] + "…"
-
-
-def is_text(cells: pl.Series) -> bool:
-    """Whether a column holds words."""
-    return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
 
 
 # -------------------------------------------------------------------------------------------------------- one column

@@ -12,7 +12,7 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..errors import DataError, nearest_names
-from ..schema import without_codes
+from ..schema import is_text, numbers_in, without_codes
 from .annotated import Annotated
 from .formats import is_typed, line_of, pandas_index, read_file, stem_of
 from .guess import Judged
@@ -21,7 +21,6 @@ from .reading import Reading
 
 Array = np.ndarray
 
-MISSING_WORDS = ("", ".", "?", "-", "na", "n/a", "null", "none")  # besides nan, which reads as a number
 PLAIN = "x"  # Polars takes a name such as ^a$ or * for a pattern, so columns get this name before a computation
 
 
@@ -221,14 +220,12 @@ def names_in(frame: pl.DataFrame, name: str) -> pl.Series:
 def _numbers(column: pl.Series) -> pl.Series:
     """A column of text as numbers, if each cell is a number or means a missing one; else without surrounding blanks."""
     words = column.alias(PLAIN).str.strip_chars()
-    numbers = words.cast(pl.Float64, strict=False)
-    strange = words.filter(numbers.is_null() & words.is_not_null()).str.to_lowercase().unique()
-    if strange.is_empty():
-        return numbers
-    meaning = {"true": 1.0, "false": 0.0} | dict.fromkeys(MISSING_WORDS)
-    if strange.is_in(list(meaning)).all():
-        known = words.str.to_lowercase().replace_strict(meaning, default=None, return_dtype=pl.Float64)
-        return pl.select(pl.coalesce(numbers, known)).to_series()
+    numbers, strange = numbers_in(words)
+    if words.filter(strange).str.to_lowercase().is_in(["true", "false"]).all():
+        truths = words.str.to_lowercase().replace_strict(
+            {"true": 1.0, "false": 0.0}, default=None, return_dtype=pl.Float64
+        )
+        return pl.select(pl.coalesce(numbers, truths)).to_series()
     return words
 
 
@@ -238,15 +235,13 @@ def column_kind(column: pl.Series) -> str:
         return "nothing"
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return "numbers"
-    return "text" if column.dtype in (pl.String, pl.Categorical, pl.Enum) else f"values of type {column.dtype}"
+    return "text" if is_text(column) else f"values of type {column.dtype}"
 
 
 def example_of(column: pl.Series) -> str:
     """A value of a column of text; if possible, one that is not a number."""
     words = column.alias(PLAIN).cast(pl.String).drop_nulls()
-    strange = words.filter(
-        words.cast(pl.Float64, strict=False).is_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)
-    )
+    strange = words.filter(numbers_in(words)[1])
     return str((strange if len(strange) else words)[0])
 
 
