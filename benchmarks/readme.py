@@ -31,8 +31,7 @@ from fmtc.bench.summary import summarise
 from fmtc.cli import main_group
 from fmtc.datasets import locate
 from fmtc.errors import DatasetError, FileError
-from fmtc.protocol.advice import METHOD as ADVICE
-from fmtc.protocol.advice import MODELS_OF_ALL
+from fmtc.protocol.advice import SPECTRUM
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import Entry, Phase, entries
 from fmtc.protocol.method import COMMON
@@ -177,7 +176,7 @@ def phases_part() -> str:
     """Every phase with the fields it asks for and answers, from the declarations."""
     before, after = COMMON[:2], COMMON[2:]
     text = []
-    asking = ADVICE.phases[ADVICE.phases.index(MODELS_OF_ALL) :]  # a run of its own, which begins as the graph view
+    asking = (SPECTRUM,)  # a run of its own, which begins as the graph view
     for phase in (*before, *METHOD.phases, *asking, *after):
         text += [f"### {phase.name}", _about(phase)]
         for side, words in (("Ask", "The server sends"), ("Answer", "The client answers")):

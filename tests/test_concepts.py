@@ -448,17 +448,22 @@ def test_a_name_is_kept_and_used_everywhere(run):
     assert fmtc_run("explain", run, "--rename", "1=tall, or so").exit_code == 0
     once = pl.read_csv(run / "labels" / "north.csv")
     assert set(once["cluster_name"]) == {"low height", "tall, or so"}  # the other keeps the name that it has
-    assert set(pl.read_csv(fmtc_run("labels", run).stdout.encode())["cluster_name"]) == {"low height", "tall, or so"}
-    assert "without a label" not in fmtc_run("labels", run).stderr  # though only one cluster has a name
+    assert set(pl.read_csv(fmtc_run("explain", "--show", "labels", run).stdout.encode())["cluster_name"]) == {
+        "low height",
+        "tall, or so",
+    }
+    assert (
+        "without a label" not in fmtc_run("explain", "--show", "labels", run).stderr
+    )  # though only one cluster has a name
     assert fmtc_run("explain", run, "--rename", '0=<i>"short"').exit_code == 0
     assert "tall, or so" in fmtc_run("explain", run).stdout
     labels = pl.read_csv(run / "labels" / "north.csv", infer_schema=False)
     assert labels.columns == ["id", "cluster", "cluster_name", "probability"]
     assert labels["id"][0] == "000"  # as it was
     assert dict(zip(labels["cluster"], labels["cluster_name"], strict=True)) == {"0": '<i>"short"', "1": "tall, or so"}
-    joined = fmtc_run("labels", run, "--join", run.parent / "north.csv").stdout.splitlines()
+    joined = fmtc_run("explain", run, "--join", run.parent / "north.csv").stdout.splitlines()
     assert joined[0] == "id,height,noise,cluster,cluster_name,probability"
-    shown = fmtc_run("labels", run)
+    shown = fmtc_run("explain", "--show", "labels", run)
     assert shown.stdout.splitlines()[0] == "client,id,cluster,cluster_name,probability"
     assert "without a label" not in shown.stderr
     assert fmtc_run("report", run).exit_code == 0

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import ClassifierTags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from .advice import CLEAR, EVIDENCE, Advice, advice_of
+from .advice import Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
 from .atlas import Atlas, Features, Presence, draw_models, presence_of
@@ -35,7 +35,7 @@ from .linalg.threads import one_thread
 from .mixture.pooling import free_numbers
 from .privacy.ledger import MemoryLedger
 from .protocol.advice import METHOD as ADVICE
-from .protocol.advice import advice_method, advice_settings, range_of
+from .protocol.advice import advice_settings, range_of
 from .protocol.alone import FEDERATED
 from .protocol.base import sent
 from .protocol.folds import TooFewError, calibrated
@@ -45,7 +45,7 @@ from .reasons import RowExplanation, explain_row
 from .runtime.driver import Callback, Received, Result, RoundRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
-from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_choice, check_number, split_solver
+from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
 from .shared import Shared
 from .shared import kept as kept_of
 
@@ -174,8 +174,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         they lack concepts there, nor in a model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
-    merged_ : list of Match
-        Only of a model that `fmtc.merge` made: which concepts of the two federations are the same.
     joined_ : Joined
         Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
@@ -396,14 +394,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.calibrate(X, clients=clients)
         return self
 
-    def advise(self, X: Any, *, clients: Any = None, k_range: Any = None, evidence: str = "both") -> Advice:
+    def advise(self, X: Any, *, clients: Any = None, k_range: Any = None) -> Advice:
         """How many clusters the rows speak for: advice with a range, from all clients and without labels.
 
         Where the rows of most clients fall into several large parts that do not touch, the advice is their number.
-        Else there are two kinds of evidence. The spectrum of each client's neighbour graph has a step after as many
-        eigenvalues as there are clear parts. And the right number is one at which the local model of one client finds,
-        in the rows of another, what that client finds by itself. The advice is then the median of three signals, the
-        range what they span.
+        Else it is the number of eigenvalues before the largest step in the spectrum of the clients' neighbour graphs,
+        and the range has all numbers with a step nearly as large.
 
         It is advice: see `Advice.text`. Nothing of the estimator changes; `scale`, `solver` and `random_state` count.
 
@@ -414,9 +410,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         k_range : "auto", text such as "3..12" or pair of int, optional
             Numbers to compare; by default those of `n_clusters`, if it is not a number. "auto" is 2 to 30, but at least
             four rows of the smallest client for each cluster.
-        evidence : {"both", "agreement", "spectrum"}
-            "agreement" leaves the spectrum out. "spectrum" is for those who do not want a client's model shown to other
-            clients: only eigenvalues and the number of parts leave.
 
         Returns
         -------
@@ -431,25 +424,21 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> silos = {name: centers + rng.normal(size=centers.shape) for name in ("north", "south", "west")}
         >>> advice = FMTC(random_state=0).advise(silos, k_range="2..8")
         >>> advice.chosen, advice.low, advice.high, advice.verdict
-        (4, 4, 4, 'clear')
+        (4, 4, 4, 'range')
         """
         model = clone(self)
         parts = model._parts(X, clients, reset=True)
         if k_range is None and isinstance(self.n_clusters, str):
             k_range = self.n_clusters
-        return model._advised({cid: Xt for cid, (Xt, _) in parts.items()}, k_range, evidence)
+        return model._advised({cid: Xt for cid, (Xt, _) in parts.items()}, k_range)
 
-    def _advised(self, silos: Mapping[str, Any], k_range: Any, evidence: str = "both") -> Advice:
+    def _advised(self, silos: Mapping[str, Any], k_range: Any) -> Advice:
         """Advice from the rows of each client."""
-        check_choice("evidence", evidence, EVIDENCE)
-        if evidence == "agreement" and len(silos) < 2:
-            raise InputError('evidence="agreement" compares clients, and there is one: use "spectrum"')
         settings = advice_settings(self.settings(n_clusters=2), range_of(k_range))
-        method = advice_method(evidence, len(silos))
-        transport = LocalTransport(silos, settings, self.n_jobs, method=method, run_id="advice")
-        result = run(transport, settings, method=method)
+        transport = LocalTransport(silos, settings, self.n_jobs, method=ADVICE, run_id="advice")
+        result = run(transport, settings, method=ADVICE)
         self._asked = transport.ledgers, result.received
-        return advice_of(method.common(result.server), result.server.client_ids, evidence)
+        return advice_of(ADVICE.common(result.server), result.server.client_ids)
 
     def _adopt(
         self,
@@ -521,7 +510,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if n_features is not None:
             self.n_features_in_ = n_features
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
-                     "roster_code_", "privacy_", "joined_", "merged_"):  # fmt: skip
+                     "roster_code_", "privacy_", "joined_"):  # fmt: skip
             self.__dict__.pop(name, None)
         self._shared = getattr(result.server, "shared", None)
         if isinstance(self.privacy, Privacy):
@@ -1246,35 +1235,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         update(self, X, clients, keep_last)
         return self
 
-    def leave(self, client: Any) -> FMTC:
-        """A model without one client: one step of the server without its part, and the others' models follow.
-
-        No row is needed. The step takes the client's part out of the consensus, or of the common concepts; what its
-        part did to the rounds before stays. Where nothing of it may be left, fit again without it.
-
-        Parameters
-        ----------
-        client : str
-            One of `client_ids_`; not the last one.
-
-        Returns
-        -------
-        FMTC
-            A fitted copy; this model stays as it is.
-
-        Examples
-        --------
-        >>> import numpy as np, fmtc
-        >>> rng = np.random.default_rng(0)
-        >>> model = fmtc.FMTC(2, random_state=0).fit({name: rng.normal(size=(40, 3)) for name in "abc"})
-        >>> model.leave("b").client_ids_
-        ['a', 'c']
-        """
-        from .later.models import leave
-
-        check_is_fitted(self)
-        return leave(self, client)
-
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
         advising = ADVICE.phases if hasattr(self, "k_advice_") else ()
@@ -1423,7 +1383,7 @@ def federate(
     sources = [ClientSource(cid, "", reading) for cid in rows]
     how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "wait": wait, "listen": listen}
     with local.LocalFederation(sources, rows=rows) as federation:
-        lines, before = advised(model, federation, len(rows), **how)
+        lines, before = advised(model, federation, **how)
         outcome = federation.run(model.settings(), weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
@@ -1434,16 +1394,13 @@ def federate(
     return model
 
 
-def advised(
-    model: FMTC, federation: Any, n_clients: int, **how: Any
-) -> tuple[dict[str, list[dict[str, Any]]], list[Received]]:
+def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[dict[str, Any]]], list[Received]]:
     """Give a model the advice of a federation's clients, where its number of clusters is to be found: a run of its own.
 
     Parameters
     ----------
     model : FMTC
     federation : LocalFederation
-    n_clients : int
     **how
         Passed to the federation's `run`.
 
@@ -1456,8 +1413,7 @@ def advised(
     if not isinstance(model.n_clusters, str):
         return {}, []
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
-    method = advice_method("both", n_clients)
-    outcome = federation.run(settings, method=method.name, **how)
+    outcome = federation.run(settings, method=ADVICE.name, **how)
     server = outcome.result.server
     model.k_advice_ = advice_of(server.common, server.client_ids)
     warn_of_advice(model.k_advice_)
@@ -1465,13 +1421,8 @@ def advised(
 
 
 def warn_of_advice(advice: Advice) -> None:
-    """Say which number of clusters is fitted, unless it is clear."""
-    if advice.verdict != CLEAR:
-        warnings.warn(
-            f"the number of clusters is not clear: {advice.text}",
-            UserWarning,
-            stacklevel=3,
-        )
+    """Say which number of clusters is fitted."""
+    warnings.warn(f"the number of clusters is not clear: {advice.text}", UserWarning, stacklevel=3)
 
 
 def estimate_memory(
@@ -1578,7 +1529,7 @@ def load_atlas(path: str | Path) -> Atlas:
     Parameters
     ----------
     path : path
-        Folder of a run of `fmtc fit`, `fmtc federate local`, `fmtc join` or `fmtc coordinate`, or of a model.
+        Folder of a run of `fmtc fit`, `fmtc join` or `fmtc coordinate`, or of a model.
 
     Returns
     -------

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from .errors import InputError, TrustError
-from .kernels.couplings import COUPLINGS
-from .kernels.couplings.partial import Partial
 from .kernels.lift import Lift, draw
 from .kernels.scaling import Moments, Scaling
 from .mixture.pooling import Pool, added, pooled, weighted
@@ -168,71 +166,6 @@ def pooled_parts(shared: Shared, settings: Settings) -> Shared:
     return replace(shared, mixture=common)
 
 
-def without_client(shared: Shared, client_id: str, settings: Settings) -> Shared:
-    """One step of the server without a client: consensus (Eq. 18) and dual (Eq. 19) of the others, and their mixture.
-
-    T of Eq. 18 is Z + Y/rho (Eq. 19), so nothing has to be asked again.
-    """
-    stay = [t for t, cid in enumerate(shared.client_ids) if cid != client_id]
-    ids = tuple(shared.client_ids[t] for t in stay)
-    weights = None if shared.weights is None else {cid: shared.weights[cid] for cid in ids}
-    # the same ridge and the same threshold for those who stay: rho and beta grow as each one's weight does
-    grown = 1.0 if not shared.rho else 1 / float(shared.omega[stay].sum())
-    found = replace(
-        shared, client_ids=ids, weights=weights, rho=shared.rho * grown, beta=shared.beta * grown,
-        aside=tuple(cid for cid in shared.aside if cid != client_id),
-        parts={cid: part for cid, part in shared.parts.items() if cid != client_id},
-    )  # fmt: skip
-    if shared.Z is not None and shared.W is not None and shared.Y is not None:
-        T = np.ascontiguousarray((shared.Z + shared.Y / shared.rho)[:, :, stay])
-        has = None if shared.has is None else shared.has[:, stay]
-        whole = COUPLINGS[settings.coupling_of(shared.words)]
-        coupling = whole if has is None else Partial(whole, has)
-        consensus = coupling.prox(T, found.beta / found.rho, settings.solver.schatten_p)
-        Z = np.array(consensus.separate_from(T).Z)
-        found = replace(found, has=has, W=np.ascontiguousarray(shared.W[:, :, stay]), Z=Z, Y=found.rho * (T - Z))
-    return pooled_parts(_rebased(found, settings), settings)
-
-
-REBASES = 50  # steps between the silos' shifts and the common means, when a silo has left
-
-
-def shift_of(sums: Sums, common: Common) -> Array:
-    """A silo's shift as a whole, which its sums do not hold: ``b_0 Σ_j w_j (x_j - δ - μ_j)`` is δ; shape (r,)."""
-    there = (sums.weights > 1e-12)[:, None]
-    shift: Array = common.drift * np.where(there, sums.means - sums.weights[:, None] * common.means, 0.0).sum(axis=0)
-    return shift
-
-
-def _rebased(shared: Shared, settings: Settings) -> Shared:
-    """Sums of the silos that stay, their shifts as they are about the common means of these silos alone."""
-    common = shared.mixture
-    if common is None or not shared.parts or common.drift <= 0:
-        return shared
-    levels = category_levels(shared.axes, settings) if shared.view == "mixture" else ()
-    old = {cid: shared.sums(cid, levels) for cid in shared.parts}
-    ids = list(old)
-    w = np.array([old[cid].weights for cid in ids])  # m x k
-    near = np.array([np.where((old[cid].weights > 1e-12)[:, None], old[cid].means, 0.0) for cid in ids])
-    before = np.array([shift_of(old[cid], common) for cid in ids])
-    total = near + w[:, :, None] * before[:, None]  # w times the mean row
-    shifts, means = before, common.means
-    weight = np.maximum(w.sum(axis=0), 1e-300)[:, None]
-    for _ in range(REBASES):
-        moved = (total - w[:, :, None] * shifts[:, None]).sum(axis=0) / weight
-        means = np.where(weight > 1e-10, moved, common.means)
-        gaps = (total - w[:, :, None] * means).sum(axis=1)
-        shifts = gaps / (w.sum(axis=1) + 1 / common.drift)[:, None]
-    parts = {}
-    for t, cid in enumerate(ids):
-        there = np.maximum(w[t], 1e-300)[:, None]
-        new = total[t] - w[t][:, None] * shifts[t]
-        scatter = old[cid].scatter + new.T @ (new / there) - near[t].T @ (near[t] / there)
-        scatter += (np.outer(shifts[t], shifts[t]) - np.outer(before[t], before[t])) / common.drift
-        parts[cid] = packed(replace(old[cid], means=new, scatter=(scatter + scatter.T) / 2))
-    return replace(shared, parts=parts)
-
-
 def as_server(shared: Shared, settings: Settings) -> ServerState:
     """A server that goes on from where the rounds of the graph view ended."""
     assert shared.W is not None and shared.Z is not None and shared.Y is not None
@@ -344,4 +277,4 @@ def published(shared: Shared, settings: Settings) -> Published:
     )  # fmt: skip
 
 
-__all__ = ["FEWEST", "Published", "Shared", "kept", "published", "without_client"]
+__all__ = ["FEWEST", "Published", "Shared", "kept", "published"]

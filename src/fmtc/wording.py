@@ -53,7 +53,9 @@ class Wording:
 
     def listed(self, codes: str) -> str:
         """What to do about codes of missing values that are measurements elsewhere."""
-        return f"write {codes} into a schema (fmtc schema FILES > schema.toml) and use it{self.way('schema')}"
+        return (
+            f"write {codes} into a schema (fmtc check FILES --write-schema schema.toml) and use it{self.way('schema')}"
+        )
 
 
 class Flags(Wording):

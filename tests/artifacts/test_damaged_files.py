@@ -88,11 +88,11 @@ def home(tmp_path_factory) -> Path:
 
 KINDS: dict[str, list[tuple[Any, ...]]] = {  # a file, and commands that read it
     "run/model/model.json": [
-        ("inspect", "run"),
+        ("explain", "--show", "model", "run"),
         ("predict", "run", "all.csv", "--client-column", "site"),
         ("export", "run", "--client", "n", "--onnx", "n.onnx", "--force"),
     ],
-    "run/model/n.safetensors": [("inspect", "run")],
+    "run/model/n.safetensors": [("explain", "--show", "model", "run")],
     "run/report.json": [("report", "run", *REPORT)],
     "led/report.json": [("report", "led", *REPORT)],
     "led/history.json": [("report", "led", *REPORT)],
@@ -102,8 +102,8 @@ KINDS: dict[str, list[tuple[Any, ...]]] = {  # a file, and commands that read it
     "kept/about.json": [("bench", "report", "kept", *REPORT)],
     "federation.toml": [("federation", "init", "federation.toml", "--out", "kits")],
     "given/n/kit.json": [("join", "--kit", "given/n", "--data", "nowhere.csv", "--out", "ours")],
-    "study.toml": [("inspect", "--config", "study.toml")],
-    **{f"rows.{kind}": [(*FIT, f"rows.{kind}"), ("preflight", f"rows.{kind}")] for kind in ("csv", "parquet", "npy")},
+    "study.toml": [("explain", "--show", "model", "--config", "study.toml")],
+    **{f"rows.{kind}": [(*FIT, f"rows.{kind}"), ("check", f"rows.{kind}")] for kind in ("csv", "parquet", "npy")},
     **{name: [(*FIT, name)] for name in ("rows.npz", "sparse.npz")},
 }
 
@@ -232,9 +232,11 @@ def test_a_stored_cell_that_lacks_something(home, tmp_path):
 def test_json_that_no_parser_finishes(home, tmp_path):
     for text in ("[" * 100_000, "9" * 5000):
         (tmp_path / "model.json").write_text(text)
-        assert "model.json" in refused("inspect", tmp_path)
+        assert "model.json" in refused("explain", "--show", "model", tmp_path)
     (tmp_path / "study.toml").write_text("a = " + "[" * 100_000)
-    assert "study.toml is not TOML" in " ".join(fmtc("inspect", "--config", tmp_path / "study.toml").stderr.split())
+    assert "study.toml is not TOML" in " ".join(
+        fmtc("explain", "--show", "model", "--config", tmp_path / "study.toml").stderr.split()
+    )
 
 
 # --------------------------------------------------------------------------------------- arrays that claim too much

@@ -185,8 +185,13 @@ def test_identifiers_and_names_that_a_spreadsheet_would_run(tmp_path):
     call("explain", run, "--rename", "0==HYPERLINK(1)")
     again = call("explain", run, "--rename", "1=@SUM(1)")
     assert again
-    joined = call("labels", run, "--join", file)
-    made = [joined, call("labels", run), call("predict", run, file), call("predict", run, file, "--append")]
+    joined = call("explain", run, "--join", file)
+    made = [
+        joined,
+        call("explain", "--show", "labels", run),
+        call("predict", run, file),
+        call("predict", run, file, "--append"),
+    ]
     made += [path.read_bytes() for path in run.rglob("*.csv")]
     assert len(made) == 6
     for content in made:

@@ -12,26 +12,13 @@ from fmtc.datasets import synthetic
 def row(truth, chosen, low, high, verdict="range", **others):
     said = {"chosen": chosen, "low": low, "high": high, "verdict": verdict, "is_table": False, "seconds": 1.0}
     known = {"part": part.AS_IT_IS, "set": "toy", "seed": 0, "rows_per_class": 20.0, "status": "done"}
-    return known | {"truth": truth} | dict.fromkeys(part.EVIDENCE, said) | others
+    return known | {"truth": truth} | {"spectrum": said} | others
 
 
 def test_rows_are_summed_up():
     rows = [row(4, 4, 4, 4, "clear"), row(10, 12, 8, 12), row(4, 8, 5, 9, "clear"), row(5, 10, 2, 12)]
     found = part.summary(rows)
-    assert found == {"n": 4, "error": pytest.approx((np.log2(1.2) + 2) / 4), "near": 2, "held": 3, "clear": 2,
-                     "clear_near": 1}  # fmt: skip
-
-
-def test_dealings_at_the_floor_of_agreement_are_told_apart():
-    """3 is the fewest that agreement may say: right answers there prove little."""
-    rows = [row(3, 3, 3, 3, part=part.MISSING), row(2, 3, 3, 3, part=part.MISSING), row(5, 5, 5, 5, part=part.EVEN)]
-    groups = part._groups(rows)
-    assert [r["truth"] for r in groups["… of 3 classes (the floor of agreement)"]] == [3]
-    assert [r["truth"] for r in groups["… of other numbers"]] == [2]
-    assert [r["truth"] for r in groups[part.EVEN]] == [5]
-    sets = {name for name, _, _ in part.DEALT}
-    classes = {name: [k for other, _, k in part.DEALT if other == name] for name in sets}
-    assert all(len(set(some) - {3}) >= 2 for some in classes.values())
+    assert found == {"n": 4, "error": pytest.approx((np.log2(1.2) + 2) / 4), "near": 2, "held": 3}
 
 
 def test_a_data_set_that_cannot_be_advised_on_is_a_line_all_the_same():
@@ -56,8 +43,7 @@ def test_labels_are_for_scoring_only(monkeypatch):
     (before,) = part.measure([0], told.append, ["toy"], ())
     train = part._few(data.split(part.TEST, 0)[0], 0)
     shuffled = part._advice(replace(train, y=np.random.default_rng(0).permutation(train.y)), data.n_clusters, 0, False)
-    for evidence in part.EVIDENCE:
-        for name in ("chosen", "low", "high", "signals"):
-            assert shuffled[evidence][name] == before[evidence][name]
+    for name in ("chosen", "low", "high", "signals"):
+        assert shuffled["spectrum"][name] == before["spectrum"][name]
     assert before["fit_seconds"] > 0
     assert told == ["toy, seed 0"]

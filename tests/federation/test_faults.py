@@ -538,7 +538,7 @@ def test_texts_and_a_preflight_over_the_federation(study, joined):
     columns = {name: "Text" if name == "south" else "text" for name in NAMES}
     for name in NAMES:
         joined(name, text_column=columns[name])
-    done = in_process("preflight", "--kit", study.folder / "kits" / "coordinator", "-k", "4", "--json")
+    done = in_process("check", "--kit", study.folder / "kits" / "coordinator", "-k", "4", "--json")
     assert done.exit_code == 0, done.output
     found = {line["silo"]: [f["code"] for f in line["findings"]] for line in json.loads(done.stdout)["silos"]}
     assert found == {"north": [], "south": ["spelling"], "west": []}

@@ -414,8 +414,8 @@ def test_fit_and_predict_texts(folder, run):
 
 
 def test_what_inspect_says_of_a_model_of_texts(run):
-    assert "texts in column 'note'" in fmtc_ok("inspect", run).stdout
-    about = json.loads(fmtc_ok("inspect", run, "--json").stdout)
+    assert "texts in column 'note'" in fmtc_ok("explain", "--show", "model", run).stdout
+    about = json.loads(fmtc_ok("explain", "--show", "model", run, "--json").stdout)
     assert about["text"]["text_column"] == "note"
     assert about["n_features"] == 2**18
     model = fmtc.load(run / "model")._models["west"]

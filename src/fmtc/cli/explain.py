@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from ..tables import Silo
 
 
+SHOWN = ("clusters", "atlas", "labels", "model", "influence", "wire")
+
+
 @main_group.command(
     "explain",
-    short_help="Say what the clusters of a run are.",
+    short_help="Say what the clusters of a run are, and show what else is in it.",
     epilog="""\b
 Examples:
   fmtc explain run
@@ -37,42 +40,110 @@ Examples:
   fmtc explain run new.csv --client north --row 17
   fmtc explain run --rename 2=severe --rename 0="no symptoms"
   fmtc explain run --rename 2=                  (take a name back)
+  fmtc explain run --show atlas                 (concepts in words, who has them, how sure that is)
+  fmtc explain run --show labels > labels.csv
+  fmtc explain run --join north.csv --out north-with-clusters.csv
+  fmtc explain run --join visits.csv --client north --id patient
+  fmtc explain run --join cells.h5ad --out new.h5ad      (AnnData: clusters go into obs)
+  fmtc explain run --show model --top 8
+  fmtc explain run --show influence             (who pulls whom, and who was capped)
+  fmtc explain --show wire                      (every field that a silo may send or receive)
   fmtc explain run --json | python -m json.tool""",
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--row", metavar="ROW", cls=Option,
               help="Why this row is in its cluster: its identifier, or its number from 0 if it has none.")  # fmt: skip
 @click.option("--client", metavar="SILO", cls=Option, help="Only this silo, by itself.")
 @click.option("--rename", metavar="N=NAME", multiple=True, cls=Option,
               help="Give cluster N a name; labels, pages and plots of the run use it.")  # fmt: skip
+@click.option("--show", "what", type=click.Choice(SHOWN), default=SHOWN[0], show_default=True, cls=Option,
+              help="atlas: the concepts and who has them; labels: those of all rows; model: silos, rounds, features; "
+              "influence: who pulls whom, and who was capped; wire: all messages, without RUN.")  # fmt: skip
+@click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
+              help="With --show model: features to show for each cluster.")  # fmt: skip
+@click.option("--join", "table", type=click.Path(path_type=Path), metavar="FILE", cls=Option, section="Labels",
+              help="A table to add cluster and probability to.")  # fmt: skip
+@click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option, section="Labels",
+              help="With --join: the column of FILE with the identifiers, if it has another name there.")  # fmt: skip
+@click.option("--client-column", metavar="NAME", cls=Option, section="Labels",
+              help="With --join: the column of FILE that names the silo.")  # fmt: skip
+@click.option("--no-header", is_flag=True, cls=Option, section="Labels",
+              help="With --join: the first line of FILE is a row.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), cls=Option, section="Labels",
+              help="File to write instead of standard output.")  # fmt: skip
+@click.option("--force", is_flag=True, cls=Option, section="Labels", help="Replace --out.")
 def explain(
-    run: Path, file: Path | None, row: str | None, client: str | None, rename: tuple[str, ...], as_json: bool
+    run: Path | None,
+    file: Path | None,
+    row: str | None,
+    client: str | None,
+    rename: tuple[str, ...],
+    what: str,
+    top: int,
+    table: Path | None,
+    id_column: str | None,
+    client_column: str | None,
+    no_header: bool,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Say what the clusters of a run are: size, share, and the columns that set each apart, in the table's own units.
 
-    RUN is the --out folder of `fmtc fit`, `fmtc federate local` or `fmtc join`. Every number is a difference between
-    rows: those of a cluster against the other rows of the same silo.
+    RUN is the --out folder of `fmtc fit` or `fmtc join`; the atlas and the model may be of `fmtc coordinate` or a model
+    folder. Every number is a difference between rows: those of a cluster against the other rows of the same silo.
 
     With --row, says which columns decided for the row's cluster against the next one, and what change of one column
     would lead to another. The row is looked for in FILE, or in the files of the run where they still are.
+
+    With --join, labels are joined to the rows of a table by identifier; where the run has none, by their place in the
+    file. A row that has no label gets an empty cell. Of AnnData, --out is a copy with cluster and probability in obs.
+
+    --show model lists features for each cluster by their weight, per unit of the feature after --scale: in the mixture
+    view how far the cluster's centre lies from the mean of all; in the graph view W times its centre, which decides
+    where a new row goes, and may have either sign for columns that hang together.
     """
+    from . import models
+
+    if (run is None) != (what == "wire"):
+        raise click.UsageError("give the folder of a run or a model; or --show wire alone")
+    if sum((row is not None, bool(rename), table is not None, what != SHOWN[0])) > 1:
+        raise click.UsageError("give one of --row, --rename, --show and --join")
+    if file is not None and row is None:
+        raise click.UsageError("FILE is where to look for the row of --row")
+    if table is None and what != "labels" and (out is not None or id_column or client_column or no_header):
+        raise click.UsageError("--out, --id, --client-column and --no-header are about labels: --join or --show labels")
+    if run is None:
+        models.show_wire(as_json)
+    elif table is not None or what == "labels":
+        models.give_labels(run, table, client, id_column, client_column, no_header, out, force, as_json)
+    elif what == "model":
+        models.show_model(run, top, as_json)
+    elif what == "influence":
+        models.show_influence(run, as_json)
+    elif what == "atlas":
+        models.show_atlas_of(run, as_json)
+    elif row is not None:
+        _explain_row(run, client, row, file, as_json)
+    else:
+        _explain_clusters(run, client, rename, as_json)
+
+
+def _explain_row(run: Path, client: str | None, row: str, file: Path | None, as_json: bool) -> None:
+    what, reasons = _one_row(Words(), run, client, row, file)
+    if as_json:
+        print_json({"row": what, **reasons.to_dict()})
+    else:
+        _show_row(Console(highlight=False), what, reasons, run)
+
+
+def _explain_clusters(run: Path, client: str | None, rename: tuple[str, ...], as_json: bool) -> None:
     from ..artifacts.runs import EXPLANATION, OWN_ROWS, is_run, name_labels, read_explanation, write_explanation
     from ..concepts import Explanation, empty_clusters_sentence
     from ..errors import FileError
 
     words = Words()
-    if row is not None:
-        if rename:
-            raise click.UsageError("give either --row or --rename")
-        what, reasons = _one_row(words, run, client, row, file)
-        if as_json:
-            print_json({"row": what, **reasons.to_dict()})
-        else:
-            _show_row(Console(highlight=False), what, reasons, run)
-        return
-    if file is not None:
-        raise click.UsageError("FILE is where to look for the row of --row")
     kept = read_explanation(run)
     if kept is None:
         why = (
@@ -235,16 +306,9 @@ def _silos_of(
         why = f"{gone} is not there any more" if gone is not None else f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
     schema, recipe = runs.schema_of(model, run), getattr(model, "text_recipe_", None)
-    how = Reading(
-        silo_column=column,
-        id_column=reading.id_column if file is None else None,  # as the schema has it, if the file does
-        header=reading.header,
-        obsm=reading.obsm,
-        missing="em",
-        schema=schema,
-        of_model=schema is not None,
-        wording=FLAGS,
-    ).of_texts(recipe)
+    own = reading.id_column if file is None else None  # of another file: as the schema has it, if the file does
+    plain = Reading(silo_column=column, id_column=own, header=reading.header, obsm=reading.obsm, wording=FLAGS)
+    how = plain.for_model(schema, recipe)
     with words.warnings_as_notes():
         silos = read_silos(files, how)
     if silos[0].X.shape[1] != model.n_features_in_:

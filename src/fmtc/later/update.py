@@ -1,4 +1,4 @@
-"""A model that goes on from what was kept: new rows of some silos, and silos that leave."""
+"""A model that goes on from what was kept, with new rows of some silos."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..protocol.finish import projected
 from ..protocol.round import ROUND, one_pass
 from ..server import server_step
 from ..settings import Settings
-from ..shared import Published, Shared, as_server, category_levels, pooled_parts, shift_of, without_client
+from ..shared import Published, Shared, as_server, pooled_parts
 from . import home
 
 Array = np.ndarray
@@ -54,7 +54,7 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared |
         What all silos have in common. Silos without new rows keep their part in it. None: each silo goes on by itself.
     settings : Settings
     """
-    refuse_lacking(models, "updated")
+    refuse_lacking(models)
     if shared is not None and not set(rows) <= set(shared.client_ids):
         shared = None
     view = "mixture" if isinstance(next(iter(models.values())), MixtureModel) else "graph"
@@ -65,13 +65,13 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared |
     return _graphs(clients, models, shared, settings)
 
 
-def refuse_lacking(models: Mapping[str, Any], what: str) -> None:
+def refuse_lacking(models: Mapping[str, Any]) -> None:
     """Raise `InputError` for models of the graph view that lack concepts: their axes are their own."""
     lacking = [cid for cid, model in models.items() if isinstance(model, GraphModel) and model.lacks is not None]
     if lacking:
         raise InputError(
-            f"a graph view in which silos lack concepts cannot be {what}, and {lacking[0]!r} lacks some: fit again, or "
-            'fit with view="mixture"'
+            f"a graph view in which silos lack concepts cannot be updated, and {lacking[0]!r} lacks some: fit again, "
+            'or fit with view="mixture"'
         )
 
 
@@ -237,77 +237,4 @@ def _followed(
     return shared, commons, statistics
 
 
-# ---------------------------------------------------------------------------------------------------- a silo leaves
-
-
-def left(
-    models: Mapping[str, Any], shared: Shared, client_id: str, settings: Settings
-) -> tuple[dict[str, Any], Shared]:
-    """The others' models after one step of the server without a silo, and what they have in common.
-
-    Their own rows are not asked again: what a silo's clusters are drawn to moves, and they with it.
-    """
-    refuse_lacking(models, "taken apart")
-    after = without_client(shared, client_id, settings)
-    found: dict[str, Any] = {}
-    for cid, model in models.items():
-        if cid == client_id:
-            continue
-        t, s = shared.client_ids.index(cid), after.client_ids.index(cid)
-        if isinstance(model, MixtureModel):
-            found[cid] = _moved_mixture(cid, model, shared, after, settings)
-            continue
-        if shared.Z is not None and after.Z is not None:
-            move = after.Z[:, :, s] - shared.Z[:, :, t]
-            if model.stretch is not None and model.lift is None:
-                move = move / model.stretch[:, None]
-            model = replace(model, W=(model.W + move).astype(model.W.dtype))
-        found[cid] = _moved_graph(cid, model, shared, after)
-    return found, after
-
-
-def _drawn(sums: Sums, common: Common) -> Array:
-    """Means of a silo, ``(n b x + μ)/(n b + 1) + δ``, from its sums (x is less its shift δ); (k, r)."""
-    b = np.where(np.isinf(common.spread), 1e12, common.spread)
-    n = sums.counts
-    there = sums.weights > 1e-12
-    x = np.where(there[:, None], sums.means / np.where(there, sums.weights, 1)[:, None], common.means)
-    return ((n * b)[:, None] * x + common.means) / (n * b + 1)[:, None] + shift_of(sums, common)
-
-
-def _is_of(covariance: Array, common: Common) -> bool:
-    """Whether a silo's clusters have the common shape: those of a silo that kept its own model do not."""
-    return covariance.shape == common.covariance.shape and bool(np.allclose(covariance, common.covariance, rtol=1e-6))
-
-
-def _moved_graph(cid: str, model: GraphModel, shared: Shared, after: Shared) -> GraphModel:
-    if shared.mixture is None or after.mixture is None or model.precision is None or cid not in shared.parts:
-        return model
-    if not _is_of(np.linalg.inv(model.precision), shared.mixture):
-        return model
-    centers = model.centers + _drawn(after.sums(cid, ()), after.mixture) - _drawn(shared.sums(cid, ()), shared.mixture)
-    precision = np.linalg.inv(after.mixture.covariance)
-    return replace(model, centers=centers.astype(model.centers.dtype), precision=(precision + precision.T) / 2)
-
-
-def _moved_mixture(cid: str, model: MixtureModel, shared: Shared, after: Shared, settings: Settings) -> MixtureModel:
-    old, new = shared.mixture, after.mixture
-    if old is None or new is None or cid not in shared.parts or not _is_of(model.covariance, old):
-        return model
-    levels = category_levels(shared.axes, settings)
-    sums = shared.sums(cid, levels)
-    pool = pool_of(settings).concentration
-    total = float(sums.counts.sum()) + pool
-    shares = np.maximum(model.shares + pool * (new.shares - old.shares) / total, 1e-12)
-    shares = np.where(model.lacks, 0.0, shares)
-    profiles, begin = model.profiles.copy(), 0
-    for c, size in enumerate(levels):  # (n b p + P)/(n b + 1): 1 - w b of what is common
-        part = slice(begin, begin + size)
-        follows = np.clip(1 - sums.level_weights[:, c] * old.spread, 0, 1)[:, None]
-        profiles[:, part] = np.maximum(profiles[:, part] + follows * (new.profiles - old.profiles)[:, part], 1e-12)
-        begin += size
-    means = model.means + _drawn(after.sums(cid, levels), new) - _drawn(sums, old)
-    return replace(model, means=means, covariance=new.covariance, shares=shares, profiles=profiles)
-
-
-__all__ = ["Updated", "left", "updated"]
+__all__ = ["Updated", "updated"]

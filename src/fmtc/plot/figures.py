@@ -336,7 +336,7 @@ def roc(curves: Mapping[str, tuple[Array, Array]], *, ax: Axes | None = None) ->
 
 
 def plot_k(advice: Advice, *, ax: Axes | None = None) -> Axes:
-    """Evidence on the number of clusters: eigengap and agreement of silos by number, the range shaded.
+    """Evidence on the number of clusters: the eigengap by number, the range shaded.
 
     Parameters
     ----------
@@ -348,7 +348,6 @@ def plot_k(advice: Advice, *, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
-        That of the eigengap; the agreement has an axes of its own on the right.
 
     Examples
     --------
@@ -373,14 +372,6 @@ def plot_k(advice: Advice, *, ax: Axes | None = None) -> Axes:
     ax.locator_params(axis="x", integer=True)
     ax.spines["top"].set_visible(False)
     ax.set_ylim(bottom=0)
-    if len(advice.agreement):
-        other = ax.twinx()
-        mean, error = advice.agreement, advice.agreement_error
-        other.fill_between(ks, mean - error, mean + error, color=COLOURS[1], alpha=0.15, linewidth=0)
-        drawn += other.plot(ks, mean, color=COLOURS[1], marker="s", markersize=3, label="agreement of silos")
-        other.set_ylabel("adjusted Rand index, ± 1 standard error", color=COLOURS[1], size="small")
-        other.set_ylim(0, max(0.1, 1.08 * float((mean + error).max())))
-        other.spines["top"].set_visible(False)
     ax.legend(handles=drawn, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=4, fontsize="small")
     ax.set_title(f"How many clusters: {advice.verdict}", size="medium", loc="left")
     return ax

@@ -30,7 +30,6 @@ METHODS = {
     "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
     "fmtc-private": "fmtc.protocol.private:METHOD",
     "fmtc-advice": "fmtc.protocol.advice:METHOD",
-    "fmtc-advice-spectrum": "fmtc.protocol.advice:SPECTRUM_METHOD",
     "fed-kmeans": "fmtc.baselines.fed_kmeans:METHOD",
     "fed-mtsc": "fmtc.baselines.mtsc:METHOD",
     "fed-spectral-plus": "fmtc.baselines.fed_spectral:METHOD",

@@ -37,7 +37,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     Parameters
     ----------
     folder : path
-        What `fmtc fit`, `fmtc federate local` or `fmtc join` wrote, or `fmtc coordinate`, which has no rows or models.
+        What `fmtc fit` or `fmtc join` wrote, or `fmtc coordinate`, which has no rows or models.
         What needs the rows is there where the run was asked for it (`fmtc fit --report`).
 
     Returns

@@ -319,7 +319,7 @@ class KitClient:
         if asked is not None and (any(own) or any(asked)) and tuple(own) != tuple(asked):
             raise DataError(
                 "the run is of other categories than this client's table: all clients and the coordinator need one "
-                "schema (--schema); one of them makes it with `fmtc schema FILES > schema.toml`"
+                "schema (--schema); one of them makes it with `fmtc check FILES --write-schema schema.toml`"
             )
         self.data = fingerprint(silo.X, silo.ids)
         if not (self.folder / ROWS).exists():

@@ -393,11 +393,14 @@ def _text_sentence(group: _Group) -> str:
         return f"has free text in {samples}: {ways}"
     if kind == STRAYS and columns is not None:
         words = dict.fromkeys(w for f in group.findings for w in strays_in(columns.content.to_series(f.column)))
-        flags = f"(by a schema: fmtc schema FILES --as {shlex.quote('number:' + ','.join(names))} > schema.toml)"
+        kinds = shlex.quote("number:" + ",".join(names))
+        flags = f"(by a schema: fmtc check FILES --as {kinds} --write-schema schema.toml)"
         flags = group.wording.as_missing(words) if len(words) <= SHOWN else flags
         return f"has words among the numbers in {samples}: correct such words, or count them as missing {flags}"
     why = "but others have numbers there" if group.number else "but only numbers can be clustered"
-    advice = "convert them to numbers, omit them, or give all clients a schema (fmtc schema FILES > schema.toml)"
+    advice = (
+        "convert them to numbers, omit them, or give all clients a schema (fmtc check FILES --write-schema schema.toml)"
+    )
     if kind == DATES:
         advice = f"write what matters about them as a number, such as days since an event, or omit them{way('drop')}"
     return f"has cells that are no numbers in {samples}, {why}: {advice}"

@@ -121,6 +121,10 @@ class Reading:
             n_buckets=recipe.n_buckets,
         )
 
+    def for_model(self, schema: Schema | None, recipe: TextRecipe | None) -> Self:
+        """The same reading, of rows for a model that has this schema or is of texts."""
+        return replace(self.of_texts(recipe), schema=schema, of_model=schema is not None, missing=EM)
+
     def known_schema(self) -> Schema | None:
         """The schema that was given, with what else was said about its columns."""
         if self.schema is None:

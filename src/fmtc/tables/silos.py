@@ -51,11 +51,11 @@ class Silo:
         """The name of a column or, where it has none, its position."""
         return place if self.feature_names is None else self.feature_names[place]
 
-    def take(self, rows: Array) -> Silo:
+    def take(self, rows: Sequence[int]) -> Silo:
         """Some of the rows, by their positions among those of the silo."""
         ids = None if self.ids is None else [self.ids[row] for row in rows]
         labels = None if self.labels is None else [self.labels[row] for row in rows]
-        return replace(self, X=self.X[rows], rows=self.rows[rows], ids=ids, labels=labels)
+        return replace(self, X=self.X[list(rows)], rows=self.rows[list(rows)], ids=ids, labels=labels)
 
 
 def read_silos(paths: Iterable[str | Path], reading: Reading | None = None) -> list[Silo]:
@@ -313,7 +313,7 @@ def _check_numbers(name: str, table: pl.DataFrame, wording: Wording) -> None:
         problems.append(
             f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns{way('drop')}, "
             f"name them as {option('id_column')}, {option('label_column')} or {option('silo_column')}, or say what "
-            f"they are in a schema{way('schema')}: fmtc schema FILES > schema.toml makes one."
+            f"they are in a schema{way('schema')}: fmtc check FILES --write-schema schema.toml makes one."
         )
     if problems:
         raise DataError("\n  ".join(problems))
@@ -348,7 +348,7 @@ def _without_missing(silos: list[Silo], parts: Mapping[str, Part], reading: Read
     for silo in silos:
         n, X = silo.X.shape[0], silo.X
         bad = X.tocoo().row[np.isnan(X.tocoo().data)] if sp.issparse(X) else np.flatnonzero(np.isnan(X).any(axis=1))
-        rows = np.setdiff1d(np.arange(n), bad)
+        rows = np.setdiff1d(np.arange(n), bad).tolist()
         if not len(rows):
             option = reading.wording.option("missing")
             raise DataError(f"{option}: every row of client {silo.name!r} has a missing cell, so none would be left")

@@ -14,11 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ...advice import EVIDENCE
 from ...datasets import SOURCES, load, missing_classes
 from ...errors import DatasetError
 from ...estimator import FMTC
-from ...kernels.sweep import SMALLEST_AGREED
 from ...schema import Encoded
 from ..federations import FIRST_SETS, HELD_OUT
 from . import Listener, Row
@@ -29,9 +27,8 @@ ROWS = 1200  # of a silo that advice looks at; the fit that it is compared with 
 MANY = 8  # rows for each class in the smallest silo, from which advice has a chance
 TEST = 0.2  # share of rows that is left out, as in other comparisons
 STRUCTURES = ("yaleb",)  # known for a stronger structure than the classes: the side of the lamp
-# Silos, and classes of each. Not only three: agreement is compared from 3 clusters on, so that 3 is its easiest truth.
-# The last of each set lacks nothing. Rows are dealt evenly, which alone makes the number easier to find than in silos
-# as they are: what such dealings show beyond that is the difference to the last one.
+# Silos, and classes of each. The last of each set lacks nothing. Rows are dealt evenly, which alone makes the number
+# easier to find than in silos as they are: what such dealings show beyond that is the difference to the last one.
 DEALT = (
     ("digits", 8, 3), ("digits", 8, 4), ("digits", 8, 6), ("digits", 8, 8), ("digits", 8, 10),
     ("bbcnews", 5, 2), ("bbcnews", 5, 3), ("bbcnews", 5, 4), ("bbcnews", 5, 5),
@@ -91,7 +88,7 @@ def _few(data: Any, seed: int) -> Any:
 
 
 def _advice(data: Any, truth: int, seed: int, with_fit: bool) -> Row:
-    """Advice of each kind of evidence on one data set."""
+    """Advice on one data set."""
     parts = data.by_client()
     silos = {cid: part.X if part.schema is None else Encoded(part.X, part.schema) for cid, part in parts.items()}
     smallest = min(part.X.shape[0] for part in parts.values())
@@ -101,13 +98,12 @@ def _advice(data: Any, truth: int, seed: int, with_fit: bool) -> Row:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         try:
-            for evidence in EVIDENCE:
-                began = time.process_time()
-                advice = model.advise(silos, k_range=(2, highest), evidence=evidence)
-                row[evidence] = {
-                    "chosen": advice.chosen, "low": advice.low, "high": advice.high, "verdict": advice.verdict,
-                    "signals": advice.signals, "is_table": advice.is_table, "seconds": time.process_time() - began,
-                }  # fmt: skip
+            began = time.process_time()
+            advice = model.advise(silos, k_range=(2, highest))
+            row["spectrum"] = {
+                "chosen": advice.chosen, "low": advice.low, "high": advice.high, "verdict": advice.verdict,
+                "signals": advice.signals, "is_table": advice.is_table, "seconds": time.process_time() - began,
+            }  # fmt: skip
         except ValueError as error:  # a silo has too few rows
             return row | {"status": str(error)}
         if with_fit:
@@ -125,17 +121,14 @@ def off(chosen: int, truth: int) -> float:
     return float(abs(np.log2(chosen / truth)))
 
 
-def summary(rows: Sequence[Mapping[str, Any]], evidence: str = "both") -> dict[str, Any]:
-    """What some rows come to: mean error, how many within 20 %, how often the range holds, and clear ones."""
-    found = [(row["truth"], row[evidence]) for row in rows]
-    clear = [(truth, said) for truth, said in found if said["verdict"] == "clear"]
+def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What some rows come to: mean error, how many within 20 %, and how often the range holds."""
+    found = [(row["truth"], row["spectrum"]) for row in rows]
     return {
         "n": len(found),
         "error": float(np.mean([off(said["chosen"], truth) for truth, said in found])) if found else float("nan"),
         "near": sum(abs(said["chosen"] / truth - 1) <= 0.2 + 1e-9 for truth, said in found),
         "held": sum(said["low"] <= truth <= said["high"] for truth, said in found),
-        "clear": len(clear),
-        "clear_near": sum(abs(said["chosen"] / truth - 1) <= 0.25 + 1e-9 for truth, said in clear),
     }
 
 
@@ -143,20 +136,17 @@ def _groups(done: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, An
     """Rows of the summary, by what they have in common."""
     whole = [row for row in done if row["part"] == AS_IT_IS]
     many = [row for row in whole if row["rows_per_class"] >= MANY]
-    wide = [row for row in many if not row["both"]["is_table"]]
+    wide = [row for row in many if not row["spectrum"]["is_table"]]
     found = {
         f"many columns, ≥ {MANY} rows per class": wide,
         f"many columns, ≥ {MANY}, without Yale B": [row for row in wide if row["set"] not in STRUCTURES],
-        f"tables, ≥ {MANY} rows per class": [row for row in many if row["both"]["is_table"]],
+        f"tables, ≥ {MANY} rows per class": [row for row in many if row["spectrum"]["is_table"]],
         f"all with ≥ {MANY} rows per class": many,
     }
     for seed in sorted({row["seed"] for row in many}):
         found[f"… seed {seed}"] = [row for row in many if row["seed"] == seed]
     found[f"all with < {MANY} rows per class"] = [row for row in whole if row["rows_per_class"] < MANY]
-    lacking = [row for row in done if row["part"] == MISSING]
-    found["silos that lack classes, dealt evenly"] = lacking
-    found["… of 3 classes (the floor of agreement)"] = [row for row in lacking if row["truth"] == SMALLEST_AGREED]
-    found["… of other numbers"] = [row for row in lacking if row["truth"] != SMALLEST_AGREED]
+    found["silos that lack classes, dealt evenly"] = [row for row in done if row["part"] == MISSING]
     found[EVEN] = [row for row in done if row["part"] == EVEN]
     return {title: some for title, some in found.items() if some}
 
@@ -171,27 +161,23 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     for part, name, truth in dict.fromkeys((row["part"], row["set"], row["truth"]) for row in rows):
         mine = [row for row in rows if (row["part"], row["set"], row["truth"]) == (part, name, truth)]
         fine = [row for row in mine if row["status"] == "done"]
-        said = ", ".join(f"{r['both']['chosen']} ({r['both']['low']}–{r['both']['high']})" for r in fine)
+        said = ", ".join(f"{r['spectrum']['chosen']} ({r['spectrum']['low']}–{r['spectrum']['high']})" for r in fine)
         timed = [r for r in fine if "fit_seconds" in r]
-        share = f"{timed[0]['both']['seconds']:.1f} s / {timed[0]['fit_seconds']:.1f} s" if timed else ""
+        share = f"{timed[0]['spectrum']['seconds']:.1f} s / {timed[0]['fit_seconds']:.1f} s" if timed else ""
         title = name if part == AS_IT_IS else f"{name}, {part}"
         lines.append(
             f"| {title} | {mine[0]['truth']} | {min(r['rows_per_class'] for r in mine):.0f} | "
-            f"{said or mine[0]['status']} | {', '.join(r['both']['verdict'] for r in fine)} | {share} |"
+            f"{said or mine[0]['status']} | {', '.join(r['spectrum']['verdict'] for r in fine)} | {share} |"
         )
     lines += [
         "",
-        "| | evidence | n | mean \\|log2(k/k*)\\| | within 20 % | range holds k* | clear, of which within 25 % |",
-        "|---|---|---|---|---|---|---|",
+        "| | n | mean \\|log2(k/k*)\\| | within 20 % | range holds k* |",
+        "|---|---|---|---|---|",
     ]
     for title, some in _groups(done).items():
-        for evidence in EVIDENCE:
-            s = summary(some, evidence)
-            clear = f"{s['clear_near']} of {s['clear']}" if s["clear"] else "–"
-            lines.append(
-                f"| {title} | {evidence} | {s['n']} | {s['error']:.2f} | {s['near']} | {s['held']} | {clear} |"
-            )
-    ratios = [row["both"]["seconds"] / row["fit_seconds"] for row in done if row.get("fit_seconds")]
+        s = summary(some)
+        lines.append(f"| {title} | {s['n']} | {s['error']:.2f} | {s['near']} | {s['held']} |")
+    ratios = [row["spectrum"]["seconds"] / row["fit_seconds"] for row in done if row.get("fit_seconds")]
     if ratios:
         lines += [
             "",

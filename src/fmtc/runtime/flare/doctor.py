@@ -133,7 +133,7 @@ def disk(name: str, folder: Path) -> Check:
 
 
 def data_file(path: Path, kit: Kit | None, reading: Reading) -> Check:
-    """Whether a run can use the rows; `fmtc preflight` says whether they suit the federation."""
+    """Whether a run can use the rows; `fmtc check` says whether they suit the federation."""
     from ...errors import DataError
     from ...tables import constant_columns, read_silos
 

@@ -1,4 +1,4 @@
-"""`fmtc preflight`: what it prints, its JSON, and the code it exits with."""
+"""`fmtc check`: what it prints, its JSON, and the code it exits with."""
 
 import json
 import re
@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner
 
 from fmtc.cli import main_group
-from fmtc.cli.preflight import as_document, exit_code, show_findings
+from fmtc.cli.check import as_document, exit_code, show_findings
 from fmtc.cli.words import Words
 from fmtc.tables import Columns, Finding, Reading, read_silos
 
 
-def preflight(*args, **env):
+def check(*args, **env):
     plain = {"NO_COLOR": "1", "TERM": "dumb", "FMTC_DEBUG": None, "FORCE_COLOR": None, "COLUMNS": "80"}
-    done = CliRunner().invoke(main_group, ["preflight", *map(str, args)], prog_name="fmtc", env=plain | env)
+    done = CliRunner().invoke(main_group, ["check", *map(str, args)], prog_name="fmtc", env=plain | env)
     assert "Traceback" not in done.stderr
     return done
 
@@ -49,7 +49,7 @@ ID = ("--id-column", "patient")
 
 
 def test_silos_that_agree(home):
-    done = preflight(*files(home), *ID)
+    done = check(*files(home), *ID)
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
         "north (60 rows, 3 columns): agrees",
@@ -65,7 +65,7 @@ def test_what_differs_is_said_of_each_silo_with_names(home):
     odd.with_columns(
         pl.when(pl.col("patient") == "7-3").then(None).otherwise(pl.col("height")).alias("height")
     ).write_csv(home / "south.csv")
-    done = preflight(*files(home), *ID)
+    done = check(*files(home), *ID)
     assert (done.exit_code, done.stdout) == (3, "")
     north, south, *said, west, _, summary = done.stderr.splitlines()
     assert (north, west) == ("north (60 rows, 3 columns): agrees", "west (60 rows, 3 columns): agrees")
@@ -78,7 +78,7 @@ def test_what_differs_is_said_of_each_silo_with_names(home):
 
 def test_notes_alone_do_not_stop(home):
     patients(1).with_columns(pl.col("height") * 100).write_csv(home / "south.csv")
-    done = preflight(*files(home), *ID)
+    done = check(*files(home), *ID)
     assert done.exit_code == 0
     assert "south (60 rows, 3 columns): 1 note" in done.stderr
     assert done.stderr.endswith("nothing stops a run, but read the notes about south first\n")
@@ -87,7 +87,7 @@ def test_notes_alone_do_not_stop(home):
 
 def test_an_order_that_fit_puts_right_is_a_note(home):
     patients(1).select("patient", "weight", "height", "[red]").write_csv(home / "south.csv")
-    done = preflight(*files(home), *ID)
+    done = check(*files(home), *ID)
     assert done.exit_code == 0
     assert re.search("note: .*'weight' is column 0, there 1", done.stderr)
     with pytest.warns(UserWarning, match="'south'"):
@@ -95,15 +95,15 @@ def test_an_order_that_fit_puts_right_is_a_note(home):
 
 
 def test_too_few_rows_for_the_clusters(home):
-    assert preflight(*files(home), *ID, "-k", 59).exit_code == 0
-    done = preflight(*files(home), *ID, "-k", 60)
+    assert check(*files(home), *ID, "-k", 59).exit_code == 0
+    done = check(*files(home), *ID, "-k", 60)
     assert done.exit_code == 3
     assert re.search(r"\b60 rows.* 61$", done.stderr, re.MULTILINE)
 
 
 def test_json(home):
     patients(1).with_columns(pl.col("height") * 100).drop("weight").write_csv(home / "south.csv")
-    done = preflight(*files(home), *ID, "--json")
+    done = check(*files(home), *ID, "--json")
     assert done.exit_code == 3
     document = json.loads(done.stdout)
     north, south, west = document["silos"]
@@ -114,7 +114,7 @@ def test_json(home):
         "silo": "south", "code": "unit", "severity": "note", "column": 0, "other": "north", "place": 0, "number": 100.0,
     }  # fmt: skip
     (home / "south.csv").unlink()
-    done = preflight(*files(home), *ID, "--json")
+    done = check(*files(home), *ID, "--json")
     assert (done.exit_code, json.loads(done.stdout)["agree"]) == (0, True)
 
 
@@ -124,23 +124,23 @@ def test_one_file_of_all_silos(home):
     pl.concat([frame.with_columns(pl.lit(name).alias("site")) for name, frame in frames.items()]).write_parquet(
         home / "all.parquet"
     )
-    done = preflight(home / "all.parquet", "--client-column", "site", *ID)
+    done = check(home / "all.parquet", "--client-column", "site", *ID)
     assert done.exit_code == 0
     assert "west (60 rows, 3 columns): 1 note" in done.stderr
     assert re.search("note: .*'weight'", done.stderr)
 
 
 def test_a_single_silo(home):
-    done = preflight(home / "north.csv", *ID)
+    done = check(home / "north.csv", *ID)
     assert (done.exit_code, "nothing to compare it with" in done.stderr) == (0, True)
-    done = preflight(home / "north.csv")  # names of patients are set aside
+    done = check(home / "north.csv")  # names of patients are set aside
     assert (done.exit_code, "'patient' names the rows" in done.stderr) == (0, True)
 
 
 def test_matrices(tmp_path, rng):
     for name, width in (("a", 5), ("b", 5), ("c", 4)):
         np.save(tmp_path / f"{name}.npy", rng.normal(size=(30, width)))
-    done = preflight(*sorted(tmp_path.glob("*.npy")))
+    done = check(*sorted(tmp_path.glob("*.npy")))
     assert done.exit_code == 3
     assert re.search("^  error: .*column 4", done.stderr, re.MULTILINE)
 
@@ -156,7 +156,7 @@ def test_files_that_cannot_be_read(home, monkeypatch, arguments, words):
     (home / "elsewhere").mkdir()
     patients(0).write_csv(home / "elsewhere" / "north.csv")
     (home / "broken.parquet").write_bytes(b"PAR1 and no more")
-    done = preflight(*arguments)
+    done = check(*arguments)
     assert (done.exit_code, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: ")
     assert len(done.stderr.splitlines()) == 1
@@ -165,7 +165,7 @@ def test_files_that_cannot_be_read(home, monkeypatch, arguments, words):
 
 def test_colours_and_indented_lines_on_a_terminal(home):
     patients(1).with_columns(pl.col("height") * 100).write_csv(home / "south.csv")
-    done = preflight(*files(home), *ID, NO_COLOR=None, FORCE_COLOR="1", TERM="xterm", COLUMNS="60")
+    done = check(*files(home), *ID, NO_COLOR=None, FORCE_COLOR="1", TERM="xterm", COLUMNS="60")
     assert "\x1b[32magrees" in done.stderr
     lines = done.stderr.splitlines()
     first = next(place for place, line in enumerate(lines) if "about 100 times" in line)
@@ -191,7 +191,7 @@ def test_dates_are_called_dates_and_flags_are_flags(tmp_path):
     rows = patients(0, 30)
     days = pl.date_range(pl.date(2021, 1, 3), pl.date(2021, 2, 1), eager=True).cast(pl.String)
     rows.with_columns(visit=days).write_csv(tmp_path / "north.csv")
-    done = preflight(tmp_path / "north.csv")
+    done = check(tmp_path / "north.csv")
     assert done.exit_code == 3
     assert "has cells that are no numbers in 'visit' (dates, such as 2021-01-03)" in done.output
     assert "days since an event, or omit them (--drop)" in done.output

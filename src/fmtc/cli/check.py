@@ -1,4 +1,4 @@
-"""The command that compares silos before anything is learnt from them: preflight."""
+"""The command that compares silos before anything is learnt from them: check."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from rich.text import Text
 
 from ..artifacts.files import write_file
 from ..errors import DataError, joined
-from ..tables.reading import Reading
+from ..schema import NUMBER
+from ..tables.reading import EM, REFUSE, Reading
 from ..wording import FLAGS
-from .options import data_options, free_path, read_names, read_types, reading_of, table_options, text_option
+from .options import TABLES, free_path, reading_options
+from .privacy import bounds_template
 from .program import Option, main_group
 from .words import Words, plural, print_json, show, show_indented
 
 if TYPE_CHECKING:
+    from ..schema import Schema
     from ..tables import Columns, Finding
 
 ERROR, NOTE = "error", "note"  # severities of `fmtc.tables.findings`, which loads Polars
@@ -32,10 +35,12 @@ ERROR, NOTE = "error", "note"  # severities of `fmtc.tables.findings`, which loa
     short_help="Compare what silos hold before a run.",
     epilog="""\b
 Examples:
-  fmtc preflight north.csv south.csv west.csv
-  fmtc preflight north.csv south.csv --id-column patient --drop zip -k 4
-  fmtc preflight all.parquet --client-column site --json
-  fmtc preflight --kit coordinator -k 4          (of a federation whose silos have joined)""",
+  fmtc check north.csv south.csv west.csv
+  fmtc check north.csv south.csv --id-column patient --drop zip -k 4
+  fmtc check all.parquet --client-column site --json
+  fmtc check ours.csv --as category:cp --write-schema schema.toml     (the same file for every silo of a federation)
+  fmtc check north.csv south.csv --write-bounds bounds.toml           (for private runs, to be filled in)
+  fmtc check --kit coordinator -k 4          (of a federation whose silos have joined)""",
 )
 @click.argument("files", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--kit", "kit_path", type=click.Path(path_type=Path), cls=Option,
@@ -46,11 +51,14 @@ Examples:
               help="Clusters you will ask for; finds silos with too few rows.")  # fmt: skip
 @click.option("--scale", metavar="WORD", cls=Option,
               help="The --scale you will ask for; with none, a column that outweighs all others is noted.")  # fmt: skip
-@data_options
-@table_options
-@text_option
+@click.option("--write-schema", "schema_file", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
+              help="Also write what the columns are, a schema.toml for all silos of a federation.")  # fmt: skip
+@click.option("--write-bounds", "bounds_file", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
+              help="Also write a file of public bounds for private runs, to be filled in.")  # fmt: skip
+@click.option("--force", is_flag=True, cls=Option, help="Replace what --write-schema and --write-bounds name.")
+@reading_options(*TABLES)
 @click.pass_context
-def preflight(
+def check(
     ctx: click.Context,
     /,
     files: tuple[Path, ...],
@@ -58,48 +66,74 @@ def preflight(
     wait: float,
     n_clusters: int,
     scale: str | None,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    columns: tuple[str, ...],
-    as_types: dict[str, str],
-    missing: str,
-    schema: Path | None,
-    no_header: bool,
-    obsm: str | None,
-    text_column: str | None,
+    schema_file: Path | None,
+    bounds_file: Path | None,
+    force: bool,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Compare what silos hold, before a run: columns, types, order, missing values, sizes and units.
 
     Prints what differs for each silo. Exits with 3 if anything would stop `fmtc fit`, with 0 if not. Silos are compared
     through what they would send in a federation: salted hashes of names, counts, means and variances of columns.
+
+    --write-schema names columns and levels, and no row: look the file over, add units and bounds, and give it to every
+    silo, which then code categories alike. --write-bounds names the columns that are numbers and holds no value from
+    the files: bounds that are read from data are not public, and would break the promise of a private run.
     """
     from ..tables.doubts import codes_in
 
     words = Words()
     if bool(files) == (kit_path is not None):
         raise click.UsageError("give the files of the silos, or the coordinator's kit with --kit")
+    for path in filter(None, (schema_file, bounds_file)):
+        if kit_path is not None:
+            raise click.UsageError(f"{path} is written from files; a coordinator has none")
+        free_path(path, force)
     if kit_path is not None:
         silos, findings = _of_federation(words, kit_path, n_clusters, wait)
         if as_json:
             print_json(as_document(silos, findings))
         ctx.exit(exit_code(findings))
-    reading = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
-    reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop,
-                "text_column": text_column}  # fmt: skip
-    how = Reading.from_dict(reading)
-    with every_problem(files, how, n_clusters), words.warnings_as_notes():
-        held, findings = _compared(files, how, n_clusters, scaled=scale != "none")
+    with every_problem(files, reading, n_clusters), words.warnings_as_notes():
+        held, findings = _compared(files, reading, n_clusters, scaled=scale != "none")
     for silo, content in held.items():
         if sentence := codes_in(content, FLAGS):
             words.note(f"{silo} {sentence}")
     show_findings(words, list(held), findings, held)
+    document = as_document(list(held), findings, held)
+    if schema_file is not None or bounds_file is not None:
+        found = _schema_of(words, files, reading)
+        document["schema"] = found.to_dict()
+        numbers = sum(column.kind == NUMBER for column in found.columns)
+        if schema_file is not None:
+            _write(schema_file, found.to_toml())
+            words.say(f"wrote {schema_file}: {plural(len(found.columns), 'column')}")
+        if bounds_file is not None:
+            _write(bounds_file, bounds_template(found))
+            words.say(f"wrote {bounds_file}: fill in the bounds of {plural(numbers, 'column')}")
     if as_json:
-        print_json(as_document(list(held), findings, held))
+        print_json(document)
     ctx.exit(exit_code(findings))
+
+
+def _schema_of(words: Words, files: Sequence[Path], reading: Reading) -> Schema:
+    """What the columns of the files are."""
+    from ..tables import read_silos
+
+    with words.warnings_as_notes():
+        found = read_silos(files, replace(reading, missing=EM, judge=True))[0].schema
+    if found is None:
+        raise click.UsageError(
+            f"{files[0]} is a matrix without column names; a schema is about tables, and a file of bounds can say "
+            '"*" = [low, high]'
+        )
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, text.encode())
 
 
 def _compared(
@@ -112,7 +146,7 @@ def _compared(
     held = read_columns(files, replace(reading, judge=reading.text_column is None))
     salt = secrets.token_hex(32)
     surveys = {silo: survey(content, salt) for silo, content in held.items()}
-    complete = reading.missing == "refuse"
+    complete = reading.missing == REFUSE
     return held, compare(surveys, by_name=True, n_clusters=n_clusters, complete=complete, scaled=scaled)
 
 
@@ -129,7 +163,7 @@ def every_problem(files: Sequence[Path], reading: Reading, n_clusters: Any) -> I
 
 
 def _problems(files: Sequence[Path], reading: Reading, n_clusters: int, first: DataError) -> list[str]:
-    """Sentences about all that would stop a run of these files, in the words of `fmtc preflight`."""
+    """Sentences about all that would stop a run of these files, in the words of `fmtc check`."""
     from ..tables import explain
     from ..tables.formats import read_file
 
@@ -151,66 +185,6 @@ def _problems(files: Sequence[Path], reading: Reading, n_clusters: int, first: D
             for sentence in explain(findings, silo, held, ERROR, reading.wording):
                 said.setdefault(sentence, []).append(silo)
     return problems + [f"{joined(silos)}: {sentence}" for sentence, silos in said.items()]
-
-
-@main_group.command(
-    short_help="Write what the columns of tables are, as a schema.toml.",
-    epilog="""\b
-Examples:
-  fmtc schema north.csv south.csv > schema.toml
-  fmtc schema all.parquet --client-column site --as category:cp > schema.toml
-  fmtc join --kit north --data ours.csv --schema schema.toml --out ours     (the same file at every silo)""",
-)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@data_options
-@click.option("--as", "as_types", multiple=True, metavar="KIND:NAMES", callback=read_types, cls=Option, section="Data",
-              help="What columns are, such as category:sex,cp or number:zip; many times.")  # fmt: skip
-@click.option("--columns", multiple=True, metavar="NAMES", callback=read_names, cls=Option, section="Data",
-              help="The only columns to use, such as age,sex.")  # fmt: skip
-@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of a text file is a row.")
-@click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def schema(
-    files: tuple[Path, ...],
-    out: Path | None,
-    force: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    as_types: dict[str, str],
-    columns: tuple[str, ...],
-    no_header: bool,
-    as_json: bool,
-) -> None:
-    """Write what the columns of tables are, as a schema.toml: numbers and categories with their levels.
-
-    Look it over, add units and bounds, and give it to every silo of a federation, which then code categories alike. It
-    holds names of columns and levels, and no row.
-    """
-    from ..tables import read_silos
-
-    words = Words()
-    if out is not None:
-        out = free_path(out, force)
-    with words.warnings_as_notes():
-        how = Reading(
-            client_column, label_column, id_column, drop, columns, as_types, "em", missing_codes, judge=True,
-            header=False if no_header else None, wording=FLAGS,
-        )  # fmt: skip
-        silos = read_silos(files, how)
-    found = silos[0].schema
-    if found is None:
-        raise click.UsageError(f"{files[0]} is a matrix without column names; a schema is about tables")
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, found.to_toml().encode())
-        words.say(f"wrote {out}: {plural(len(found.columns), 'column')}")
-    if as_json:
-        print_json(found.to_dict())
-    elif out is None:
-        click.echo(found.to_toml(), nl=False)
 
 
 def _of_federation(words: Words, kit_path: Path, n_clusters: int, wait: float) -> tuple[list[str], list[Finding]]:
