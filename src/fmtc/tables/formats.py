@@ -6,7 +6,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -41,8 +41,30 @@ def read_file(path: Path, reading: Reading | None = None) -> Any:
     reading : Reading, optional
         Whether text files and sheets have a header, and which representation of a file of AnnData to take.
     """
-    reading = reading or Reading()
-    suffix = suffix_of(path)
+    reading, suffix = reading or Reading(), suffix_of(path)
+    _check_readable(path, suffix)
+    try:
+        if suffix in SEPARATORS:
+            content: Any = read_delimited(path, suffix, reading, _most(path))
+        elif suffix == ".h5ad":
+            content = read_h5ad(path, reading, _check_memory)
+        elif suffix == ".xlsx":
+            content = _read_sheet(path, reading)
+        else:
+            content = _READERS[suffix](path)
+    except (ImportError, DataError):
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:  # whatever NumPy, SciPy, zlib and Polars raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path} cannot be read, it is damaged or not a {suffix} file: {reason}") from error
+    rows, columns = content.shape
+    if not rows or not columns:
+        lacking = f"{columns} columns but no rows" if not rows else f"{rows} rows but no columns"
+        raise DataError(f"{path} has {lacking}")
+    return content
+
+
+def _check_readable(path: Path, suffix: str) -> None:
     if suffix not in EXTENSIONS or (is_packed(path) and suffix not in PACKED):
         packed = ", ".join(f"{end}.gz" for end in PACKED)
         raise DataError(f"{path} has an unknown file type; fmtc reads {', '.join(EXTENSIONS)}, {packed}")
@@ -50,33 +72,8 @@ def read_file(path: Path, reading: Reading | None = None) -> Any:
         raise DataError(f"{path} does not exist; check the name and the current folder")
     if not path.is_file():
         raise DataError(f"{path} is not a file; give the files of a folder one by one")
-    try:
-        if path.stat().st_size == 0:
-            raise DataError(f"{path} is empty (0 bytes)")
-        if suffix in SEPARATORS:
-            content: Any = read_delimited(path, suffix, reading, _most(path))
-        elif suffix in LINES:
-            content = _read_lines(path)
-        elif suffix == ".xlsx":
-            content = _read_sheet(path, reading)
-        elif suffix == ".parquet":
-            content = _read_parquet(path)
-        elif suffix in ARROW:
-            content = _read_arrow(path)
-        elif suffix == ".h5ad":
-            content = read_h5ad(path, reading, _check_memory)
-        else:
-            content = _read_array(path)
-    except (ImportError, DataError):
-        raise
-    except (Exception, pl.exceptions.PanicException) as error:  # whatever NumPy, SciPy, zlib and Polars raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path} cannot be read, it is damaged or not a {suffix} file: {reason}") from error
-    if content.shape[0] == 0:
-        raise DataError(f"{path} has {content.shape[1]} columns but no rows")
-    if content.shape[1] == 0:
-        raise DataError(f"{path} has {content.shape[0]} rows but no columns")
-    return content
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty (0 bytes)")
 
 
 def is_typed(path: Path) -> bool:
@@ -243,14 +240,9 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
         rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
     finally:
         book.close()
-    while rows and all(cell is None for cell in rows[-1]):
-        rows.pop()
-    begin = next((place for place, row in enumerate(rows) if any(cell is not None for cell in row)), 0)
-    rows = rows[begin:]
+    rows, width = _filled(rows)
     if not rows:
         raise DataError(f"{path}: its first sheet is empty")
-    width = max(place + 1 for row in rows for place, cell in enumerate(row) if cell is not None)
-    rows = [[*row[:width], *[None] * (width - len(row))] for row in rows]
     if reading.header is False:
         names, cells = [f"column_{place}" for place in range(1, width + 1)], rows
     else:
@@ -260,6 +252,14 @@ def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
             raise DataError(no_header(path, "row", ", ".join(names[:4]), reading))
     check_names(path, names)
     return pl.DataFrame([_typed(name, [row[place] for row in cells]) for place, name in enumerate(names)])
+
+
+def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:
+    """The rows between the first and the last with a cell, all as wide as the widest."""
+    filled = [place for place, row in enumerate(rows) if any(cell is not None for cell in row)]
+    rows = rows[filled[0] : filled[-1] + 1] if filled else []
+    width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell is not None), default=0)
+    return [[*row[:width], *[None] * (width - len(row))] for row in rows], width
 
 
 def _typed(name: str, cells: list[Any]) -> pl.Series:
@@ -393,5 +393,12 @@ def _as_numbers(path: Path, X: Any) -> Any:
         raise DataError(f"{path} holds values of type {X.dtype}; fmtc needs real numbers")
     return X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
 
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": _read_parquet,
+    **dict.fromkeys(LINES, _read_lines),
+    **dict.fromkeys(ARROW, _read_arrow),
+    **dict.fromkeys((".npy", ".npz"), _read_array),
+}
 
 __all__ = ["EXTENSIONS", "is_typed", "line_of", "read_file", "stem_of", "suffix_of"]

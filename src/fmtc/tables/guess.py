@@ -307,20 +307,23 @@ def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False)
     if not np.isfinite(together).all() or (together != np.round(together)).any() or missing:
         return Verdict(NUMBER)
     n, tokens = len(together), _tokens(name)
-    distinct = [len(np.unique(rows)) for rows in values.values()]
-    unique = all(count == len(rows) for count, rows in zip(distinct, values.values(), strict=True))
-    if _ID_WORDS & tokens and (sum(distinct) > 20 or 2 * sum(distinct) > n):
+    distinct = sum(len(np.unique(rows)) for rows in values.values())
+    if _ID_WORDS & tokens and (distinct > 20 or 2 * distinct > n):
         return Verdict(IDENTIFIER)
-    if not unique or n < 10:
+    if distinct < n or n < 10:
         return Verdict(NUMBER, is_code=len(np.unique(together)) <= MOST_LEVELS)
-    if padded or name == "" or tokens & _ROW_WORDS:
-        return Verdict(IDENTIFIER)
-    # different in all rows beyond chance: evenly spread over their range, some would have met
-    met = sum(len(rows) ** 2 / (2 * (np.ptp(rows) + 1)) for rows in values.values() if len(rows))
-    ordered = n >= 20 and all(len(rows) >= 10 and (np.diff(rows) > 0).all() for rows in values.values())
+    named = padded or name == "" or bool(tokens & _ROW_WORDS)
+    return Verdict(IDENTIFIER if named or _count_rows(list(values.values()), together) else NUMBER)
+
+
+def _count_rows(values: list[Array], together: Array) -> bool:
+    """Whether whole numbers, which differ in all rows of a silo, do so beyond chance."""
+    # evenly spread over their range, some would have met
+    met = sum(len(rows) ** 2 / (2 * (np.ptp(rows) + 1)) for rows in values if len(rows))
+    ordered = len(together) >= 20 and all(len(rows) >= 10 and (np.diff(rows) > 0).all() for rows in values)
     digits = {len(f"{abs(value):.0f}") for value in together[:1000].tolist()}
-    long = n >= 20 and len(digits) == 1 and min(digits) >= 6
-    return Verdict(IDENTIFIER if met >= 4 or ordered or long else NUMBER)
+    long = len(together) >= 20 and len(digits) == 1 and min(digits) >= 6
+    return bool(met >= 4 or ordered or long)
 
 
 def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
@@ -437,18 +440,21 @@ def sentinel(values: Array) -> tuple[float, int, float] | None:
         if count < _FEWEST or len(others) < _SPREAD or 10 * count > 9 * len(values):
             continue
         nearest = float(others[0] if code == low else others[-1])
-        gap, spread = abs(code - nearest), float(np.quantile(others, 0.95) - np.quantile(others, 0.05))
-        step = float(np.median(np.diff(others)))
-        if code == 0:
-            wide = nearest > 0 and nearest >= 0.2 * float(np.median(others)) and gap >= 5 * step
-        elif code < 0:
-            wide = nearest >= 0 and gap >= 5 * step and (abs(code) >= 9 or gap >= 0.2 * spread)
-            wide = wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
-        else:
-            wide = gap >= spread
-        if wide:
+        if _is_far(code, nearest, others):
             return code, count, nearest
     return None
+
+
+def _is_far(code: float, nearest: float, others: Array) -> bool:
+    """Whether a code lies beyond a wide gap from all other values, which are in order."""
+    gap, spread = abs(code - nearest), float(np.quantile(others, 0.95) - np.quantile(others, 0.05))
+    step = float(np.median(np.diff(others)))
+    if code == 0:
+        return nearest > 0 and nearest >= 0.2 * float(np.median(others)) and gap >= 5 * step
+    if code > 0:
+        return gap >= spread
+    wide = nearest >= 0 and gap >= 5 * step and (abs(code) >= 9 or gap >= 0.2 * spread)
+    return wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
 
 
 def dominant(variances: Array) -> tuple[int, float] | None:
