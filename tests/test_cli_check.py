@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from fmtc.cli import main_group
 from fmtc.cli.check import as_document, exit_code, show_findings
 from fmtc.cli.words import Words
-from fmtc.tables import Columns, Finding, read_silos
+from fmtc.tables import Columns, Finding, Reading, read_silos
 
 
 def check(*args, **env):
@@ -91,7 +91,7 @@ def test_an_order_that_fit_puts_right_is_a_note(home):
     assert done.exit_code == 0
     assert re.search("note: .*'weight' is column 0, there 1", done.stderr)
     with pytest.warns(UserWarning, match="'south'"):
-        read_silos(files(home), id_column="patient")
+        read_silos(files(home), Reading(id_column="patient"))
 
 
 def test_too_few_rows_for_the_clusters(home):

@@ -19,7 +19,7 @@ from fmtc.describe import Cluster, Difference, Explanation, Features, explain, e
 from fmtc.describe.words import HASHED, UNMATCHED
 from fmtc.errors import DataError, FileError
 from fmtc.schema import Column, Schema
-from fmtc.tables import column_words, hashed_counts, read_texts
+from fmtc.tables import Reading, column_words, hashed_counts, read_texts
 
 
 def table(rng, n=400):
@@ -517,7 +517,7 @@ def test_texts_of_a_run_are_told_by_their_words(tmp_path, rng):
     fit = ["fit", tmp_path / "all.csv", "--client-column", "site", "--text-column", "notes", "-k", 2]
     done = fmtc_run(*fit, "-q", "--out", tmp_path / "run")
     assert done.exit_code == 0, done.output
-    assert read_texts([tmp_path / "all.csv"], "notes", "site")[0].startswith("and ")
+    assert read_texts([tmp_path / "all.csv"], Reading(silo_column="site", text_column="notes"))[0].startswith("and ")
     told = fmtc_run("explain", tmp_path / "run").stdout
     assert "fever" in told or "fracture" in told
     assert "column " not in told

@@ -35,11 +35,12 @@ BESIDE = {
 # Side rooms know nothing of runtime: each with all that it may import.
 SIDE_ROOMS = {
     "errors": set(),
-    "schema": {"errors"},
+    "wording": set(),
+    "schema": {"errors", "wording"},
     "settings": {"errors", "kernels"},
     "metrics": {"errors"},
-    "clients": {"errors", "kernels", "schema", "tables"},
-    "tables": {"errors", "kernels", "schema"},
+    "clients": {"errors", "kernels", "schema", "tables", "wording"},
+    "tables": {"errors", "kernels", "schema", "wording"},
     "artifacts": {
         "describe",
         "errors",

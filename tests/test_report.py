@@ -35,7 +35,7 @@ from fmtc.report.rows import _residual, stays
 from fmtc.report.summary import _atlas_words, _balance, _has, _share_words, verdict
 from fmtc.runtime.conductor import RESULT, Spec, write_result
 from fmtc.runtime.driver import Received, run
-from fmtc.tables import Silo, read_silos
+from fmtc.tables import Reading, Silo, read_silos
 
 HOSTILE = "<script>alert(1)</script>"
 COLUMNS = ["height", HOSTILE, "age", '"><img src=x onerror=alert(1)>']
@@ -157,7 +157,7 @@ def test_the_page_says_which_view_it_is_and_why(either):
 def test_points_lie_where_clusters_are_told_apart(either, home):
     """On the principal axes of the projections, or of the rows in coordinates in which clusters are round."""
     folder, summary = either
-    silos = read_silos(sorted(home.glob("silo*.csv")), id_column="id", label_column="class")
+    silos = read_silos(sorted(home.glob("silo*.csv")), Reading(id_column="id", label_column="class"))
     model = fmtc.load(folder / "model")
     E = np.vstack([model._models[silo.name].plotted(silo.X) for silo in silos])
     s = np.linalg.svd(E - E.mean(axis=0), compute_uv=False)
@@ -231,7 +231,7 @@ def test_an_old_run_gives_a_page_with_what_it_has(home):
 
 
 def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
-    silos = read_silos([home / "silo0.csv"], id_column="id", drop=["class"])
+    silos = read_silos([home / "silo0.csv"], Reading(id_column="id", drop=["class"]))
     model = FMTC(3, max_iter=3, random_state=0).fit({"silo0": silos[0].X})
     model.history_ = []
     results = runs.results(model, silos)

@@ -1369,6 +1369,7 @@ def federate(
     """
     from .runtime.flare import local
     from .runtime.kitclient import ClientSource
+    from .tables import Reading
 
     model = clone(model)
     if model.device != HOST:
@@ -1381,8 +1382,8 @@ def federate(
     if min_clients is not None and not 1 <= min_clients <= len(parts):
         raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
     schema = getattr(model, "schema_", None)
-    columns = None if schema is None or schema.is_plain else schema.to_dict()
-    sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
+    reading = Reading(schema=None if schema is None or schema.is_plain else schema, missing="em")
+    sources = [ClientSource(cid, "", reading) for cid in rows]
     how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "wait": wait, "listen": listen}
     with local.LocalFederation(sources, rows=rows) as federation:
         lines, before = advised(model, federation, **how)

@@ -19,7 +19,7 @@ from fmtc.cli import main_group
 from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
 from fmtc.protocol.moments import MOMENTS
-from fmtc.tables import read_silos
+from fmtc.tables import Reading, read_silos
 
 FEATURES = ["height", "weight", "age"]
 
@@ -37,7 +37,7 @@ def files(tmp_path_factory):
 
 
 def silos_of(files):
-    return read_silos(files, client_column=None, label_column="class", id_column="id", drop=())
+    return read_silos(files, Reading(silo_column=None, label_column="class", id_column="id", drop=()))
 
 
 def write(out, files, model, silos):

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc.artifacts.runs import read_labels
 from fmtc.cli import main_group
-from fmtc.tables import read_silos
+from fmtc.tables import Reading, read_silos
 from fmtc.tables.annotated import read_obs
 
 
@@ -75,7 +75,7 @@ def test_clusters_go_into_obs_of_a_copy(tmp_path, version, flags):
     ids, about = read_obs(out)
     assert set(about.filter(pl.col("cluster") == "1")["cluster_name"]) == {"=ill"}  # no CSV, so as it is
     assert ids[0] == "=cell0"
-    (whole,) = read_silos([out], label_column="cluster")  # and it is a file of AnnData as before
+    (whole,) = read_silos([out], Reading(label_column="cluster"))  # and it is a file of AnnData as before
     assert whole.labels == [wanted[name] for name in whole.ids]
     again = call("explain", tmp_path / "run", "--join", out, "--out", tmp_path / "third.h5ad", *flags)
     assert again.exit_code == 0, again.output

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ..describe import Atlas
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
+    from ..tables.reading import Reading
     from ..tables.silos import Silo
 
 Array = np.ndarray
@@ -80,7 +81,10 @@ ANY_REPORT = {
     "missing?": [str],
     "trust?": (TRUST, None),
 }  # fmt: skip
-READING = {"client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None), "obsm?": (str, None)}
+READING = {  # "client_column", and None for what was not said: version 0.1
+    "silo_column?": str, "client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None),
+    "obsm?": (str, None),
+}  # fmt: skip
 REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
@@ -216,7 +220,7 @@ def report(
     as_published: bool,
     seconds: float,
     notes: Sequence[str],
-    reading: Mapping[str, Any] | None = None,
+    reading: Reading | None = None,
 ) -> dict[str, Any]:
     """Content of report.json, without the history and the projection, which `write_run` adds.
 
@@ -234,8 +238,8 @@ def report(
         Duration of the run.
     notes : sequence of str
         Notes and warnings of the run.
-    reading : mapping, optional
-        Keywords of `tables.read_silos` with which the files were read, for the code that does it again.
+    reading : Reading, optional
+        How the files were read, for the code that does it again.
 
     Returns
     -------
@@ -248,7 +252,7 @@ def report(
         "schema": REPORT_FORMAT,
         "versions": versions(),
         "files": [file.as_posix() for file in files],
-        "reading": dict(reading or {}),
+        "reading": {} if reading is None else reading.to_dict(),
         "settings": model._params() | {"as_published": as_published},
         "n_features": model.n_features_in_,
         "feature_names": results[0].silo.feature_names,

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,12 @@ from rich.text import Text
 from ..artifacts.files import write_file
 from ..errors import DataError, joined
 from ..schema import NUMBER
-from .options import data_options, free_path, reading_of, table_options, text_option
+from ..tables.reading import EM, REFUSE, Reading
+from ..wording import FLAGS
+from .options import TABLES, free_path, reading_options
 from .privacy import bounds_template
 from .program import Option, main_group
-from .words import Words, in_flags, plural, print_json, show, show_indented
+from .words import Words, plural, print_json, show, show_indented
 
 if TYPE_CHECKING:
     from ..schema import Schema
@@ -54,9 +56,7 @@ Examples:
 @click.option("--write-bounds", "bounds_file", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
               help="Also write a file of public bounds for private runs, to be filled in.")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace what --write-schema and --write-bounds name.")
-@data_options
-@table_options
-@text_option
+@reading_options(*TABLES)
 @click.pass_context
 def check(
     ctx: click.Context,
@@ -69,18 +69,7 @@ def check(
     schema_file: Path | None,
     bounds_file: Path | None,
     force: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    columns: tuple[str, ...],
-    as_types: dict[str, str],
-    missing: str,
-    schema: Path | None,
-    no_header: bool,
-    obsm: str | None,
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Compare what silos hold, before a run: columns, types, order, missing values, sizes and units.
@@ -106,13 +95,10 @@ def check(
         if as_json:
             print_json(as_document(silos, findings))
         ctx.exit(exit_code(findings))
-    reading = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
-    reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop,
-                "text_column": text_column}  # fmt: skip
     with every_problem(files, reading, n_clusters), words.warnings_as_notes():
         held, findings = _compared(files, reading, n_clusters, scaled=scale != "none")
     for silo, content in held.items():
-        if sentence := codes_in(content):
+        if sentence := codes_in(content, FLAGS):
             words.note(f"{silo} {sentence}")
     show_findings(words, list(held), findings, held)
     document = as_document(list(held), findings, held)
@@ -131,12 +117,12 @@ def check(
     ctx.exit(exit_code(findings))
 
 
-def _schema_of(words: Words, files: Sequence[Path], reading: Mapping[str, Any]) -> Schema:
+def _schema_of(words: Words, files: Sequence[Path], reading: Reading) -> Schema:
     """What the columns of the files are."""
     from ..tables import read_silos
 
     with words.warnings_as_notes():
-        found = read_silos(files, **{**reading, "missing": "em", "judge": True})[0].schema
+        found = read_silos(files, replace(reading, missing=EM, judge=True))[0].schema
     if found is None:
         raise click.UsageError(
             f"{files[0]} is a matrix without column names; a schema is about tables, and a file of bounds can say "
@@ -151,22 +137,21 @@ def _write(path: Path, text: str) -> None:
 
 
 def _compared(
-    files: Sequence[Path], reading: Mapping[str, Any], n_clusters: int, *, scaled: bool = True
+    files: Sequence[Path], reading: Reading, n_clusters: int, *, scaled: bool = True
 ) -> tuple[dict[str, Columns], list[Finding]]:
-    """What silos hold, and how they differ; `reading` is that of `read_silos`."""
+    """What silos hold, and how they differ."""
     from ..tables import compare, read_columns
     from ..tables.survey import survey
 
-    known = {name: value for name, value in reading.items() if name not in ("missing", "judge", "salt", "n_buckets")}
-    held = read_columns(files, judge=reading.get("text_column") is None, **known)
+    held = read_columns(files, replace(reading, judge=reading.text_column is None))
     salt = secrets.token_hex(32)
     surveys = {silo: survey(content, salt) for silo, content in held.items()}
-    complete = reading.get("missing") == "refuse"
+    complete = reading.missing == REFUSE
     return held, compare(surveys, by_name=True, n_clusters=n_clusters, complete=complete, scaled=scaled)
 
 
 @contextlib.contextmanager
-def every_problem(files: Sequence[Path], reading: Mapping[str, Any], n_clusters: Any) -> Iterator[None]:
+def every_problem(files: Sequence[Path], reading: Reading, n_clusters: Any) -> Iterator[None]:
     """If reading or fitting the files fails, list all that would stop it below what did."""
     try:
         yield
@@ -177,16 +162,15 @@ def every_problem(files: Sequence[Path], reading: Mapping[str, Any], n_clusters:
         raise DataError("\n  ".join([f"{error}\nAll {len(found)} problems that stop this run:", *found])) from None
 
 
-def _problems(files: Sequence[Path], reading: Mapping[str, Any], n_clusters: int, first: DataError) -> list[str]:
+def _problems(files: Sequence[Path], reading: Reading, n_clusters: int, first: DataError) -> list[str]:
     """Sentences about all that would stop a run of these files, in the words of `fmtc check`."""
-    from ..schema import Schema
     from ..tables import explain
     from ..tables.formats import read_file
 
     readable, problems = [], []
     for file in files:
         try:
-            read_file(file, header=reading.get("header"), obsm=reading.get("obsm"))
+            read_file(file, reading)
             readable.append(file)
         except DataError as error:
             problems.append(str(error))
@@ -194,11 +178,11 @@ def _problems(files: Sequence[Path], reading: Mapping[str, Any], n_clusters: int
     with warnings.catch_warnings(), contextlib.suppress(DataError):
         warnings.simplefilter("ignore")
         held, findings = _compared(readable, reading, n_clusters)
-        if (path := reading.get("schema")) is not None:
-            names = Schema.read(path).names
+        if (known := reading.known_schema()) is not None:
+            names = known.names
             problems += [str(first)] if any(set(names) - set(c.names or names) for c in held.values()) else []
         for silo in held:
-            for sentence in explain(findings, silo, held, ERROR):
+            for sentence in explain(findings, silo, held, ERROR, reading.wording):
                 said.setdefault(sentence, []).append(silo)
     return problems + [f"{joined(silos)}: {sentence}" for sentence, silos in said.items()]
 
@@ -250,7 +234,7 @@ def show_findings(
 
     columns = columns or {}
     for silo in silos:
-        errors, notes = (explain(findings, silo, columns, severity) for severity in (ERROR, NOTE))
+        errors, notes = (explain(findings, silo, columns, severity, FLAGS) for severity in (ERROR, NOTE))
         counts = [(errors, "error", "bold red"), (notes, "note", "yellow")]
         states = [(plural(len(said), noun), style) for said, noun, style in counts if said]
         states = [part for state in states for part in ((", ", ""), state)][1:] or [("agrees", "green")]
@@ -260,7 +244,7 @@ def show_findings(
         show(words.console, Text.assemble((silo, "bold"), size, ": ", *states))
         for mark, style, sentences in (("error: ", "red", errors), ("note: ", "yellow", notes)):
             for sentence in sentences:
-                show_indented(words.console, Text.assemble((mark, style), in_flags(sentence)))
+                show_indented(words.console, Text.assemble((mark, style), sentence))
     show(words.console, Text())
     show(words.console, _summary(silos, findings))
 
@@ -291,8 +275,8 @@ def as_document(
                 "silo": silo,
                 "rows": columns[silo].n_rows if silo in columns else None,
                 "columns": columns[silo].names if silo in columns else None,
-                "errors": explain(findings, silo, columns, ERROR),
-                "notes": explain(findings, silo, columns, NOTE),
+                "errors": explain(findings, silo, columns, ERROR, FLAGS),
+                "notes": explain(findings, silo, columns, NOTE, FLAGS),
                 "findings": [asdict(finding) for finding in findings if finding.silo == silo],
             }
             for silo in silos

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..tables.reading import Reading
+from ..wording import FLAGS
 from .program import Option, main_group
 from .terminal import printable
 from .words import Words, new_table, plural, print_json, show
@@ -279,7 +281,7 @@ def _silos_of(
     words: Words, run: Path, model: FMTC, client: str | None, file: Path | None
 ) -> tuple[list[Silo], list[str | None]]:
     """Rows of a file, or of the files that the run remembers, as the model reads them; of texts, the texts too."""
-    from dataclasses import asdict, replace
+    from dataclasses import replace
 
     from ..artifacts import runs
     from ..artifacts.files import read_json
@@ -291,9 +293,9 @@ def _silos_of(
         raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.client_ids_)}")
     form = {"reading?": runs.READING, "files?": [str]}
     about = read_json(run / "report.json", form) if (run / "report.json").is_file() else {}
-    reading = about.get("reading") or {}
+    reading = Reading.from_dict(about.get("reading") or {})
     files = [file] if file is not None else [Path(name) for name in about.get("files", ())]
-    column = reading.get("client_column") if file is None else None
+    column = reading.silo_column if file is None else None
     if file is None and client is not None and column is None and len(files) > 1:
         files = [path for path in files if stem_of(path) == client] or files
     if file is None and not (files and all(path.is_file() for path in files)):
@@ -301,15 +303,11 @@ def _silos_of(
         why = f"{gone} is not there any more" if gone is not None else f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
     schema, recipe = runs.schema_of(model, run), getattr(model, "text_recipe_", None)
-    options: dict[str, Any] = {name: reading.get(name) for name in ("id_column", "header", "obsm")}
-    if file is not None:
-        options["id_column"] = None  # as the schema has it, if the file does
-    options |= {} if recipe is None else asdict(recipe)
+    own = reading.id_column if file is None else None  # of another file: as the schema has it, if the file does
+    plain = Reading(silo_column=column, id_column=own, header=reading.header, obsm=reading.obsm, wording=FLAGS)
+    how = plain.for_model(schema, recipe)
     with words.warnings_as_notes():
-        silos = read_silos(
-            files, client_column=column, schema=schema, missing="em",
-            features=None if schema is None else schema.names, **options,
-        )  # fmt: skip
+        silos = read_silos(files, how)
     if silos[0].X.shape[1] != model.n_features_in_:
         raise DataError(f"{files[0]} has {silos[0].X.shape[1]} columns, the model has {model.n_features_in_}")
     if file is not None:
@@ -319,7 +317,7 @@ def _silos_of(
         silos = [replace(silo, name=name) for silo in silos]
     elif client is not None:
         silos = [silo for silo in silos if silo.name == client] or [replace(silo, name=client) for silo in silos[:1]]
-    texts = list(read_texts(files, recipe.text_column, column)) if recipe is not None else []
+    texts = read_texts(files, how) if recipe is not None else []
     return list(silos), texts
 
 

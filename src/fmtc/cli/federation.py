@@ -40,11 +40,12 @@ from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..schema import Schema
+from ..tables.reading import Reading
 from .check import show_findings
 from .kits import ask_roster, confirmed, show_roster
 from .options import (
+    SILO,
     accept_units_option,
-    data_options,
     deadline_option,
     free_path,
     min_clients_option,
@@ -52,8 +53,7 @@ from .options import (
     out_option,
     quiet_option,
     random_state_option,
-    silo_options,
-    text_option,
+    reading_options,
 )
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
@@ -188,7 +188,7 @@ def fit_by_processes(
     model: FMTC,
     silos: Sequence[Silo],
     files: Sequence[Path],
-    reading: Mapping[str, Any],
+    reading: Reading,
     **how: Any,
 ) -> tuple[list[Silo], list[str]]:
     """Fit a model by a federation on this machine; the silos that have one, and the names of those that were lost.
@@ -204,8 +204,8 @@ def fit_by_processes(
     silos : sequence of Silo
         Read from the files.
     files : sequence of Path
-    reading : mapping
-        Arguments of `read_silos` with which they were read.
+    reading : Reading
+        How they were read.
     **how
         Of the run: min_clients, deadline.
     """
@@ -220,12 +220,9 @@ def fit_by_processes(
     _check_numbers(model, [silo.name for silo in silos])
     weights = model._weights(silo.name for silo in silos)
     places = {stem_of(path): str(path.resolve()) for path in files}
-    known: dict[str, Any] = {
-        name: reading.get(name) for name in ("drop", "label_column", "text_column", "salt", "header")
-    }
-    known |= {"missing": reading["missing"], "schema": None if types is None else types.to_dict()}
+    reading = replace(reading, columns=(), as_types={}, judge=False, schema=types)
     sources = [
-        ClientSource(silo.name, places[silo.name], id_column=silo.id_name, features=silo.feature_names, **known)
+        ClientSource(silo.name, places[silo.name], replace(reading, id_column=silo.id_name), reading.salt)
         for silo in silos
     ]
     names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
@@ -590,9 +587,7 @@ Examples:
 @click.option("--rules", type=click.Path(path_type=Path), cls=Option, section="Limits",
               help="Your policy on small clusters and single records.  [default: rules.toml of the kit]")  # fmt: skip
 @quiet_option
-@data_options
-@silo_options
-@text_option
+@reading_options(*SILO)
 def join(
     kit_path: Path,
     data: Path,
@@ -611,15 +606,7 @@ def join(
     hold: bool,
     rules: Path | None,
     quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    schema: Path | None,
-    missing: str,
-    no_header: bool,
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Take part in a federation with your rows, which stay here.
@@ -635,8 +622,6 @@ def join(
     them by telephone. Later a silo with another key is refused with exit code 4, before anything leaves.
     """
     words = Words(quiet)
-    if client_column is not None:
-        raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     if hold and not sys.stdin.isatty():
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
     from ..runtime.flare.enrol import Roster
@@ -649,11 +634,9 @@ def join(
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
     source = ClientSource(
-        kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
-        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
+        kit.name, str(data.resolve()), replace(reading, schema=reading.known_schema()),
+        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold,
         epsilon_budget=epsilon_budget, n_clusters=n_clusters,
-        header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
-        missing_codes=missing_codes,
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
         rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
     )  # fmt: skip
@@ -854,7 +837,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
     except DataError as error:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
-    if source.text_column is None:
+    if source.reading.recipe is None:
         note_table(words, [silo], scaled=True)
     return size_of([silo]).partition(", ")[2]
 
@@ -884,7 +867,7 @@ def _write_silo(
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = Result(None, (), event["converged"], why, received=received)
     adopt(words, model, result, {silo.name: kept}, [silo], n_iter)
-    if (recipe := source.recipe(kit)) is not None:
+    if (recipe := source.reading_in(kit).recipe) is not None:
         model.text_recipe_ = recipe
     if event.get("held"):
         model.held_ = [silo.name]

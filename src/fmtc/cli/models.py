@@ -20,12 +20,15 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import check_form, file_names, new_file, read_json, write_file
 from ..errors import DataError, FileError, UsageError, WriteError, listed
+from ..tables.reading import Reading
+from ..wording import FLAGS
 from .check import every_problem
 from .explain import show_atlas
 from .federation import check_count, fit_by_processes
 from .options import (
+    ROWS,
+    TABLES,
     accept_units_option,
-    data_options,
     deadline_option,
     free_path,
     min_clients_option,
@@ -33,9 +36,7 @@ from .options import (
     out_option,
     quiet_option,
     random_state_option,
-    reading_of,
-    table_options,
-    text_option,
+    reading_options,
 )
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables import TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -109,9 +109,7 @@ Examples:
 @deadline_option
 @accept_units_option
 @quiet_option
-@data_options
-@table_options
-@text_option
+@reading_options(*TABLES, judge=True)
 @model_options
 @click.pass_context
 def fit(
@@ -129,18 +127,7 @@ def fit(
     deadline: float,
     accept_units: bool,
     quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    columns: tuple[str, ...],
-    as_types: dict[str, str],
-    missing: str,
-    schema: Path | None,
-    no_header: bool,
-    obsm: str | None,
-    text_column: str | None,
+    reading: Reading,
     as_published: bool,
     as_json: bool,
     **settings: Any,
@@ -159,21 +146,20 @@ def fit(
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
     from ..report.rows import POINTS
-    from ..tables import TextRecipe, read_silos
+    from ..tables import read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
-    given = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
     if append:
         _check_tables(files, "omit --append")
     if with_page:
         needs_jinja()  # before the work, not after it
     if processes:
-        _check_processes(client_column, obsm, resume)
+        _check_processes(reading, resume)
         check_count("--min-clients", min_clients, len(files))
     elif min_clients is not None:
         raise click.UsageError("--min-clients is for --processes")
-    recipe = None if text_column is None else TextRecipe(text_column)
+    recipe = reading.recipe
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
     if calibrate:
@@ -182,13 +168,10 @@ def fit(
     out = free_path(out, force, runs.is_run)
     checkpoint = out.parent / f".{out.name}.checkpoint"
     _check_resume(words, checkpoint, resume, force)
-    reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
-    reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
-    reading |= given | {"judge": True}
     try:
         about: dict[str, Any] = {}
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
-            silos = read_silos(files, **reading)
+            silos = read_silos(files, reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], silos[0].schema)
@@ -215,8 +198,8 @@ def fit(
             looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
                 details["details"] = study(model, results)
-        lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
-        tables = _appended(files, results, header=given.get("header")) if append else None
+        lookup = None if recipe is None else word_lookup(files, reading)
+        tables = _appended(files, results, reading) if append else None
         runs.write_run(out, force, model, results, report | details, tables, words=lookup)
         if with_page:
             write_page(summarise(out), out / PAGE)
@@ -239,25 +222,22 @@ def fit(
         print_json({"out": str(out), **report})
 
 
-def _check_processes(client_column: str | None, obsm: str | None, resume: bool) -> None:
+def _check_processes(reading: Reading, resume: bool) -> None:
     """Refuse what a federation of processes cannot do."""
-    if client_column is not None:
+    if reading.silo_column is not None:
         raise click.UsageError("a federation has one file per silo; omit --processes, or --client-column")
-    if obsm is not None:
+    if reading.obsm is not None:
         raise click.UsageError("a federation reads tables and matrices; omit --processes, or --obsm")
     if resume:
         raise click.UsageError("processes of this machine are not resumed; omit --processes, or --resume")
 
 
-def _word_lookup(
-    files: Sequence[Path], recipe: TextRecipe, client_column: str | None
-) -> Callable[[Sequence[int]], Mapping[int, str]]:
+def word_lookup(files: Sequence[Path], reading: Reading) -> Callable[[Sequence[int]], Mapping[int, str]]:
     """What finds the words of some columns, in the texts that the columns were made of."""
     from ..tables import column_words, read_texts
 
     def lookup(columns: Sequence[int]) -> Mapping[int, str]:
-        texts = read_texts(files, recipe.text_column, client_column)
-        return column_words(texts, columns, recipe.salt, recipe.n_buckets)
+        return column_words(read_texts(files, reading), columns, reading.salt, reading.n_buckets)
 
     return lookup
 
@@ -272,9 +252,7 @@ def _check_tables(files: Sequence[Path], advice: str) -> None:
             raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
 
 
-def _appended(
-    files: Sequence[Path], results: Sequence[runs.SiloResult], *, header: bool | None = None
-) -> dict[str, pl.DataFrame]:
+def _appended(files: Sequence[Path], results: Sequence[runs.SiloResult], reading: Reading) -> dict[str, pl.DataFrame]:
     """The tables as they were given, each with the cluster and its probability."""
     from ..tables.formats import read_file, stem_of
 
@@ -284,7 +262,7 @@ def _appended(
         rows = np.concatenate([r.silo.rows for r in own])
         labels = np.concatenate([r.labels for r in own])
         sure = np.concatenate([r.probabilities[np.arange(len(r.labels)), r.labels] for r in own])
-        found[stem_of(file)] = runs.with_labels(read_file(file, header=header), rows, labels, sure)
+        found[stem_of(file)] = runs.with_labels(read_file(file, reading), rows, labels, sure)
     return found
 
 
@@ -323,10 +301,7 @@ Examples:
               help="Cluster -1 for this share of rows, the least certain; adds their confidence.")  # fmt: skip
 @click.option("--append", is_flag=True, cls=Option, help="Write the whole table, with cluster and probability.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of FILE is a row.")
-@click.option("--obsm", metavar="NAME", cls=Option, section="Data", help="Of an .h5ad file: what to use instead of X.")
-@data_options
-@text_option
+@reading_options("silo_column", *ROWS, "obsm")
 def predict(
     run: Path,
     file: Path,
@@ -337,14 +312,7 @@ def predict(
     abstain: float | None,
     append: bool,
     force: bool,
-    no_header: bool,
-    obsm: str | None,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
@@ -360,12 +328,8 @@ def predict(
         _check_tables([file], "omit --append")
     if out is not None:
         out = free_path(out, force)
-    header = False if no_header else None
     with words.warnings_as_notes():
-        model, silos, name = rows_for_model(
-            words, run, file, client, client_column=client_column, label_column=label_column, id_column=id_column,
-            drop=drop, missing_codes=missing_codes, header=header, obsm=obsm, text_column=text_column,
-        )  # fmt: skip
+        model, silos, name = rows_for_model(words, run, file, client, reading)
         if outliers and model.view_ != "mixture":
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
         labels, P, far, sure_of = [], [], [], []
@@ -389,13 +353,11 @@ def predict(
         rows = np.concatenate([silo.rows for silo in silos])
         marks = np.concatenate(far) if outliers else None
         known = np.concatenate(sure_of) if sure_of else None
-        table = runs.with_labels(
-            read_file(file, header=header), rows, np.concatenate(labels), sure, marks, confidence=known
-        )
+        table = runs.with_labels(read_file(file, reading), rows, np.concatenate(labels), sure, marks, confidence=known)
     else:
         marked = far if outliers else None
         table = runs.label_table(
-            silos, labels, P, clients=client_column is not None, proba=proba, outliers=marked,
+            silos, labels, P, clients=reading.silo_column is not None, proba=proba, outliers=marked,
             confidence=sure_of or None,
         )  # fmt: skip
     table = runs.with_names(table, run)
@@ -409,14 +371,7 @@ def predict(
 
 
 def rows_for_model(
-    words: Words,
-    run: Path,
-    file: Path,
-    client: str | None,
-    *,
-    client_column: str | None = None,
-    text_column: str | None = None,
-    **reading: Any,
+    words: Words, run: Path, file: Path, client: str | None, reading: Reading
 ) -> tuple[FMTC, list[Any], str | None]:
     """The model of a run, the silos of a file of new rows, and whose model is meant for all; None: each its own.
 
@@ -427,36 +382,31 @@ def rows_for_model(
     run, file : Path
     client : str, optional
         The silo, as it was given.
-    client_column, text_column : str, optional
-    **reading
-        Of `read_silos`.
+    reading : Reading
     """
     from ..estimator import load
     from ..tables import read_silos
     from ..tables.formats import stem_of
 
-    if client is not None and client_column is not None:
+    divided = reading.silo_column is not None
+    if client is not None and divided:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
     model = load(runs.model_folder(run))
-    if client is None and client_column is None and len(model.client_ids_) > 1:
+    if client is None and not divided and len(model.client_ids_) > 1:
         client = stem_of(file) if stem_of(file) in model.client_ids_ else None
-    name = None if client_column is not None else _one_client(model, client)
+    name = None if divided else _one_client(model, client)
     schema = runs.schema_of(model, run)
     known = getattr(model, "feature_names_in_", None)
     recipe = getattr(model, "text_recipe_", None)
-    if recipe is None and text_column is not None:
+    if recipe is None and reading.text_column is not None:
         raise click.UsageError(f"the model is of {plural(model.n_features_in_, 'column')} of numbers, not of texts")
-    texts = {} if recipe is None else asdict(recipe) | ({"text_column": text_column} if text_column else {})
-    silos = read_silos(
-        [file], client_column=client_column, features=None if schema is None else schema.names, schema=schema,
-        missing="em", **reading, **texts,
-    )  # fmt: skip
+    silos = read_silos([file], reading.for_model(schema, recipe))
     width, named = silos[0].X.shape[1], silos[0].feature_names is not None
     if width != model.n_features_in_:
         raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
     if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
         raise DataError(
-            f"`client_column`: {file} has rows of {listed(unknown)}, and the model is of silos "
+            f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos "
             f"{listed(model.client_ids_)}"
         )
     if named != (known is not None):
@@ -525,7 +475,7 @@ def give_labels(
         write, table = partial(_write_obs, table_path, added), given.hstack(added)
     else:
         _check_tables([table_path], "give a table")
-        given = read_file(table_path, header=False if no_header else None)
+        given = read_file(table_path, Reading(header=False if no_header else None, wording=FLAGS))
         table = runs.with_names(runs.join_labels(given, known, table_path, id_column, client_column), run)
     cluster = next(name for name in reversed(table.columns) if name in ("fmtc_cluster", "cluster"))
     n_labelled = table.height - table.get_column(cluster).null_count()

@@ -271,10 +271,8 @@ def judge(error: Exception) -> tuple[int, str]:
     Errors of our own classes know their exit code. Any other exception is a bug in fmtc, unless a package, memory or
     something of the system is missing.
     """
-    from .words import in_flags
-
     if isinstance(error, FmtcError):
-        return error.exit_code, in_flags(str(error))
+        return error.exit_code, str(error)
     if isinstance(error, MemoryError):
         return 3, f"there is not enough memory: {error or 'it ran out'}; omit rows or columns"
     if isinstance(error, ImportError):

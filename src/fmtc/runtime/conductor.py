@@ -246,7 +246,7 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     if there != known:
         raise DataError(
             f"the clients have {there} column{'s' if there != 1 else ''} of categories, and the coordinator knows of "
-            f"{known}: give it the schema that they have (`schema`)"
+            f"{known}: give it the schema that they have (--schema)"
         )
     return False
 

@@ -12,15 +12,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from fmtc.cli.options import (
-    data_options,
+    TABLES,
     free_picture,
     n_clusters_option,
     quiet_option,
     random_state_option,
-    reading_of,
+    reading_options,
     save_picture,
-    table_options,
-    text_option,
 )
 from fmtc.cli.program import Option
 from fmtc.cli.settings import bind_bounds, build_model, model_options
@@ -81,9 +79,7 @@ def rows_options(command: Any) -> Any:
             n_clusters_option,
             random_state_option,
             quiet_option,
-            data_options,
-            table_options,
-            text_option,
+            reading_options(*TABLES, judge=True),
             model_options,
         )
     ):
@@ -91,26 +87,16 @@ def rows_options(command: Any) -> Any:
     return command
 
 
-READING = ("columns", "as_types", "missing", "schema", "no_header", "obsm", "missing_codes")
-READ = ("client_column", "label_column", "id_column", "drop", *READING, "text_column", "as_published")
-
-
 def _read(words: Words, files: Sequence[Path], given: dict[str, Any]) -> tuple[dict[str, Any], Settings]:
     """The rows of each silo as a run has them, and the settings; as `fmtc fit` would have them."""
-    from dataclasses import asdict
+    from fmtc.tables import read_silos
 
-    from fmtc.tables import TextRecipe, read_silos
-
-    flags = {name: given.pop(name) for name in READ}
-    reading = reading_of(*(flags[name] for name in READING))
-    recipe = None if flags["text_column"] is None else TextRecipe(flags["text_column"])
-    if recipe is not None:
-        reading |= asdict(recipe)
+    reading, as_published = given.pop("reading"), given.pop("as_published")
+    if reading.recipe is not None:
         given["scale"] = given["scale"] or "tfidf"
-    model = build_model(given, flags["as_published"])
-    reading |= {name: flags[name] for name in ("client_column", "label_column", "id_column", "drop")}
+    model = build_model(given, as_published)
     with words.warnings_as_notes():
-        silos = read_silos(files, **reading, judge=True)
+        silos = read_silos(files, reading)
         bind_bounds(model, given["bounds"], silos[0].schema)
         rows = {silo.name: silo.encoded for silo in silos}
         data = {cid: X for cid, (X, _) in model._parts(rows, None, reset=True).items()}
