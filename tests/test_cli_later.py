@@ -59,7 +59,7 @@ def test_join_later_without_a_network(home, tmp_path, monkeypatch):
     numbers = [[line.split(",")[1] for line in text.splitlines()] for text in (here, there)]
     assert numbers[0] == numbers[1]  # the same concept has the same number
     assert "severe" in fmtc("explain", out).stdout
-    assert fmtc("inspect", out).stdout
+    assert fmtc("explain", "--show", "model", out).stdout
     assert json.loads(fmtc("report", out, "--json").stdout)
 
 

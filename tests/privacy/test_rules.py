@@ -23,11 +23,10 @@ from fmtc.protocol.base import Message
 from fmtc.protocol.coordinates import COORDINATES
 from fmtc.protocol.em import EM, SETTLE, Ask, _unpacked, one_round
 from fmtc.protocol.finish import FINISH, Finish
-from fmtc.protocol.graph import METHOD
+from fmtc.protocol.meet import MEET
 from fmtc.protocol.method import view_method
 from fmtc.protocol.round import ROUND
 from fmtc.protocol.seed import SEED
-from fmtc.runtime.tap import tapped_run
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -75,11 +74,13 @@ def test_a_phase_keeps_its_rule_under_another_name(rng):
     assert not np.allclose(Rules().protect(Renamed(), answer, client).centers[2], answer.centers[2])
 
 
-def test_nor_does_one_before_the_rounds_where_silos_lack_concepts(rng):
+def test_nor_does_one_before_the_rounds_where_silos_lack_concepts(rng, play):
     settings = Settings(3, view="graph", scale="none", max_iter=2, own_clusters={"a": 3, "b": 2})
-    tap, _ = tapped_run(outlier_federation(rng), settings, METHOD, until="round")
-    (meet,) = tap.of("meet")
-    own, sent = tap.clients["a"].own, meet.answers["a"].centers
+    game = play(outlier_federation(rng), settings)
+    for name in ("hello", "prepare"):
+        game.phase(name)
+    answer = game.ask("meet")["a"]
+    own, sent = game.clients["a"].own, Rules().protect(MEET, answer, game.clients["a"]).centers
     assert np.bincount(own.labels, minlength=3).min() == 1
     for cluster, rows in enumerate(np.bincount(own.labels, minlength=3)):
         assert np.allclose(sent[cluster], own.model.centers[cluster]) == (rows > 1)
@@ -110,17 +111,6 @@ def outlier_federation(rng):
     """Two silos of two groups; the first has one row far from all."""
     blobs = [np.vstack([rng.normal(m, 0.3, (15, 4)) for m in (0, 4)]) for _ in range(2)]
     return {"a": np.vstack([blobs[0], [[0, 30, 0, 0]]]), "b": blobs[1]}
-
-
-def test_in_a_run_no_centre_that_leaves_is_a_row(rng):
-    settings = Settings(3, view="graph", scale="none", max_iter=3)
-    tap, _ = tapped_run(outlier_federation(rng), settings, METHOD, until="settle")
-    (finish,) = tap.of("finish")
-    own = tap.clients["a"].own
-    assert np.bincount(own.labels, minlength=3).min() == 1  # the row that is alone
-    assert np.linalg.norm(own.E[:, None] - own.model.centers, axis=2).min(axis=0).min() < 1e-9  # its centre at home
-    gaps = np.linalg.norm(own.E[:, None] - finish.answers["a"].centers, axis=2)
-    assert gaps.min(axis=0).min() > 1e-6
 
 
 # -------------------------------------------------------------------------------------------------------------- sums

@@ -17,7 +17,7 @@ from fmtc.artifacts.runs import read_explanation
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus, _write_silo
 from fmtc.cli.words import Words, show_run
-from fmtc.concepts import Explanation, held_words
+from fmtc.describe import Explanation, held_words
 from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method
@@ -26,6 +26,7 @@ from fmtc.runtime.conductor import CONFIRMED, RESULT, Spec, conduct, read_result
 from fmtc.runtime.kitclient import ENDED, PREFLIGHT, SALT, STATES, ClientSource, read_client_result
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
 from fmtc.schema import Column, Schema
+from fmtc.tables import Reading
 
 from .kits import KitTransport, make_kits
 
@@ -169,7 +170,7 @@ def test_a_silo_in_other_units_ends_the_run_before_it_begins_and_hears_why(three
     assert {message.phase for _, message in transport.seen} == {"survey", "verdict"}
     said = {cid: read_json(transport.folder(cid) / PREFLIGHT) for cid in three}
     assert said["north"] == said["east"] == {"error": [], "note": []}
-    assert "multiply them by 0.001, or start the run with `accept_units`" in said["west"]["error"][0]
+    assert "multiply them by 0.001, or start the run with --accept-units" in said["west"]["error"][0]
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -218,7 +219,7 @@ def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, 
         (tmp_path / cid / SALT).write_text("5a" * 32)
         frame = pl.DataFrame(np.c_[X[:, :4], np.arange(40) % 2], schema=list(schema.names))
         frame.write_csv(tmp_path / f"{cid}.csv")
-        ClientSource(cid, str(tmp_path / f"{cid}.csv"), schema=schema.to_dict()).write(tmp_path / cid)
+        ClientSource(cid, str(tmp_path / f"{cid}.csv"), Reading(schema=schema)).write(tmp_path / cid)
     (tmp_path / "run").mkdir()
     events = {}
     settings = fmtc.FMTC(2, random_state=0).settings()

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import secrets
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.text import Text
 
+from ..tables.reading import Reading
+from .check import every_problem
 from .options import (
-    data_options,
+    TABLES,
     free_picture,
     quiet_option,
     random_state_option,
-    reading_of,
+    reading_options,
     save_picture,
-    table_options,
-    text_option,
 )
-from .preflight import every_problem
 from .program import Option, main_group
 from .settings import build_model, model_options
 from .words import Words, new_console, new_table, note_table, print_json, show, size_of
@@ -29,6 +27,7 @@ from .words import Words, new_console, new_table, note_table, print_json, show, 
 if TYPE_CHECKING:
     from ..advice import Advice
     from ..estimator import FMTC
+    from ..schema import Schema
 
 SHOWN = 12  # numbers of clusters in the table
 STYLES = {"range": "yellow", "too few rows": "red"}
@@ -57,9 +56,7 @@ Examples:
 @click.option("--force", is_flag=True, cls=Option, help="Replace --plot.")
 @random_state_option
 @quiet_option
-@data_options
-@table_options
-@text_option
+@reading_options(*TABLES, judge=True)
 @model_options
 def advise_k(
     files: tuple[Path, ...],
@@ -69,18 +66,7 @@ def advise_k(
     plot: Path | None,
     force: bool,
     quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    columns: tuple[str, ...],
-    as_types: dict[str, str],
-    missing: str,
-    schema: Path | None,
-    no_header: bool,
-    obsm: str | None,
-    text_column: str | None,
+    reading: Reading,
     as_published: bool,
     as_json: bool,
     **settings: Any,
@@ -91,7 +77,7 @@ def advise_k(
     The strongest structure may not be the one you want, and no score can know which one that is.
     """
     from ..protocol.advice import range_of
-    from ..tables import TextRecipe, read_silos
+    from ..tables import read_silos
 
     words = Words(quiet)
     if bool(files) == (kit_path is not None):
@@ -100,21 +86,17 @@ def advise_k(
         range_of(k_range)
     except ValueError as error:
         raise click.UsageError(f"--range: {error}") from None
-    recipe = None if text_column is None else TextRecipe(text_column)
-    if recipe is not None and settings["scale"] is None:
+    if reading.recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
     model = build_model({**settings, "n_clusters": k_range}, as_published, advises=True)
     if plot is not None:
         plot = free_picture(plot, force)
     if kit_path is not None:
-        advice = _of_federation(words, kit_path, model, schema, wait)
+        advice = _of_federation(words, kit_path, model, reading.known_schema(), wait)
     else:
-        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
-        reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
-        reading |= reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes) | {"judge": True}
         with every_problem(files, reading, 1), words.warnings_as_notes():
-            silos = read_silos(files, **reading)
-            if recipe is None:
+            silos = read_silos(files, reading)
+            if reading.recipe is None:
                 note_table(words, silos, scaled=model.scale != "none")
             words.say(f"{size_of(silos)}: looking for structure")
             advice = model.advise({silo.name: silo.encoded for silo in silos})
@@ -153,15 +135,14 @@ def show_advice(advice: Advice) -> None:
         show(console, Text(sentence))
 
 
-def _of_federation(words: Words, kit_path: Path, model: FMTC, schema: Path | None, wait: float) -> Advice:
+def _of_federation(words: Words, kit_path: Path, model: FMTC, schema: Schema | None, wait: float) -> Advice:
     """Ask the silos of a federation; their commands go on waiting for a run."""
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator
-    from ..schema import Schema
     from .federation import View
 
     if schema is not None:
-        model.schema_ = Schema.read(schema)
+        model.schema_ = schema
     kit = Kit.read(kit_path, "coordinator")
     kit.check()
     names = {silo: silo for silo in kit.plan.silos}

@@ -10,16 +10,16 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from ..inference import Frame, MixtureModel, assign
 from ..mixture import personal
 from ..mixture.steps import SMALLEST_SHARE
+from ..models import Frame, MixtureModel
 from ..settings import Settings
 from ..state import become, reached
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Nothing, Phase, array, number
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
-from .folds import home_of, with_calibration
+from .folds import home_of, mixture_common, with_calibration
 from .mixturestate import Concluded, Counted, MixtureServer
 from .number import SHARES, Presence, present, with_presence
 
@@ -65,14 +65,14 @@ class Conclude(Phase):
             mine = replace(mine, shares=_own_shares(mine.shares, client.k))
         frame = Frame.of(client.X.shape[1], client.scaling, settings.levels, client.axes, client.origin)
         model = MixtureModel(frame, mine.means[order], common.covariance, mine.shares[order], mine.profiles[order])
-        labels = assign(client.X, model)
+        labels = model.assign(client.X)
         if not client.on_trial and len(np.unique(labels)) < client.k:
             _warn_of_equal_rows(client)
         found = become(client, Concluded, model=model, labels=labels)
         if is_compared(found, ask.compare, settings):
             found = chosen(found, settings, "mixture")
-        home = home_of(found, common.ordered(order), own.ordered(order))  # numbers of folds are those of the model
-        found = with_calibration(replace(found, home=home), settings)
+        known = mixture_common(found, common.ordered(order))  # numbers of folds are those of the model
+        found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:

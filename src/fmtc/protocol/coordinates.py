@@ -18,11 +18,10 @@ from ..mixture.starts import along, draw, flat_coordinates, has_many_values, is_
 from ..privacy.rules import Protection
 from ..server import ServerState, heard, set_aside
 from ..settings import Settings
-from ..shared import category_levels
 from ..state import become
 from .axes import n_axes
 from .base import Array, Phase, above, array, number
-from .mixturestate import Counted, InAxes, MixtureServer, Reading, Seeding, Seeds, Tallied, cells_of
+from .mixturestate import Counted, InAxes, MixtureServer, Reading, Seeding, Seeds, Tallied, category_levels, cells_of
 
 STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
 SINGLE = 10  # further starts, at most, that look at one coordinate only

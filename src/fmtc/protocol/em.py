@@ -20,12 +20,11 @@ from ..mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
 from ..privacy.rules import MixtureSums
 from ..server import RoundReport, ServerState, heard, noted, row_weights
 from ..settings import EM_ROUNDS, EM_TOL, Settings
-from ..shared import category_levels
 from ..state import become, reached
 from .base import REPEATS, RESTARTS, Array, Phase, above, array, how_many, number
 from .coordinates import SAMPLE, sampled
 from .graphstate import Clustered, Clusters, Finished
-from .mixturestate import Counted, Mixing, Mixture, MixtureServer, Tallied
+from .mixturestate import Counted, Mixing, Mixture, MixtureServer, Tallied, category_levels
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 SETTLE_STEPS = 60

@@ -1,7 +1,8 @@
-"""What is kept of the server when a run is over, and how a server goes on from it."""
+"""What is kept of a server once its run is over."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 
 from ..kernels.lift import draw
 from ..kernels.scaling import Moments
+from ..mixture.steps import Common, packed, unpacked
+from ..models.shared import GraphShared, MixtureShared, Shared
 from ..server import heard
-from ..settings import Settings
-from ..shared import Shared, category_levels, ordered
-from .graphstate import Finished, GraphServer
+from .graphstate import Finished
 from .mixturestate import Mixing, MixtureServer
 from .subspace import Framed
 
@@ -24,30 +25,26 @@ def kept(server: Any, settings: Any) -> Shared | None:
     if not isinstance(server, Mixing) or not server.client_ids:
         return None
     best = None if server.mixture is None else server.mixture.best(1)
-    common, parts = None, dict(server.parts)
-    mixes = isinstance(server, MixtureServer)
-    if best is not None and (mixes or best.rounds):
-        common = best.common(0)
-        if mixes:
-            common, parts = ordered(common, parts, best.order, category_levels(best.axes, settings))
-    about = Shared(
-        server.client_ids, str(server.view), settings.n_clusters, server.scaling, weights=server.weights,
-        aside=server.aside, mixture=common, size=1.0 if best is None else best.size,
-        parts=parts if common is not None else {}, words=server.words,
-    )  # fmt: skip
-    if best is not None and mixes:
-        r = best.means.shape[2]
-        axes = None if best.axes is None else np.ascontiguousarray(best.axes[:, :r])
-        return replace(about, axes=axes, origin=None if best.origin is None else best.origin[:r], floor=best.floor)
+    about = {name: getattr(server, name) for name in ("client_ids", "weights", "aside", "scaling", "words")}
+    about |= {"n_clusters": settings.n_clusters, "size": 1.0 if best is None else best.size}
+    if isinstance(server, MixtureServer):
+        return _mixture(server, about, settings)
+    if best is not None and best.rounds:
+        about |= {"mixture": best.common(0), "parts": dict(server.parts)}
     assert isinstance(server, Finished | Framed)
+    return _graph(server, about, settings)
+
+
+def _graph(server: Finished | Framed, about: dict[str, Any], settings: Any) -> GraphShared:
+    lift = None
     if server.lifted and server.scaling is not None:
         d = len(server.scaling.stretch)
-        about = replace(about, lift=draw(Moments(1, np.zeros(d), np.ones(d)), settings.seed))
-    about = replace(about, scale=server.scale, rho=server.rho, beta=server.beta or 0.0)
+        lift = draw(Moments(1, np.zeros(d), np.ones(d)), settings.seed)
+    about |= {"lift": lift, "scale": server.scale, "rho": server.rho, "beta": server.beta or 0.0}
     if isinstance(server, Framed):
-        return replace(about, reference=server.reference)
+        return GraphShared(**about, reference=server.reference)
     centers = _mean_centers(server, settings)
-    return replace(about, has=server.has, centers=centers, W=server.W, Z=server.Z, Y=server.Y)
+    return GraphShared(**about, has=server.has, centers=centers, W=server.W, Z=server.Z, Y=server.Y)
 
 
 def _mean_centers(server: Finished, settings: Any) -> Array | None:
@@ -60,12 +57,29 @@ def _mean_centers(server: Finished, settings: Any) -> Array | None:
     return total / np.maximum(has.sum(axis=0), 1)[:, None]
 
 
-def as_server(shared: Shared, settings: Settings) -> GraphServer:
-    """A server that goes on from where the rounds of the graph view ended."""
-    assert shared.W is not None and shared.Z is not None and shared.Y is not None
-    m = len(shared.client_ids)
-    return GraphServer(
-        shared.client_ids, shared.weights, view="graph", n_features=shared.W.shape[0], scaling=shared.scaling,
-        omega=shared.omega, rho=shared.rho, beta=shared.beta, scale=shared.scale, W=shared.W, Z=shared.Z, Y=shared.Y,
-        losses=np.zeros(m), round_no=1, words=shared.words,
-    )  # fmt: skip
+def _mixture(server: MixtureServer, about: dict[str, Any], settings: Any) -> MixtureShared:
+    best = server.mixture.best(1)
+    r = best.means.shape[2]
+    axes = None if best.axes is None else np.ascontiguousarray(best.axes[:, :r])
+    origin = None if best.origin is None else best.origin[:r]
+    found = MixtureShared(**about, axes=axes, origin=origin, floor=best.floor)
+    common, parts = _ordered(best.common(0), server.parts, best.order, found.levels(settings))
+    return replace(found, mixture=common, parts=parts)
+
+
+def _ordered(
+    common: Common, parts: Mapping[str, Array], order: Array, levels: tuple[int, ...]
+) -> tuple[Common, dict[str, Array]]:
+    """Concepts of a mixture in the order of their numbers."""
+    k, r = common.means.shape
+
+    def turned(numbers: Array) -> Array:
+        sums = unpacked(numbers, k, r, levels)
+        by_concept = {name: getattr(sums, name)[order]
+                      for name in ("counts", "weights", "means", "level_weights", "levels")}  # fmt: skip
+        return packed(replace(sums, spread=sums.spread[:, order], **by_concept))
+
+    return common.ordered(order), {cid: turned(numbers) for cid, numbers in parts.items()}
+
+
+__all__ = ["kept"]

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..client import stream
-from ..inference import GraphModel
 from ..kernels.alignment import match_concepts, nearest_orthogonal, numbers_of, propose_concepts
 from ..kernels.centers import row_norms, unit_centers
 from ..linalg.arrays import namespace, to_numpy
+from ..models import GraphModel
 from ..privacy.rules import Centres
 from ..settings import Settings
 from ..state import become

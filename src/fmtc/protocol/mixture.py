@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..client import ClientState
-from ..inference import MixtureModel
+from ..models import MixtureModel
 from ..settings import Settings
 from ..state import become
 from .axes import AXES

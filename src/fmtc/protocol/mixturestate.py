@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..client import ClientState
-from ..inference import Frame
 from ..linalg.arrays import HOST, to_device
 from ..mixture import Cells
 from ..mixture.steps import Common
+from ..models import Frame
 from ..server import ServerState
 from ..settings import Settings
 
@@ -54,6 +54,11 @@ class Concluded(Counted):
     labels: Array  # n
     choice: str | None = None  # "federated" or "alone", where the client compared the two
     home: Any = None  # what folds need of the run, see `protocol.folds`
+
+
+def category_levels(axes: Array | None, settings: Settings) -> tuple[int, ...]:
+    """Levels of the categories of a mixture over columns; in principal axes they are numbers like all others."""
+    return tuple(size for size in settings.levels if size) if axes is None else ()
 
 
 def cells_of(client: ClientState, settings: Settings, axes: Array | None, origin: Array | None) -> Cells:

@@ -10,7 +10,6 @@ import numpy as np
 
 from ..client import input_rows, stream
 from ..errors import RefusedError
-from ..inference import GraphModel, assign
 from ..kernels.alignment import numbers_of
 from ..kernels.centers import row_norms, unit_centers
 from ..kernels.embedding import spectral_start
@@ -20,13 +19,15 @@ from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
 from ..linalg.sparse import affine
 from ..mixture import personal
 from ..mixture.steps import Common
+from ..models import GraphModel
 from ..privacy.rules import Shares
+from ..refit import with_clusters
 from ..settings import Settings
 from ..state import become, reached
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Phase, array, number
 from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
-from .folds import home_of, with_calibration
+from .folds import graph_common, home_of, with_calibration
 from .graphstate import Clustered, Clusters, Finished, Numbered
 from .mixturestate import Concluded, Mixing
 
@@ -114,7 +115,7 @@ class Number(Phase):
         if ask.means is not None:
             model = _mixed(model, own, ask, settings)
         if settings.solver.labels_from == "projection":  # by the very code of predict: it breaks ties the same way
-            labels = assign(input_rows(client), model)
+            labels = model.assign(input_rows(client))
         gap = E - to_device_of(model.centers, E)[labels]
         if ask.partial:
             gap = np.nan_to_num(gap)  # along concepts that the client lacks
@@ -126,8 +127,8 @@ class Number(Phase):
         found = become(client, Numbered, model=model, labels=labels, agreement=agreement, misses=misses)
         if is_compared(found, ask.compare, settings):
             found = chosen(found, settings, "graph")
-        found = replace(found, home=home_of(found, None if ask.means is None else _common(ask), axes=own.axes))
-        found = with_calibration(found, settings)
+        known = graph_common(found, None if ask.means is None else _common(ask), own.axes)
+        found = with_calibration(replace(found, home=home_of(found, known, settings)), settings)
         return found, present(found)
 
     def reduce(self, server: Any, answers: MutableMapping[str, Any], settings: Settings) -> Any:
@@ -206,13 +207,7 @@ def _mixed(model: GraphModel, own: Clusters, ask: Any, settings: Settings) -> Gr
     common, has = _common(ask), ask.order >= 0
     never = np.flatnonzero(~has)
     mine = personal(among(common, has), statistics, (), settle_pool(settings, len(own.E)).concentration, never)
-    precision = np.zeros_like(common.covariance)
-    seen = np.ix_(has, has)  # of the axes that the client's projections have
-    precision[seen] = np.linalg.inv(common.covariance[seen])
-    return replace(
-        model, centers=mine.means.astype(model.W.dtype), precision=(precision + precision.T) / 2,
-        shares=np.where(has, mine.shares, 0.0),
-    )  # fmt: skip
+    return with_clusters(model, mine, common.covariance, has)
 
 
 NUMBER = Number()

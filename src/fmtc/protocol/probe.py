@@ -8,27 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, stream
+from ..client import stream
 from ..errors import DataError
-from ..inference import assign
 from ..kernels.lift import NEIGHBORS, shows_shapes
-from ..linalg.arrays import to_numpy
 from ..privacy.rules import Protection
+from ..refit import Silo, refit
 from ..server import ServerState
 from ..settings import Settings
 from ..state import reached
-from .alone import closed_share, played
+from .alone import closed_share
 from .base import Array, Phase, how_many, number
 from .choice import by_answers
 from .conclude import CONCLUDE
-from .finish import FINISH
-from .hello import HELLO
 from .mixturestate import Counted, MixtureServer
-from .prepare import PREPARE
-from .round import ROUND
 
 SHAPE_ROWS, MANY_ROWS = 1000, 400  # rows of a silo that are looked at: for shapes, and where columns are many
-ROUNDS = 25  # of the graph view of one silo alone
 
 
 class Probe(Phase):
@@ -69,17 +63,19 @@ class Probe(Phase):
         if len(rows) <= client.k:  # hardly any is complete
             return client, self.Answer(shapes=False, gain=0.0, entropy=1.0)
         X = client.X[rows]
-        mixed = assign(X, judged.model)
+        mixed = judged.model.assign(X)
         sizes = np.bincount(mixed) / len(mixed)
         sizes = sizes[sizes > 0]
         k = max(client.k, len(sizes))
         entropy = float(-(sizes * np.log(sizes)).sum() / np.log(k)) if k > 1 else 1.0
         shapes, gain = False, 0.0
         try:
-            graphed, points = _alone(replace(client, X=X), settings)
+            alone = refit(Silo(client.client_id, client.k, replace(settings, view="graph")), None, X)
         except DataError:  # rows that are all equal: they speak for neither view
             pass
         else:
+            assert alone.client.rows is not None
+            graphed, points = alone.labels, alone.client.rows.X
             shapes = not many and shows_shapes(points, graphed, mixed)
             gain = closed_share(points, mixed, NEIGHBORS) - closed_share(points, graphed, NEIGHBORS) if many else 0.0
         return client, self.Answer(shapes=bool(shapes), gain=float(gain), entropy=entropy)
@@ -108,15 +104,6 @@ def _looked_at(client: Counted, settings: Settings, limit: int) -> Array:
     if len(rows) > limit:
         rows = np.sort(stream(settings.seed, client.client_id, "probe").choice(rows, limit, replace=False))
     return rows
-
-
-def _alone(client: Counted, settings: Settings) -> tuple[Array, Any]:
-    """Labels by the graph view of some rows of one silo alone, and these rows as its graph sees them."""
-    server = ServerState((client.client_id,), view="graph", scaling=client.scaling, lifted=client.lift is not None)
-    phases, own = (HELLO, PREPARE, ROUND, FINISH), settings.of_one(client.client_id)
-    begun = ClientState(client.client_id, client.X, client.k, scaling=client.scaling, lift=client.lift, on_trial=True)
-    found, _ = played(begun, server, own, phases, lambda _, done: len(done) >= ROUNDS, (ROUND,))
-    return to_numpy(found.own.labels), found.rows.X
 
 
 PROBE = Probe()

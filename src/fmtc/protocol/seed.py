@@ -14,11 +14,10 @@ from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_s
 from ..privacy.rules import ClusterSums
 from ..server import heard
 from ..settings import Settings
-from ..shared import category_levels
 from ..state import become, reached
 from .base import REPEATS, Array, Phase, above, array
 from .coordinates import fresh_centers, sampled
-from .mixturestate import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds
+from .mixturestate import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels
 
 STEPS = 8
 HANDICAP = 0.2  # log-likelihood per row that a start along one coordinate must gain: structure in all counts more

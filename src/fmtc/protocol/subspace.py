@@ -15,7 +15,7 @@ import numpy as np
 
 from ..client import ClientState, Ready, refuse_flat, refuse_unscaled, with_rows
 from ..errors import DataError, RefusedError, TrustError
-from ..kernels.alignment import procrustes, turn_towards
+from ..kernels.alignment import procrustes, same_place, turn_towards
 from ..kernels.couplings.spectrum import rank, shrink, weight_of_threshold
 from ..kernels.couplings.subspace import directions, directions_from_sketch
 from ..kernels.objective import local_objective
@@ -360,7 +360,7 @@ class Match(Phase):
         """Match at home."""
         client = reached(client, Clustered)
         centers = client.own.model.centers
-        orders = np.array([order_of(centers, frame) for frame in ask.frames])
+        orders = np.array([same_place(centers, frame) for frame in ask.frames])
         return client, self.Answer(matched=centers[orders].astype(np.float64), ranks=orders.astype(np.float64))
 
     def reduce(self, server: Framed, answers: MutableMapping[str, Answer], settings: Settings) -> Framed:
@@ -375,14 +375,6 @@ class Match(Phase):
         mixes = settings.solver.mixes and settings.n_clusters > 1
         mixture = first_mixture([frame], settings, server.words) if mixes else None
         return replace(server, frames=frame[None], mixture=mixture)
-
-
-def order_of(centers: Array, frame: Array) -> Array:
-    """The client's cluster that takes each number of a frame; (k, k), (k, k) -> (k,)."""
-    from scipy.optimize import linear_sum_assignment
-
-    found: Array = linear_sum_assignment(-(frame @ centers.T))[1]
-    return found
 
 
 def _frame() -> Any:
@@ -410,7 +402,7 @@ class HomeSettle(Settle):
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Clustered, Any]:
         """E-step over the normalised projections."""
         values = dict(vars(ask))
-        order = order_of(reached(client, Clustered).own.model.centers, values.pop("frame"))
+        order = same_place(reached(client, Clustered).own.model.centers, values.pop("frame"))
         return super().reply(client, Settle.Ask(**values, order=order), settings, round_no)
 
 
@@ -445,7 +437,7 @@ class HomeNumber(Number):
     def reply(self, client: Any, ask: Any, settings: Settings, round_no: int) -> tuple[Any, Nothing]:
         """Take the common numbers."""
         values = dict(vars(ask))
-        order = order_of(reached(client, Clustered).own.model.centers, values.pop("frame"))
+        order = same_place(reached(client, Clustered).own.model.centers, values.pop("frame"))
         return super().reply(client, Number.Ask(**values, order=order), settings, round_no)[0], Nothing()
 
 

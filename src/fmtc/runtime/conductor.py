@@ -12,6 +12,7 @@ import numpy as np
 from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
+from ..models.shared import SHARED, Shared
 from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.end import END, told
 from ..protocol.graph import METHOD
@@ -19,7 +20,6 @@ from ..protocol.kept import kept
 from ..protocol.method import Method
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
-from ..shared import Shared
 from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
 
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
@@ -28,7 +28,7 @@ RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it c
 CONFIRMED = "confirmed.json"  # in the coordinator's folder of a run: clients that have said that they have their labels
 LATE = "late.safetensors"  # in the coordinator's folder of a run: what lost clients are asked, to conclude later
 RESULT_FORMAT = 2
-SHARED = "shared/"  # names of arrays in a result that go on where the run ended
+GOES_ON = "shared/"  # names of arrays in a result that go on where the run ended
 PREFLIGHT = ("no", "first", "only")
 
 Listen = Callable[..., None]  # an event's name, and facts about it
@@ -246,7 +246,7 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
     if there != known:
         raise DataError(
             f"the clients have {there} column{'s' if there != 1 else ''} of categories, and the coordinator knows of "
-            f"{known}: give it the schema that they have (`schema`)"
+            f"{known}: give it the schema that they have (--schema)"
         )
     return False
 
@@ -284,8 +284,9 @@ def write_result(spec: Spec, result: Result) -> None:
     arrays = spec.method.common(result.server)
     shared = kept(result.server, spec.settings) if spec.method.keeps else None  # advice has nothing to go on from
     if shared is not None:  # Z is there already, as the consensus
-        inner, about["shared"] = flatten(shared)
-        arrays |= {f"{SHARED}{name}": array for name, array in inner.items() if name != "Z"}
+        inner, rest = flatten(shared)
+        about["shared"] = rest | {"view": shared.view}
+        arrays |= {f"{GOES_ON}{name}": array for name, array in inner.items() if name != "Z"}
     write_tensors(spec.folder / RESULT, arrays, about)
 
 
@@ -319,10 +320,10 @@ class Kept:
 def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | None:
     if rest is None:
         return None
-    inner = {name.removeprefix(SHARED): array for name, array in arrays.items() if name.startswith(SHARED)}
+    inner = {name.removeprefix(GOES_ON): array for name, array in arrays.items() if name.startswith(GOES_ON)}
     if "W" in inner:
         inner["Z"] = arrays["consensus"]
-    found: Shared = unflatten(Shared, inner, rest)
+    found: Shared = unflatten(SHARED[rest["view"]], inner, rest)
     return found
 
 
@@ -334,7 +335,7 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
         result = Result(
             Kept(
                 tuple(about["client_ids"]),
-                {name: array for name, array in arrays.items() if not name.startswith(SHARED)},
+                {name: array for name, array in arrays.items() if not name.startswith(GOES_ON)},
                 about["why"],
                 about.get("roster", ""),
                 tuple(about.get("held", ())),
