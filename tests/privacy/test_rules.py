@@ -21,12 +21,13 @@ from fmtc.privacy.outbox import Outbox
 from fmtc.privacy.rules import QUIET, TRACE, Policy, Rules
 from fmtc.protocol.base import Message
 from fmtc.protocol.coordinates import COORDINATES
-from fmtc.protocol.em import EM, SETTLE, Ask, _unpacked, one_round
+from fmtc.protocol.em import EM, Ask, _unpacked, one_round
 from fmtc.protocol.finish import FINISH, Finish
 from fmtc.protocol.meet import MEET
 from fmtc.protocol.method import view_method
 from fmtc.protocol.round import ROUND
 from fmtc.protocol.seed import SEED
+from fmtc.protocol.settle import SETTLE
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 

@@ -15,7 +15,6 @@ from fmtc.errors import LimitError, RefusedError
 from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message, Nothing, digest
-from fmtc.protocol.em import SETTLE
 from fmtc.protocol.end import END
 from fmtc.protocol.graph import METHOD
 from fmtc.protocol.graphstate import Placed
@@ -23,6 +22,7 @@ from fmtc.protocol.number import NUMBER
 from fmtc.protocol.prepare import PREPARE
 from fmtc.protocol.rescale import RESCALE
 from fmtc.protocol.round import ROUND
+from fmtc.protocol.settle import SETTLE
 from fmtc.runtime.node import ClientNode, FolderStore, read_state, write_state
 from fmtc.state import become
 

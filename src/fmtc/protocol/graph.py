@@ -25,7 +25,6 @@ from ..server import ServerState, client_weights, held_at_the_end, noted
 from ..settings import Settings, Solver
 from ..state import become
 from .base import Phase
-from .em import SETTLE
 from .finish import FINISH
 from .graphstate import Embedded, Numbered, Prepared
 from .hello import HELLO
@@ -37,6 +36,7 @@ from .number import NUMBER
 from .prepare import PREPARE
 from .rescale import RESCALE
 from .round import ROUND
+from .settle import SETTLE
 
 
 class GraphView(Method):

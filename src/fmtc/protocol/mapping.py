@@ -15,9 +15,10 @@ from ..models.mixture import mixture_signatures
 from ..privacy.rules import PRESENT
 from ..server import ServerState
 from ..settings import Settings
-from .em import known_parameters, pool_of, settle_pool
+from .em import known_parameters, pool_of
 from .graphstate import Finished
 from .mixturestate import MixtureServer, category_levels
+from .settle import settle_pool
 from .subspace import Framed
 
 Array = np.ndarray

@@ -26,10 +26,11 @@ from ..settings import Settings
 from ..state import become, reached
 from .alone import WHEN, chosen, compares, is_compared
 from .base import Array, Phase, array, number
-from .em import among, first_statistics, is_partial, order_field, partial_field, settle_pool, widened
+from .em import among
 from .folds import graph_common, home_of, with_calibration
 from .graphstate import Clustered, Clusters, Finished, Numbered
 from .mixturestate import Concluded, Mixing
+from .settle import first_statistics, is_partial, order_field, partial_field, settle_pool, widened
 
 
 def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:

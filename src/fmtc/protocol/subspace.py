@@ -27,13 +27,14 @@ from .alone import WHEN, compares
 from .base import REPEATS, Array, Nothing, Phase, above, array, how_many, number
 from .consensus import OVER_RELAXED
 from .em import Ask as Parameters
-from .em import Settle, asked
+from .em import asked
 from .finish import FINISH, first_mixture
 from .graphstate import Clustered, Embedded, Prepared, Scaled, prepared, rotated
 from .hello import energy, rho_of, rounds_before
 from .mixturestate import Mixing
 from .number import Number
 from .round import one_pass
+from .settle import Settle
 from .sums import ONLY_SUM
 
 NO_SUM = 1e-6  # a negative eigenvalue of a sum of squares, relative to the largest, that rounding cannot explain
