@@ -11,10 +11,10 @@ from fmtc import Settings
 from fmtc.kernels.alignment import generalized_procrustes, rotate, turn_towards
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.stacks import Workspace
-from fmtc.protocol.consensus import server_step
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.hello import HELLO
-from fmtc.protocol.mixturestate import Mixture
+from fmtc.protocol.graph.consensus import server_step
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.view import METHOD
+from fmtc.protocol.mixture.state import Mixture
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import ServerState, held_at_the_end
 

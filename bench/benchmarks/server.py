@@ -16,9 +16,9 @@ import numpy as np
 
 from fmtc.kernels.couplings import COUPLINGS
 from fmtc.linalg.threads import one_thread
-from fmtc.protocol.consensus import OVER_RELAXED, server_step
-from fmtc.protocol.graphstate import GraphServer
-from fmtc.protocol.round import ROUND, Round
+from fmtc.protocol.graph.consensus import OVER_RELAXED, server_step
+from fmtc.protocol.graph.round import ROUND, Round
+from fmtc.protocol.graph.state import GraphServer
 from fmtc.settings import Settings
 
 RESULTS = Path(__file__).parent / "results" / "server.json"

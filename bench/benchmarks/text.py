@@ -26,7 +26,7 @@ from _data import graph_view
 from fmtc import FMTC, datasets
 from fmtc.kernels import projection
 from fmtc.kernels.projection import RidgeFactors
-from fmtc.protocol import round as round_phase
+from fmtc.protocol.graph import round as round_phase
 
 RESULTS = Path(__file__).parent / "results" / "text.json"
 WORDS = 50_000

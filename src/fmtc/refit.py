@@ -24,14 +24,14 @@ from .linalg.arrays import HOST, double, to_device_of, to_numpy
 from .mixture import Cells, Personal, Pool, e_step, personal, summed
 from .mixture.steps import Common, Statistics, Sums
 from .models import Frame, GraphModel, MixtureModel, Units
-from .protocol.em import among, pool_of
-from .protocol.finish import projected
-from .protocol.graphstate import Graphed, Placed, Prepared, rotated
+from .protocol.graph.finish import projected
+from .protocol.graph.prepare import PREPARE
+from .protocol.graph.round import one_pass
+from .protocol.graph.settle import SETTLE_STEPS, SETTLED, settle_pool
+from .protocol.graph.state import Graphed, Placed, Prepared, rotated
 from .protocol.method import view_method
-from .protocol.mixturestate import Reading, cells_of
-from .protocol.prepare import PREPARE
-from .protocol.round import one_pass
-from .protocol.settle import SETTLE_STEPS, SETTLED, settle_pool
+from .protocol.mixture.em import among, pool_of
+from .protocol.mixture.state import Reading, cells_of
 from .settings import Settings
 from .state import become
 

@@ -32,7 +32,7 @@ class RoundReport:
 
 @dataclass(frozen=True)
 class Cards:
-    """What clients have shown of themselves in a run of which the server sees sums only; see `fmtc.protocol.cards`."""
+    """What clients have shown of themselves in a run of which the server sees sums only; see `protocol.sums.cards`."""
 
     names: tuple[str, ...]  # m, in order
     keys: Array  # m x 32

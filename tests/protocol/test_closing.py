@@ -12,10 +12,10 @@ from tests.questions import settle_ask
 from fmtc import Settings
 from fmtc.client import Ready, open_client
 from fmtc.errors import RefusedError
-from fmtc.protocol.finish import FINISH, common_numbers
-from fmtc.protocol.graphstate import Prepared
-from fmtc.protocol.number import NUMBER
-from fmtc.protocol.settle import SETTLE
+from fmtc.protocol.graph.finish import FINISH, common_numbers
+from fmtc.protocol.graph.number import NUMBER
+from fmtc.protocol.graph.settle import SETTLE
+from fmtc.protocol.graph.state import Prepared
 from fmtc.state import reached
 
 

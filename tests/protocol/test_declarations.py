@@ -31,16 +31,16 @@ from fmtc.protocol.base import (
     unpack,
 )
 from fmtc.protocol.end import END
-from fmtc.protocol.finish import FINISH, Finish
-from fmtc.protocol.hello import HELLO
+from fmtc.protocol.graph.finish import FINISH, Finish
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.number import NUMBER, SHARES, Presence
+from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.round import ROUND
 from fmtc.protocol.method import COMMON, METHODS, method_of
+from fmtc.protocol.mixture.seed import SEED
 from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.number import NUMBER, SHARES, Presence
-from fmtc.protocol.prepare import PREPARE
 from fmtc.protocol.rescale import RESCALE
-from fmtc.protocol.round import ROUND
-from fmtc.protocol.seed import SEED
-from fmtc.protocol.subspace import FRAME
+from fmtc.protocol.sums.graph import FRAME
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
 
@@ -289,8 +289,8 @@ from fmtc.client import open_client
 from fmtc.errors import RefusedError
 from fmtc.settings import Settings
 from fmtc.protocol.base import Message, unpack
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.round import ROUND
+from fmtc.protocol.graph.view import METHOD
+from fmtc.protocol.graph.round import ROUND
 from fmtc.runtime.local import LocalTransport
 try:
     assert False

@@ -11,10 +11,10 @@ from fmtc import FMTC, LocalTransport
 from fmtc.describe import Atlas, presence_of
 from fmtc.privacy.rules import Policy, Rules
 from fmtc.protocol.base import Nothing
-from fmtc.protocol.conclude import CONCLUDE
 from fmtc.protocol.end import END, heard, told
+from fmtc.protocol.graph.number import NUMBER, Presence
 from fmtc.protocol.method import method_of, view_method
-from fmtc.protocol.number import NUMBER, Presence
+from fmtc.protocol.mixture.conclude import CONCLUDE
 from fmtc.runtime.driver import run
 
 CENTERS = np.array([[0.0, 0, 0, 0], [5, 0, 0, 0], [0, 5, 0, 0]])

@@ -7,10 +7,10 @@ from sklearn.metrics import adjusted_rand_score
 
 from fmtc import FMTC, LocalTransport, Settings, Solver, join_later, load, run
 from fmtc.errors import TrustError
-from fmtc.protocol.graphstate import GraphServer
-from fmtc.protocol.hello import HELLO
-from fmtc.protocol.meet import MEET
-from fmtc.protocol.round import ROUND
+from fmtc.protocol.graph.hello import HELLO
+from fmtc.protocol.graph.meet import MEET
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.state import GraphServer
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph")  # of clear clusters
 

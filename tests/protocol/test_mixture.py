@@ -10,18 +10,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fmtc import FMTC, LocalTransport, Settings, run
 from fmtc.errors import DataError, RefusedError
 from fmtc.mixture.starts import CATEGORY_WEIGHT, is_centred
-from fmtc.protocol.axes import AXES, n_axes
+from fmtc.protocol.auto.choice import MIN_ENTROPY, MIN_GAIN
+from fmtc.protocol.auto.probe import PROBE
 from fmtc.protocol.base import pack
-from fmtc.protocol.choice import MIN_ENTROPY, MIN_GAIN
-from fmtc.protocol.conclude import CONCLUDE
-from fmtc.protocol.coordinates import COORDINATES
-from fmtc.protocol.em import EM, statistics_of
 from fmtc.protocol.method import view_method
-from fmtc.protocol.mixturestate import MixtureServer, Seeding
+from fmtc.protocol.mixture.axes import AXES, n_axes
+from fmtc.protocol.mixture.conclude import CONCLUDE
+from fmtc.protocol.mixture.coordinates import COORDINATES
+from fmtc.protocol.mixture.em import EM, statistics_of
+from fmtc.protocol.mixture.seed import SEED, STEPS
+from fmtc.protocol.mixture.state import MixtureServer, Seeding
 from fmtc.protocol.moments import MOMENTS
-from fmtc.protocol.probe import PROBE
 from fmtc.protocol.rescale import RESCALE
-from fmtc.protocol.seed import SEED, STEPS
 from fmtc.server import ServerState
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")

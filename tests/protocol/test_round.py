@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fmtc import Settings
 from fmtc.errors import RefusedError
 from fmtc.kernels import graph
-from fmtc.protocol.graphstate import Clustered, Numbered
-from fmtc.protocol.round import ROUND
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.state import Clustered, Numbered
 
 
 def orthogonal(rng, k):

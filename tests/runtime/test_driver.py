@@ -17,10 +17,10 @@ from fmtc import ClientError, FileError, LocalTransport, RoundRecord, Settings, 
 from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import Phase, array
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.graphstate import Embedded, Numbered
+from fmtc.protocol.graph.settle import SETTLE_STEPS
+from fmtc.protocol.graph.state import Embedded, Numbered
+from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method, view_method
-from fmtc.protocol.settle import SETTLE_STEPS
 from fmtc.runtime.driver import Received, flatten, unflatten
 from fmtc.server import RoundReport, ServerState, row_weights
 

@@ -20,7 +20,7 @@ from fmtc.errors import AbortedError, ChangedError, DataError, RefusedError
 from fmtc.privacy.ledger import LEDGER, RELEASE, REPLAY, read_lines
 from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
 from fmtc.protocol.end import END
-from fmtc.protocol.settle import SETTLE_STEPS
+from fmtc.protocol.graph.settle import SETTLE_STEPS
 from fmtc.runtime import kitclient
 from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.conductor import CHECKPOINT, CONFIRMED, RESULT, Spec, conduct, read_result

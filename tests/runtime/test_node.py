@@ -16,13 +16,13 @@ from fmtc.privacy.ledger import FileLedger, verify
 from fmtc.privacy.outbox import Outbox, Payloads
 from fmtc.protocol.base import Message, Nothing, digest
 from fmtc.protocol.end import END
-from fmtc.protocol.graph import METHOD
-from fmtc.protocol.graphstate import Placed
-from fmtc.protocol.number import NUMBER
-from fmtc.protocol.prepare import PREPARE
+from fmtc.protocol.graph.number import NUMBER
+from fmtc.protocol.graph.prepare import PREPARE
+from fmtc.protocol.graph.round import ROUND
+from fmtc.protocol.graph.settle import SETTLE
+from fmtc.protocol.graph.state import Placed
+from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.rescale import RESCALE
-from fmtc.protocol.round import ROUND
-from fmtc.protocol.settle import SETTLE
 from fmtc.runtime.node import ClientNode, FolderStore, read_state, write_state
 from fmtc.state import become
 

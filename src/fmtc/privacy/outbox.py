@@ -17,7 +17,7 @@ import numpy as np
 from ..artifacts.files import read_tensors, write_tensors
 from ..errors import LimitError, TrustError, WithheldError
 from ..protocol.base import Failure, Message, Phase, entries, is_count, pack, unpack, value_bytes, value_digest
-from ..protocol.sums import Masking
+from ..protocol.sums.masking import Masking
 from .keys import Keys
 from .ledger import FAILURE, RELEASE, REPLAY, Ledger, finished
 from .rules import HOLD, REFUSE, Finding, Rules

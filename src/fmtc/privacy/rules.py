@@ -162,7 +162,7 @@ class Protection:
 
     Examples
     --------
-    >>> from fmtc.protocol.hello import HELLO
+    >>> from fmtc.protocol.graph.hello import HELLO
     >>> HELLO.protect.why
     'Counts and one sum over all rows.'
     """
@@ -248,7 +248,7 @@ class Rules:
     --------
     >>> import numpy as np
     >>> from fmtc.privacy.rules import Policy, Rules
-    >>> from fmtc.protocol.seed import SEED
+    >>> from fmtc.protocol.mixture.seed import SEED
     >>> answer = SEED.Answer(counts=np.array([[40.0, 1.0]]), sums=np.ones((1, 2, 3)))
     >>> [found.rule for found in Rules(Policy()).check(SEED, answer, None)]
     ['small cluster']

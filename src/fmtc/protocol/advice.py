@@ -24,9 +24,9 @@ from ..server import ServerState
 from ..settings import Settings, Solver
 from ..state import become
 from .base import Array, Phase, above, array, number
-from .graph import GraphView
-from .graphstate import GraphServer
-from .hello import Hello
+from .graph.hello import Hello
+from .graph.state import GraphServer
+from .graph.view import GraphView
 from .method import ClientResult
 from .moments import MOMENTS
 from .rescale import RESCALE

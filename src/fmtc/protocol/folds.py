@@ -22,8 +22,8 @@ from ..models import Units
 from ..refit import GraphCommon, MixtureCommon, Silo, refit
 from ..settings import Settings
 from .alone import ALONE
-from .graphstate import Numbered
-from .mixturestate import Concluded
+from .graph.state import Numbered
+from .mixture.state import Concluded
 
 Array = np.ndarray
 

@@ -13,9 +13,9 @@ from ..kernels.scaling import Moments
 from ..mixture.steps import Common, packed, unpacked
 from ..models.shared import GraphShared, MixtureShared, Shared
 from ..server import heard
-from .graphstate import Finished
-from .mixturestate import Mixing, MixtureServer
-from .subspace import Framed
+from .graph.state import Finished
+from .mixture.state import Mixing, MixtureServer
+from .sums.graph import Framed
 
 Array = np.ndarray
 

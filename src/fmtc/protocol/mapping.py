@@ -15,11 +15,11 @@ from ..models.mixture import mixture_signatures
 from ..privacy.rules import PRESENT
 from ..server import ServerState
 from ..settings import Settings
-from .em import known_parameters, pool_of
-from .graphstate import Finished
-from .mixturestate import MixtureServer, category_levels
-from .settle import settle_pool
-from .subspace import Framed
+from .graph.settle import settle_pool
+from .graph.state import Finished
+from .mixture.em import known_parameters, pool_of
+from .mixture.state import MixtureServer, category_levels
+from .sums.graph import Framed
 
 Array = np.ndarray
 

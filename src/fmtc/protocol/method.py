@@ -15,7 +15,7 @@ from ..describe import Atlas
 from ..errors import RefusedError
 from .base import Phase, sent
 from .end import END
-from .sums import Masking
+from .sums.masking import Masking
 from .survey import SURVEY
 from .verdict import VERDICT
 
@@ -24,12 +24,12 @@ COMMON: tuple[Phase, ...] = (SURVEY, VERDICT, END)  # of every method: before a 
 # Methods that a federation of processes may run: a job names one of these or of an installed package (entry points of
 # the group `fmtc.methods`), never code of its own.
 METHODS = {
-    "fmtc": "fmtc.protocol.graph:METHOD",
-    "fmtc-mixture": "fmtc.protocol.mixture:METHOD",
-    "fmtc-auto": "fmtc.protocol.auto:METHOD",
-    "fmtc-sums": "fmtc.protocol.secure:GRAPH",
-    "fmtc-mixture-sums": "fmtc.protocol.secure:MIXTURE",
-    "fmtc-auto-sums": "fmtc.protocol.secure:AUTO",
+    "fmtc": "fmtc.protocol.graph.view:METHOD",
+    "fmtc-mixture": "fmtc.protocol.mixture.view:METHOD",
+    "fmtc-auto": "fmtc.protocol.auto.view:METHOD",
+    "fmtc-sums": "fmtc.protocol.sums.view:GRAPH",
+    "fmtc-mixture-sums": "fmtc.protocol.sums.view:MIXTURE",
+    "fmtc-auto-sums": "fmtc.protocol.sums.view:AUTO",
     "fmtc-private": "fmtc.protocol.private:METHOD",
     "fmtc-advice": "fmtc.protocol.advice:METHOD",
 }

@@ -16,8 +16,8 @@ from ..mixture.bounds import far_columns, far_sizes, numbers_only
 from ..privacy.rules import Protection
 from ..server import ServerState, set_aside, shared_width
 from ..settings import POOLED_SCALES, Settings
+from .auto.choice import by_columns
 from .base import Array, Nothing, Phase, array, number
-from .choice import by_columns
 
 
 class Moments(Phase):

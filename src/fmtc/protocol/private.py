@@ -39,12 +39,12 @@ from ..server import Cards, RoundReport, refuse_weights
 from ..settings import Settings
 from ..state import become
 from .base import Array, Nothing, Phase, above, array, number
-from .cards import CARDS, ROSTER
-from .graph import METHOD as GRAPH
-from .graph import known
+from .graph.view import METHOD as GRAPH
+from .graph.view import known
 from .method import ClientResult, Method
-from .secure import refuse_few
-from .sums import Masking
+from .sums.cards import CARDS, ROSTER
+from .sums.masking import Masking
+from .sums.view import refuse_few
 
 LARGEST_RELEASE = 2**20  # numbers of one stage; what rounding adds to a sensitivity is counted for so many
 NO_BOX = Box(np.empty(0), np.empty(0))  # the server needs no bounds

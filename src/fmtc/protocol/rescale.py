@@ -17,8 +17,8 @@ from ..server import ServerState
 from ..settings import Settings
 from ..state import become
 from .base import Array, Nothing, Phase, above, array, number
-from .graphstate import Embedded
-from .mixturestate import Tallied
+from .graph.state import Embedded
+from .mixture.state import Tallied
 from .moments import needs_moments
 
 

@@ -15,7 +15,7 @@ from ..errors import AbortedError, DataError, FileError, InputError, OwnError, T
 from ..models.shared import SHARED, Shared
 from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.end import END, told
-from ..protocol.graph import METHOD
+from ..protocol.graph.view import METHOD
 from ..protocol.kept import kept
 from ..protocol.method import Method
 from ..protocol.survey import SURVEY

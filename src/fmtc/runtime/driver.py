@@ -17,7 +17,7 @@ from ..artifacts.states import flatten, unflatten
 from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
-from ..protocol.graph import METHOD
+from ..protocol.graph.view import METHOD
 from ..protocol.method import Method, dotted
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, write_lines
 from ..privacy.outbox import Outbox
 from ..privacy.rules import Rules
 from ..protocol.base import Message, message_bytes, nbytes
-from ..protocol.graph import METHOD
+from ..protocol.graph.view import METHOD
 from ..protocol.method import ClientResult, Method
 from .driver import Replies
 from .node import ClientNode, read_state, write_state

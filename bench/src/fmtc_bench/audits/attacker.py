@@ -13,9 +13,9 @@ from fmtc.anchors.stages import STAGES as ANCHOR_STAGES
 from fmtc.client import ClientState, with_rows
 from fmtc.kernels.couplings.subspace import directions, directions_from_sketch
 from fmtc.linalg.arrays import to_numpy
-from fmtc.protocol.mixturestate import Reading, cells_of
+from fmtc.protocol.mixture.state import Reading, cells_of
 from fmtc.protocol.private import BEGIN, public_of
-from fmtc.protocol.subspace import omega
+from fmtc.protocol.sums.graph import omega
 from fmtc.settings import Settings
 from fmtc.state import become
 

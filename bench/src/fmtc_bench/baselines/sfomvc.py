@@ -16,7 +16,7 @@ from fmtc.kernels.couplings import tsvt, update_dual
 from fmtc.kernels.embedding import nearest_orthonormal
 from fmtc.privacy.rules import Protection
 from fmtc.protocol.base import Nothing, Phase, above, array, number, required
-from fmtc.protocol.em import is_order
+from fmtc.protocol.mixture.em import is_order
 from fmtc.runtime.driver import RoundRecord
 from fmtc.server import RoundReport
 

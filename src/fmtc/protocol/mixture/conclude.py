@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from ..mixture import personal
-from ..mixture.steps import SMALLEST_SHARE
-from ..models import Frame, MixtureModel
-from ..settings import Settings
-from ..state import become, reached
-from .alone import WHEN, chosen, compares, is_compared
-from .base import Array, Nothing, Phase, array, number
+from ...mixture import personal
+from ...mixture.steps import SMALLEST_SHARE
+from ...models import Frame, MixtureModel
+from ...settings import Settings
+from ...state import become, reached
+from ..alone import WHEN, chosen, compares, is_compared
+from ..base import Array, Nothing, Phase, array, number
+from ..folds import home_of, mixture_common, with_calibration
+from ..graph.number import SHARES, Presence, present, with_presence
 from .em import Ask as Parameters
 from .em import asked, common_of, is_order, pool_of, statistics_of
-from .folds import home_of, mixture_common, with_calibration
-from .mixturestate import Concluded, Counted, MixtureServer
-from .number import SHARES, Presence, present, with_presence
+from .state import Concluded, Counted, MixtureServer
 
 
 class Conclude(Phase):

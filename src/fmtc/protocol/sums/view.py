@@ -14,28 +14,28 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..client import ClientState
-from ..errors import DataError, InputError
-from ..kernels import scaling
-from ..server import ServerState, refuse_weights
-from ..settings import Settings
-from ..state import become
-from .auto import AutoView
-from .axes import AXES
-from .base import REPEATS, Array, Phase, array, how_many, number
+from ...client import ClientState
+from ...errors import DataError, InputError
+from ...kernels import scaling
+from ...server import ServerState, refuse_weights
+from ...settings import Settings
+from ...state import become
+from ..auto.probe import PROBE
+from ..auto.view import AutoView
+from ..base import REPEATS, Array, Phase, array, how_many, number
+from ..graph.prepare import PREPARE
+from ..graph.view import GraphView, known
+from ..mixture.axes import AXES
+from ..mixture.conclude import HOME_CONCLUDE
+from ..mixture.coordinates import COORDINATES
+from ..mixture.em import EM
+from ..mixture.seed import SEED
+from ..mixture.view import MixtureView
+from ..moments import agreed, agreed_words, needs_moments, own_moments
+from ..rescale import RESCALE
 from .cards import CARDS, ROSTER
-from .conclude import HOME_CONCLUDE
-from .coordinates import COORDINATES
-from .em import EM
-from .graph import GraphView, known
-from .mixture import MixtureView
-from .moments import agreed, agreed_words, needs_moments, own_moments
-from .prepare import PREPARE
-from .probe import PROBE
-from .rescale import RESCALE
-from .seed import SEED
-from .subspace import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
-from .sums import FEWEST, ONLY_SUM, Masking, largest
+from .graph import FRAME, HOME_FINISH, HOME_NUMBER, HOME_SETTLE, MATCH, TOTAL_HELLO, TOTAL_ROUND
+from .masking import FEWEST, ONLY_SUM, Masking, largest
 
 
 def refuse_large(rows: Mapping[str, Any], names: Sequence[str] | None) -> None:

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.embedding import relative_move, update_embedding
-from ..kernels.objective import local_terms
-from ..kernels.projection import update_projection
-from ..linalg.arrays import asarray_like, contiguous, to_numpy
-from ..linalg.stacks import blocks
-from ..privacy.rules import FIRST, Protection
-from ..server import RoundReport
-from ..settings import Settings
-from ..state import become
-from .base import Array, Phase, array, number
+from ...kernels.embedding import relative_move, update_embedding
+from ...kernels.objective import local_terms
+from ...kernels.projection import update_projection
+from ...linalg.arrays import asarray_like, contiguous, to_numpy
+from ...linalg.stacks import blocks
+from ...privacy.rules import FIRST, Protection
+from ...server import RoundReport
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Phase, array, number
 from .consensus import server_step
-from .graphstate import GraphServer, Prepared, prepared, rotated
+from .state import GraphServer, Prepared, prepared, rotated
 
 SECOND_PASS_AFTER = 2  # rounds; which of several solutions the run approaches is decided in the first ones
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState
-from ..linalg.arrays import HOST, to_device
-from ..mixture import Cells
-from ..mixture.steps import Common
-from ..models import Frame
-from ..server import ServerState
-from ..settings import Settings
+from ...client import ClientState
+from ...linalg.arrays import HOST, to_device
+from ...mixture import Cells
+from ...mixture.steps import Common
+from ...models import Frame
+from ...server import ServerState
+from ...settings import Settings
 
 Array = np.ndarray
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, RefusedError, TrustError
-from ..linalg import fixed
-from ..privacy.rules import OnlySum
-from .base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
+from ...errors import DataError, RefusedError, TrustError
+from ...linalg import fixed
+from ...privacy.rules import OnlySum
+from ..base import Array, Failure, Phase, Summed, array, check, digest, entries, number, pack
 
 FEWEST = 3  # clients: of two, each knows the other's part from the sum
 ONLY_SUM = OnlySum("A mask: only the sum over all clients can be read.")

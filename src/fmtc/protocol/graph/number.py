@@ -8,29 +8,29 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..client import input_rows, stream
-from ..errors import RefusedError
-from ..kernels.alignment import numbers_of
-from ..kernels.centers import row_norms, unit_centers
-from ..kernels.embedding import spectral_start
-from ..kernels.graph import Graph
-from ..kernels.objective import dot
-from ..linalg.arrays import asarray_like, double, to_device_of, to_numpy
-from ..linalg.sparse import affine
-from ..mixture import personal
-from ..mixture.steps import Common
-from ..models import GraphModel
-from ..privacy.rules import Shares
-from ..refit import with_clusters
-from ..settings import Settings
-from ..state import become, reached
-from .alone import WHEN, chosen, compares, is_compared
-from .base import Array, Phase, array, number
-from .em import among
-from .folds import graph_common, home_of, with_calibration
-from .graphstate import Clustered, Clusters, Finished, Numbered
-from .mixturestate import Concluded, Mixing
+from ...client import input_rows, stream
+from ...errors import RefusedError
+from ...kernels.alignment import numbers_of
+from ...kernels.centers import row_norms, unit_centers
+from ...kernels.embedding import spectral_start
+from ...kernels.graph import Graph
+from ...kernels.objective import dot
+from ...linalg.arrays import asarray_like, double, to_device_of, to_numpy
+from ...linalg.sparse import affine
+from ...mixture import personal
+from ...mixture.steps import Common
+from ...models import GraphModel
+from ...privacy.rules import Shares
+from ...refit import with_clusters
+from ...settings import Settings
+from ...state import become, reached
+from ..alone import WHEN, chosen, compares, is_compared
+from ..base import Array, Phase, array, number
+from ..folds import graph_common, home_of, with_calibration
+from ..mixture.em import among
+from ..mixture.state import Concluded, Mixing
 from .settle import first_statistics, is_partial, order_field, partial_field, settle_pool, widened
+from .state import Clustered, Clusters, Finished, Numbered
 
 
 def _are_parts(shares: Any, sizes: Mapping[str, int]) -> str | None:

@@ -14,21 +14,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..client import ClientState
-from ..models import MixtureModel
-from ..settings import Settings
-from ..state import become
+from ...client import ClientState
+from ...models import MixtureModel
+from ...settings import Settings
+from ...state import become
+from ..base import Phase
+from ..graph.view import GraphView, known
+from ..method import ClientResult
+from ..moments import MOMENTS
+from ..rescale import RESCALE
 from .axes import AXES
-from .base import Phase
 from .conclude import CONCLUDE
 from .coordinates import COORDINATES
 from .em import EM, em_stops
-from .graph import GraphView, known
-from .method import ClientResult
-from .mixturestate import Concluded, Counted, MixtureServer, Reading, Tallied
-from .moments import MOMENTS
-from .rescale import RESCALE
 from .seed import SEED
+from .state import Concluded, Counted, MixtureServer, Reading, Tallied
 
 
 class MixtureView(GraphView):

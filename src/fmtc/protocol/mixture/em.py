@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RefusedError
-from ..kernels.containment import MOST_SLICES
-from ..mixture import Cells, e_step, personal, summed
-from ..mixture.bounds import impossible_sums, limited
-from ..mixture.pooling import Pool, added, pooled, pulls, weighted
-from ..mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
-from ..privacy.rules import MixtureSums
-from ..server import RoundReport, ServerState, heard, noted, row_weights
-from ..settings import EM_ROUNDS, EM_TOL, Settings
-from ..state import become, reached
-from .base import RESTARTS, Array, Phase, above, array, how_many
+from ...errors import RefusedError
+from ...kernels.containment import MOST_SLICES
+from ...mixture import Cells, e_step, personal, summed
+from ...mixture.bounds import impossible_sums, limited
+from ...mixture.pooling import Pool, added, pooled, pulls, weighted
+from ...mixture.steps import Common, Personal, Statistics, Sums, packed, unpacked
+from ...privacy.rules import MixtureSums
+from ...server import RoundReport, ServerState, heard, noted, row_weights
+from ...settings import EM_ROUNDS, EM_TOL, Settings
+from ...state import become, reached
+from ..base import RESTARTS, Array, Phase, above, array, how_many
 from .coordinates import SAMPLE, sampled
-from .mixturestate import Counted, Mixture, MixtureServer, Tallied, category_levels
+from .state import Counted, Mixture, MixtureServer, Tallied, category_levels
 
 COMPARED = {10: 3, 20: 1}  # after so many rounds, so many starts go on
 PROTECT = MixtureSums("Sums over rows; the policy says what becomes of those over few.")

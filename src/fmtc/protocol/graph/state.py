@@ -8,18 +8,18 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
-from ..client import ClientState, Ready, with_rows
-from ..kernels.graph import Graph
-from ..kernels.projection import RidgeFactors
-from ..linalg.arrays import asarray_like
-from ..linalg.stacks import Workspace
-from ..mixture import Cells
-from ..mixture.steps import Statistics
-from ..models import GraphModel
-from ..server import ServerState
-from ..settings import Settings
-from ..state import become, reached
-from .mixturestate import Mixing
+from ...client import ClientState, Ready, with_rows
+from ...kernels.graph import Graph
+from ...kernels.projection import RidgeFactors
+from ...linalg.arrays import asarray_like
+from ...linalg.stacks import Workspace
+from ...mixture import Cells
+from ...mixture.steps import Statistics
+from ...models import GraphModel
+from ...server import ServerState
+from ...settings import Settings
+from ...state import become, reached
+from ..mixture.state import Mixing
 
 Array = np.ndarray
 

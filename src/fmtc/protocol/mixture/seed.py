@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..mixture.bounds import impossible_steps
-from ..mixture.pooling import floored
-from ..mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
-from ..privacy.rules import ClusterSums
-from ..server import heard
-from ..settings import Settings
-from ..state import become, reached
-from .base import REPEATS, Array, Phase, above, array
+from ...mixture.bounds import impossible_steps
+from ...mixture.pooling import floored
+from ...mixture.starts import CATEGORY_WEIGHT, assign_sums, first_common, first_statistics, is_centred, moved, shape
+from ...privacy.rules import ClusterSums
+from ...server import heard
+from ...settings import Settings
+from ...state import become, reached
+from ..base import REPEATS, Array, Phase, above, array
 from .coordinates import fresh_centers, sampled
-from .mixturestate import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels
+from .state import Counted, Mixture, MixtureServer, Reading, Seeding, Seeds, category_levels
 
 STEPS = 8
 HANDICAP = 0.2  # log-likelihood per row that a start along one coordinate must gain: structure in all counts more

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from ..client import stream
-from ..kernels.alignment import match_concepts, nearest_orthogonal, numbers_of, propose_concepts
-from ..kernels.centers import row_norms, unit_centers
-from ..linalg.arrays import namespace, to_numpy
-from ..models import GraphModel
-from ..privacy.rules import Centres
-from ..settings import Settings
-from ..state import become
-from .base import Array, Nothing, Phase, array
+from ...client import stream
+from ...kernels.alignment import match_concepts, nearest_orthogonal, numbers_of, propose_concepts
+from ...kernels.centers import row_norms, unit_centers
+from ...linalg.arrays import namespace, to_numpy
+from ...models import GraphModel
+from ...privacy.rules import Centres
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Nothing, Phase, array
 from .finish import not_of_unit_length
-from .graphstate import Clustered, Clusters, GraphServer, Proposed, prepared
 from .round import ROUND, one_pass
+from .state import Clustered, Clusters, GraphServer, Proposed, prepared
 
 PASSES = 3  # over projection and embedding, before clusters are compared
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..kernels.alignment import generalized_procrustes, rotate, turn_towards
-from ..kernels.containment import MOST_SLICES, Judged, judge, pulls
-from ..kernels.couplings import COUPLINGS, Coupling, update_dual, weight_of_threshold
-from ..kernels.couplings.partial import Partial
-from ..kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
-from ..linalg.stacks import Workspace, blocks
-from ..server import RoundReport, noted
-from ..settings import Settings
-from .graphstate import Finished, GraphServer
+from ...kernels.alignment import generalized_procrustes, rotate, turn_towards
+from ...kernels.containment import MOST_SLICES, Judged, judge, pulls
+from ...kernels.couplings import COUPLINGS, Coupling, update_dual, weight_of_threshold
+from ...kernels.couplings.partial import Partial
+from ...kernels.objective import augmented_lagrangian, global_objective, local_objective, residuals
+from ...linalg.stacks import Workspace, blocks
+from ...server import RoundReport, noted
+from ...settings import Settings
+from .state import Finished, GraphServer
 
 Array = np.ndarray
 

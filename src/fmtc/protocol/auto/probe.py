@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from ..client import stream
-from ..errors import DataError
-from ..kernels.lift import NEIGHBORS, shows_shapes
-from ..privacy.rules import Protection
-from ..refit import Silo, refit
-from ..server import ServerState
-from ..settings import Settings
-from ..state import reached
-from .alone import closed_share
-from .base import Array, Phase, how_many, number
+from ...client import stream
+from ...errors import DataError
+from ...kernels.lift import NEIGHBORS, shows_shapes
+from ...privacy.rules import Protection
+from ...refit import Silo, refit
+from ...server import ServerState
+from ...settings import Settings
+from ...state import reached
+from ..alone import closed_share
+from ..base import Array, Phase, how_many, number
+from ..mixture.conclude import CONCLUDE
+from ..mixture.state import Counted, MixtureServer
 from .choice import by_answers
-from .conclude import CONCLUDE
-from .mixturestate import Counted, MixtureServer
 
 SHAPE_ROWS, MANY_ROWS = 1000, 400  # rows of a silo that are looked at: for shapes, and where columns are many
 

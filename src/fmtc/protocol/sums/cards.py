@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RefusedError, TrustError
-from ..privacy.rules import Protection
-from ..server import Cards
-from .base import Array, Nothing, Phase, array, number, required
+from ...errors import RefusedError, TrustError
+from ...privacy.rules import Protection
+from ...server import Cards
+from ..base import Array, Nothing, Phase, array, number, required
 
 CODE = 16  # hexadecimal digits of a roster code
 

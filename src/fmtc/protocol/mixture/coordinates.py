@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..client import ClientState, stream
-from ..errors import DataError, RefusedError
-from ..mixture import Cells
-from ..mixture.bounds import far_columns, impossible_moments, numbers_only
-from ..mixture.pooling import LEAST
-from ..mixture.starts import along, draw, flat_coordinates, has_many_values, is_centred, shape
-from ..privacy.rules import Protection
-from ..server import ServerState, heard, set_aside
-from ..settings import Settings
-from ..state import become
+from ...client import ClientState, stream
+from ...errors import DataError, RefusedError
+from ...mixture import Cells
+from ...mixture.bounds import far_columns, impossible_moments, numbers_only
+from ...mixture.pooling import LEAST
+from ...mixture.starts import along, draw, flat_coordinates, has_many_values, is_centred, shape
+from ...privacy.rules import Protection
+from ...server import ServerState, heard, set_aside
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Phase, above, array, number
 from .axes import n_axes
-from .base import Array, Phase, above, array, number
-from .mixturestate import Counted, InAxes, MixtureServer, Reading, Seeding, Seeds, Tallied, category_levels, cells_of
+from .state import Counted, InAxes, MixtureServer, Reading, Seeding, Seeds, Tallied, category_levels, cells_of
 
 STARTS = 2  # for each of `n_init`: as many of rows as they are as of rows about their silo's mean
 SINGLE = 10  # further starts, at most, that look at one coordinate only

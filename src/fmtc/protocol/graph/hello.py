@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, Ready, refuse_flat, refuse_unscaled, with_rows
-from ..kernels.lift import RIDGE
-from ..mixture.bounds import far_sizes
-from ..mixture.steps import kept_rows
-from ..privacy.rules import Protection
-from ..server import ServerState, client_weights, set_aside, shared_width
-from ..settings import Settings
-from ..state import become
-from .base import Nothing, Phase, above, number
-from .graphstate import GraphServer
-from .mixturestate import Counted, MixtureServer
+from ...client import ClientState, Ready, refuse_flat, refuse_unscaled, with_rows
+from ...kernels.lift import RIDGE
+from ...mixture.bounds import far_sizes
+from ...mixture.steps import kept_rows
+from ...privacy.rules import Protection
+from ...server import ServerState, client_weights, set_aside, shared_width
+from ...settings import Settings
+from ...state import become
+from ..base import Nothing, Phase, above, number
+from ..mixture.state import Counted, MixtureServer
+from .state import GraphServer
 
 
 class Hello(Phase):

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, refuse_unscaled, stream, with_rows
-from ..errors import RefusedError
-from ..kernels.embedding import largest_eigenvalue, spectral_start
-from ..kernels.graph import Graph, build_graph
-from ..kernels.projection import RidgeFactors
-from ..linalg.arrays import asarray_like
-from ..settings import Settings
-from ..state import become
-from .base import Array, Nothing, Phase, above, number
-from .graphstate import Embedded, Prepared, Scaled
+from ...client import ClientState, refuse_unscaled, stream, with_rows
+from ...errors import RefusedError
+from ...kernels.embedding import largest_eigenvalue, spectral_start
+from ...kernels.graph import Graph, build_graph
+from ...kernels.projection import RidgeFactors
+from ...linalg.arrays import asarray_like
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Nothing, Phase, above, number
+from .state import Embedded, Prepared, Scaled
 
 
 class Prepare(Phase):

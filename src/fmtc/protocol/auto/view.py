@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..client import ClientState
-from ..server import ServerState
-from ..settings import Settings
+from ...client import ClientState
+from ...server import ServerState
+from ...settings import Settings
+from ..base import Phase
+from ..graph.state import Numbered
+from ..graph.view import METHOD as GRAPH
+from ..graph.view import GraphView
+from ..method import ClientResult
+from ..mixture.view import METHOD as MIXTURE
 from . import choice
-from .base import Phase
-from .graph import METHOD as GRAPH
-from .graph import GraphView
-from .graphstate import Numbered
-from .method import ClientResult
-from .mixture import METHOD as MIXTURE
 from .probe import PROBE
 
 

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from ..client import hole_filling, input_rows, stream
-from ..kernels.alignment import match_clusters, match_concepts, widening
-from ..kernels.centers import row_norms, unit_centers
-from ..linalg.arrays import asarray_like, namespace, to_numpy
-from ..mixture.starts import FIRST_SPREAD
-from ..models import GraphModel, project
-from ..privacy.rules import ALWAYS, Centres
-from ..server import heard
-from ..settings import Settings
-from ..state import become
-from .base import Array, Phase, array
+from ...client import hole_filling, input_rows, stream
+from ...kernels.alignment import match_clusters, match_concepts, widening
+from ...kernels.centers import row_norms, unit_centers
+from ...linalg.arrays import asarray_like, namespace, to_numpy
+from ...mixture.starts import FIRST_SPREAD
+from ...models import GraphModel, project
+from ...privacy.rules import ALWAYS, Centres
+from ...server import heard
+from ...settings import Settings
+from ...state import become
+from ..base import Array, Phase, array
+from ..mixture.state import Mixture
 from .consensus import with_influence
-from .graphstate import Clustered, Clusters, Finished, GraphServer, Placed, placed, rotated
-from .mixturestate import Mixture
 from .round import is_rotation
+from .state import Clustered, Clusters, Finished, GraphServer, Placed, placed, rotated
 
 
 class Finish(Phase):

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, refuse_unscaled, rows_of
-from ..kernels.projection import column_means
-from ..linalg.arrays import HOST
-from ..mixture.bounds import far_sizes, impossible_products
-from ..privacy.rules import Protection
-from ..server import ServerState, heard, set_aside
-from ..settings import Settings
-from ..state import become
-from .base import REPEATS, Array, Phase, array
-from .mixturestate import InAxes
+from ...client import ClientState, refuse_unscaled, rows_of
+from ...kernels.projection import column_means
+from ...linalg.arrays import HOST
+from ...mixture.bounds import far_sizes, impossible_products
+from ...privacy.rules import Protection
+from ...server import ServerState, heard, set_aside
+from ...settings import Settings
+from ...state import become
+from ..base import REPEATS, Array, Phase, array
+from .state import InAxes
 
 STEPS = 5
 SPARE = 8  # columns beyond those wanted: they make the wanted ones converge

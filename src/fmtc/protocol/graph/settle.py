@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import RefusedError
-from ..kernels.alignment import numbers_of, widening
-from ..kernels.centers import label_sums
-from ..linalg.arrays import asarray_like, double, is_tensor, to_numpy
-from ..mixture import Cells
-from ..mixture.pooling import Pool
-from ..mixture.steps import Statistics
-from ..server import noted
-from ..settings import Settings
-from ..state import reached
-from .base import REPEATS, Array, Phase, array, number
-from .em import PROTECT, Answer, asked, impossible_rounds, next_round, one_round
-from .em import Ask as Parameters
-from .graphstate import Clustered, Clusters, Finished
-from .mixturestate import Mixing, Mixture
+from ...errors import RefusedError
+from ...kernels.alignment import numbers_of, widening
+from ...kernels.centers import label_sums
+from ...linalg.arrays import asarray_like, double, is_tensor, to_numpy
+from ...mixture import Cells
+from ...mixture.pooling import Pool
+from ...mixture.steps import Statistics
+from ...server import noted
+from ...settings import Settings
+from ...state import reached
+from ..base import REPEATS, Array, Phase, array, number
+from ..mixture.em import PROTECT, Answer, asked, impossible_rounds, next_round, one_round
+from ..mixture.em import Ask as Parameters
+from ..mixture.state import Mixing, Mixture
+from .state import Clustered, Clusters, Finished
 
 SETTLE_STEPS = 60
 
