@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from .client import ClientState, cells_of, input_rows, rotated, stream, with_rows
-from .kernels.alignment import numbers_of, procrustes
+from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
 from .kernels.centers import row_norms, unit_centers
 from .kernels.encoding import expanded
 from .kernels.graph import Graph
@@ -169,7 +168,7 @@ class GraphCommon:
         assert self.mixture is not None
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         centers = to_numpy(unit_centers(E, client.k, settings.solver.n_init, seed))
-        order = linear_sum_assignment(-(self.mixture.means @ centers.T))[1]
+        order = same_place(centers, self.mixture.means)
         return replace(_own_of(self.mixture), means=double(centers[order]))
 
 
@@ -324,11 +323,7 @@ def numbered(own: Refitted, offered: Array, k: int) -> Refitted:
 
     Numbers that no cluster takes are concepts that the silo lacks.
     """
-    shared = np.zeros((k, own.model.k))
-    np.add.at(shared, (offered, own.labels), 1)
-    numbers, clusters = linear_sum_assignment(-shared)
-    order = np.full(k, -1)
-    order[numbers] = clusters
+    order = same_rows(offered, own.labels, k, own.model.k)
     model, labels = own.model.renumbered(order), numbers_of(order)[own.labels]
     return replace(own, model=model, labels=labels, client=replace(own.client, model=model, labels=labels))
 

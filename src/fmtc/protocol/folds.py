@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..kernels.ranks import Calibration, RowScores, calibrate
 from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common
-from ..models import MixtureModel, Units
+from ..models import Units
 from ..refit import GraphCommon, MixtureCommon, Silo, refit
 from ..settings import Settings
 from .alone import ALONE
@@ -53,8 +53,8 @@ def home_of(client: ClientState, common: GraphCommon | MixtureCommon | None, set
 def mixture_common(client: ClientState, common: Common) -> MixtureCommon:
     """What a client of the mixture view knows of the others."""
     units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
-    assert isinstance(client.model, MixtureModel)
-    return MixtureCommon(units, common, ~client.model.lacks)
+    assert client.model is not None and client.model.shares is not None
+    return MixtureCommon(units, common, client.model.shares > 0)
 
 
 def graph_common(client: ClientState, common: Common | None, concepts: Array | None) -> GraphCommon | None:
