@@ -34,6 +34,7 @@ from .settings import Settings
 Array = np.ndarray
 
 ROUNDS = 6  # of the graph view
+OWN = 0.8  # part of what a silo was drawn towards that is its own doing, measured: docs/how-to/confidence.md
 STEPS = SETTLE_STEPS  # of a mixture, or of k-means
 
 
@@ -83,6 +84,10 @@ class MixtureCommon:
 
     def fit(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """EM over the rows."""
+        return self.clustered(client, settings, starts)
+
+    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """The model of a silo whose rows are read."""
         cells, common = client.cells, among(self.mixture, self.has)
         assert cells is not None
         mine, sums = settled(cells, common, pool_of(settings), [*starts] or [_own_of(common)])
@@ -108,7 +113,7 @@ class GraphCommon:
     is_unit: bool = False  # whether the length of the anchor says nothing
     mixture: Common | None = None  # over projections; None: k-means forms the clusters
     centers: Array | None = None  # K x K, common centres for k-means
-    frame: Array | None = None  # d x q, how the columns of a projection lie; None: as those of the anchor
+    own: Array | None = None  # d x q, the silo's projection in a run, where it had a part in the anchor
     concepts: Array | None = None  # q x K, from axes of its own to those of concepts, where silos lack some
 
     @property
@@ -134,9 +139,14 @@ class GraphCommon:
         assert client.rows is not None
         n, scale = client.rows.shape[0], self.scale
         scale = float(np.sqrt(n / max(client.rows.sum_of_squares(), 1e-300))) if scale is None else scale
-        client = PREPARE.reply(client, PREPARE.Ask(scale=scale, ridge=self.ridge), settings, 0)[0]
-        anchor = self._sized_anchor(client)
-        client = _drawn(client, anchor, anchor if self.frame is None else self.frame, settings)
+        ridge = self.ridge if self.own is None else (1 - OWN) * self.ridge
+        client = PREPARE.reply(client, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
+        anchor = self._of_others(client)
+        client = _drawn(client, anchor, anchor if self.own is None else self.own, settings)
+        return self.clustered(client, settings, starts)
+
+    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """The model of a silo that has its projection: clusters of the projected rows."""
         E, model = projected(client, settings)
         if self.concepts is not None:
             E = np.where(self.concepts.any(axis=0), to_numpy(double(E)) @ self.concepts, np.nan)
@@ -156,8 +166,14 @@ class GraphCommon:
         labels = to_numpy(labels)
         return Refitted(model, labels, replace(client, model=model, labels=labels), sums)
 
-    def _sized_anchor(self, client: ClientState) -> Array:
-        """The anchor; where only its direction counts, so long that projections are as long as the embedding."""
+    def _of_others(self, client: ClientState) -> Array:
+        """The anchor without the silo's own part; where only its direction counts, as long as makes XW as long as F.
+
+        ``ridge ||W - own W - (1 - own) others||²``, minimised where `own` W follows, is
+        ``(1 - own) ridge ||W - others||²``.
+        """
+        if self.own is not None:
+            return (self.anchor - OWN * self.own) / (1 - OWN)
         if not self.is_unit:
             return self.anchor
         assert client.rows is not None
