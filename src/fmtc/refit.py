@@ -201,7 +201,18 @@ def refit(silo: Silo, common: MixtureCommon | GraphCommon | None, X: Any, starts
     X : array of shape (n, d)
         Rows, as they came.
     starts : sequence of Personal
-        Where clusters begin, in place of the common ones; what is most likely in the end stays.
+        Where clusters begin, in place of the common ones; what is most likely in the end stays, and of k-means the
+        first. Rows that were left out are scored by the model: `ClientModel.row_scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.refit import Silo, refit
+    >>> from fmtc.settings import Settings
+    >>> X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 2))
+    >>> found = refit(Silo("north", 2, Settings(n_clusters=2, view="mixture")), None, X)
+    >>> np.bincount(found.labels).tolist()
+    [20, 20]
     """
     if common is None:
         return _alone(silo, X)
@@ -281,12 +292,12 @@ def _of_those_there(shares: Array, has: Array | None) -> Array:
 
 def settled(cells: Cells, common: Common, pool: Pool, starts: Sequence[Personal]) -> tuple[Personal, Sums]:
     """EM with common parameters that stay as they are, from each start; the parameters that are most likely."""
-    found = [_followed(cells, common, pool, start) for start in starts]
+    found = [_em(cells, common, pool, start) for start in starts]
     statistics, sums = max(found, key=lambda one: float(one[1].score[0]))
     return _drawn_to(common, statistics, cells, pool), sums
 
 
-def _followed(cells: Cells, common: Common, pool: Pool, mine: Personal) -> tuple[Statistics, Sums]:
+def _em(cells: Cells, common: Common, pool: Pool, mine: Personal) -> tuple[Statistics, Sums]:
     r = mine.means.shape[1]
     own = Statistics(np.zeros_like(mine.shares), np.zeros_like(mine.means), np.zeros_like(mine.profiles), np.zeros(r))
     score = -np.inf
@@ -308,11 +319,10 @@ def _drawn_to(common: Common, own: Statistics, cells: Cells, pool: Pool) -> Pers
 
 def _alone(silo: Silo, X: Any) -> Refitted:
     """A run of one silo, with a server of its own."""
-    view = silo.settings.view
-    settings = replace(silo.at_home(view), n_clusters=silo.k, own_clusters=None)
-    method = view_method(view)
+    settings = replace(silo.at_home(silo.settings.view), n_clusters=silo.k, own_clusters=None)
+    method = view_method(settings.view)
     client = replace(method.open_client(silo.name, X, settings, silo.device), on_trial=True)
-    if view == "graph" and settings.scale == "none" and settings.solver.lift is False and client.scaling is None:
+    if settings.scale == "none" and settings.solver.lift is False and client.scaling is None:
         client = replace(client, graph=silo.graph)  # rows as they came: the graph is the one that it has
     server, rounds = method.open_server((silo.name,), settings, None), list[Any]()
     for phase in method.phases:
