@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..errors import DataError, nearest_names
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words, numbers_in
-from ..wording import PARAMETERS, Wording
 
 Array = np.ndarray
 
@@ -138,7 +136,6 @@ def judge(
     index: Sequence[str] = (),
     id_column: str | None = None,
     place: Callable[[str, int], str] = lambda silo, row: f"row {row + 1} of client {silo!r}",
-    wording: Wording = PARAMETERS,
 ) -> Judged:
     """What each column is, over the tables of all clients that have it.
 
@@ -156,8 +153,6 @@ def judge(
         Column that names the rows, which is not among `names`.
     place : callable
         Where the row of a client stands, in words, for messages.
-    wording : Wording
-        For whom messages are.
 
     Examples
     --------
@@ -171,25 +166,16 @@ def judge(
     as_types = as_types or {}
     everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
     names = list(everywhere) if names is None else list(names)
-    option = wording.option("as_types")
-    for name, kind in as_types.items():
-        if kind not in (NUMBER, CATEGORY):
-            raise DataError(f"{option}: {name!r} cannot be a {kind!r}; say {NUMBER!r} or {CATEGORY!r}")
-        if name not in everywhere:
-            raise DataError(f"{option}: no file has a column {name!r}; {nearest_names(name, everywhere)}")
     verdicts = {}
     for name in names:
         cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
-        if name in as_types:
-            levels = levels_in(cells.values()) if as_types[name] == CATEGORY else ()
-            if as_types[name] == NUMBER:
-                verdicts[name] = Verdict(NUMBER, words_missing=True)
-            else:
-                verdicts[name] = Verdict(CATEGORY, levels) if levels else Verdict(CONSTANT)
-        elif name in index:
-            verdicts[name] = Verdict(IDENTIFIER)
+        if as_types.get(name) == NUMBER:
+            verdicts[name] = Verdict(NUMBER, words_missing=True)
+        elif name in as_types:
+            levels = levels_in(cells.values())
+            verdicts[name] = Verdict(CATEGORY, levels) if levels else Verdict(CONSTANT)
         else:
-            verdicts[name] = _verdict(name, cells, place)
+            verdicts[name] = Verdict(IDENTIFIER) if name in index else _verdict(name, cells, place)
     if id_column is None:
         found = [name for name, verdict in verdicts.items() if verdict.kind == IDENTIFIER and name]
         best = [name for name in found if _ID_WORDS & _tokens(name) or name in index]

@@ -142,9 +142,10 @@ def _rows_of(part: Part, places: pl.Series) -> Part:
 def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
     """What the columns of tables are, over all silos; `columns` are the only ones to use, if any are given."""
     everywhere = dict.fromkeys(name for part in parts.values() for name in part.frame.columns)
-    for name in reading.columns:
-        if name not in everywhere:
-            raise DataError(_no_column("columns", "no file has a", name, everywhere, reading))
+    for option, names in (("columns", reading.columns), ("as_types", reading.as_types)):
+        for name in names:
+            if name not in everywhere:
+                raise DataError(_no_column(option, "no file has a", name, everywhere, reading))
     index = [name for path in {part.path for part in parts.values()} for name in pandas_index(path)]
     judged = judge_columns(
         {name: part.frame for name, part in parts.items()},
@@ -153,7 +154,6 @@ def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
         index=[*index, "__index_level_0__"],
         id_column=reading.id_column,
         place=lambda silo, row: parts[silo].place(row),
-        wording=reading.wording,
     )
     numbers = [name for name in reading.columns if name not in reading.as_types]
     return judged.only(reading.columns or everywhere).keeping(numbers)
