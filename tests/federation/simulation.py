@@ -18,9 +18,9 @@ from types import SimpleNamespace
 import numpy as np
 from nvflare.apis.controller_spec import TaskCompletionStatus
 from nvflare.apis.shareable import Shareable
+from tests.clock import ManualClock
 
 from fmtc.artifacts.files import read_json
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import adapter
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.local import LocalFederation, write_rows

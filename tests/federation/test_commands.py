@@ -13,11 +13,11 @@ from functools import partial
 import numpy as np
 import psutil
 import pytest
+from tests.clock import ManualClock
 from tests.views import graph_view
 
 from fmtc import LocalTransport, run
 from fmtc.artifacts.files import write_json
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.conductor import Spec, write_result
 from fmtc.runtime.flare import serve, supervise
 

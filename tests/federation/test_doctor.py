@@ -16,9 +16,9 @@ from importlib import metadata
 
 import pytest
 from click.testing import CliRunner
+from tests.clock import ManualClock
 
 from fmtc.cli import main_group
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import doctor
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.connection import greet, port, reachable, refusal

@@ -49,11 +49,11 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tests.clock import ManualClock
 
 from fmtc.artifacts.files import read_json
 from fmtc.errors import ClientError, FederationError, FileError, InputError
 from fmtc.runtime import conductor
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, supervise
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.base import clone
+from tests.clock import ManualClock
 from tests.runtime.kits import KitTransport
 from tests.views import graph_view
 
@@ -24,7 +25,6 @@ from fmtc.privacy.ledger import LEDGER, read_lines, verify
 from fmtc.protocol.base import Failure, Message, Nothing
 from fmtc.protocol.end import END
 from fmtc.protocol.method import view_method
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import membership, serve
 from fmtc.runtime.flare.authority import enrol
 from fmtc.runtime.flare.kits import Kit

@@ -14,6 +14,7 @@ pytest.importorskip("nvflare", reason="needs the federation extra")
 
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.shareable import make_reply
+from tests.clock import ManualClock
 
 from fmtc import Settings
 from fmtc.errors import OwnError, RefusedError, SiteError
@@ -24,7 +25,6 @@ from fmtc.protocol.finish import FINISH
 from fmtc.protocol.graph import METHOD
 from fmtc.protocol.hello import HELLO
 from fmtc.protocol.round import ROUND
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.conductor import Spec
 from fmtc.runtime.flare import adapter
 

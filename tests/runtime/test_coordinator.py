@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("nvflare", reason="needs the federation extra")
 
+from tests.clock import ManualClock
+
 from fmtc.errors import FederationError, ServerLostError
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.flare import serve
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.plan import Plan

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.testing import assert_array_equal
+from tests.clock import ManualClock
 from tests.questions import settle_ask
 
 from fmtc import Privacy, Settings
@@ -22,7 +23,6 @@ from fmtc.protocol.base import REPEATS, Failure, Message, Nothing, digest
 from fmtc.protocol.em import SETTLE_STEPS
 from fmtc.protocol.end import END
 from fmtc.runtime import kitclient
-from fmtc.runtime.clock import ManualClock
 from fmtc.runtime.conductor import CHECKPOINT, CONFIRMED, RESULT, Spec, conduct, read_result
 from fmtc.runtime.driver import run
 from fmtc.runtime.kitclient import ClientSource, KitClient
