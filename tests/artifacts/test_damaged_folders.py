@@ -147,8 +147,7 @@ SILO: dict[str, list[tuple[str, ...]]] = {
     "outbox.jsonl": [SHOW, VERIFY, JOIN],
     "outbox.head": [SHOW, VERIFY],
     "budget.json": [SPENT],
-    "fmtc/r/ended.json": [JOIN],
-    "fmtc/r/asked.json": [JOIN],
+    "events.jsonl": [JOIN],
     "fmtc/r/result.safetensors": [JOIN],
 }
 FILES: dict[str, list[tuple[str, ...]]] = {

@@ -50,6 +50,7 @@ from functools import partial
 import numpy as np
 import pytest
 from tests.clock import ManualClock
+from tests.runtime.kits import how_it_ended, told
 
 from fmtc.artifacts.files import read_json
 from fmtc.errors import ClientError, FederationError, FileError, InputError
@@ -57,7 +58,7 @@ from fmtc.runtime import conductor
 from fmtc.runtime.flare import membership, supervise
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
-from fmtc.runtime.kitclient import TROUBLE, ClientSource, read_lines
+from fmtc.runtime.kitclient import ClientSource
 
 from .commands import NAMES, SETTINGS, in_process, write_tables
 from .conftest import IN_MIXTURE, OF_RUN, Trouble, Troubles, assert_same, expected, rows_with_holes, silo_rows
@@ -73,7 +74,7 @@ def test_nothing_disturbed(simulation, undisturbed):
     assert_same(simulation.run(OF_RUN, listen=trouble), *undisturbed)
     assert trouble.kinds == ["waiting", "submitted", "started", *["round"] * OF_RUN.max_iter, "done", "ended"]
     for kit in simulation.kits.values():
-        assert (kit.path / "fmtc" / simulation.order.run_id / "ended.json").exists()
+        assert how_it_ended(kit.path, simulation.spec.run_id)
 
 
 # ---------------------------------------------------------------------------------------------------------- answers
@@ -243,7 +244,7 @@ def test_a_job_that_is_lost_between_the_result_and_the_last_message(simulation, 
     assert trouble.kinds.count("submitted") == 2
     assert trouble.kinds.count("over") == 1
     for kit in simulation.kits.values():
-        assert (kit.path / "fmtc" / simulation.order.run_id / "ended.json").exists()
+        assert how_it_ended(kit.path, simulation.spec.run_id)
 
 
 def test_silos_that_leave_before_a_job_begins(simulation, undisturbed):
@@ -307,8 +308,8 @@ LAST_MOMENTS = [
 
 
 def unlabelled(simulation):
-    states = {cid: kit.path / "fmtc" / simulation.order.run_id for cid, kit in simulation.kits.items()}
-    return {cid for cid, folder in states.items() if not (folder / "ended.json").exists()}
+    run_id = simulation.spec.run_id
+    return {cid for cid, kit in simulation.kits.items() if how_it_ended(kit.path, run_id) is None}
 
 
 @pytest.mark.parametrize(("view", "phase", "kind", "min_clients"), LAST_MOMENTS)
@@ -462,7 +463,7 @@ def test_an_error_of_a_silo_stops_the_run_at_once(simulation, undisturbed):
     assert trouble.kinds.count("submitted") == 1  # at once: asking again would not help
     assert not any("disk of this test" in str(event) for event in trouble.events)  # the sentence stays in the silo
     assert not any("disk of this test" in said for said in simulation.processes["b"].said)  # nor is it in FLARE's logs
-    (trouble,) = read_lines(simulation.kits["b"].path / TROUBLE)
+    (trouble,) = told(simulation.kits["b"].path, "error")
     assert (trouble["phase"], trouble["round"]) == ("round", 5)
     assert "disk of this test" in trouble["why"]
     assert_same(simulation.resume(), *undisturbed)
@@ -528,7 +529,7 @@ def test_the_command_below_the_quorum_and_with_fewer(study, joined):
     assert "'west'" in done.stderr
     assert read_json(study.folder / "run" / "report.json")["missing"] == ["west"]
     for name in ("north", "south"):
-        assert [*(study.folder / "kits" / name / "fmtc").glob("*/ended.json")]
+        assert how_it_ended(study.folder / "kits" / name)
 
 
 def test_texts_and_a_preflight_over_the_federation(study, joined):
@@ -562,7 +563,7 @@ def test_the_command_tells_who_has_no_labels_yet_and_resume_serves_them(study, j
     assert re.search("'west' has not confirmed .*--resume", done.stderr.splitlines()[-1])
     assert read_json(folder / "report.json")["missing"] == ["west"]
     kept = sorted(path.name for path in checkpoint.iterdir())
-    assert kept == ["confirmed.json", "late.safetensors", "order.json", "result.safetensors", "surveyed.json"]
+    assert kept == ["events.jsonl", "late.safetensors", "order.json", "result.safetensors"]
 
     for silo in silos.values():
         silo.kill()

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import psutil
 import pytest
+from tests.runtime.kits import how_it_ended
 
 from fmtc.privacy.ledger import LEDGER, verify
 
@@ -104,7 +105,7 @@ def test_all_have_their_labels_whoever_is_killed_when_the_run_is_over(federation
     assert left == []
     assert_same(outcome, *expected(data, replace(settings, max_iter=4)))
     for kit in federation.kits.values():
-        assert (kit.path / "fmtc" / federation.order.run_id / "ended.json").exists()
+        assert how_it_ended(kit.path, federation.spec.run_id)
 
 
 @pytest.mark.long

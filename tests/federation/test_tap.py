@@ -123,7 +123,7 @@ def observed(tmp_path_factory):
             outcome = fed.run(Settings.of(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
             kept = {}
             for cid, kit in fed.kits.items():
-                states = sorted((kit.path / STATES / fed.order.run_id).glob("round-*.safetensors"))
+                states = sorted((kit.path / STATES / fed.spec.run_id).glob("round-*.safetensors"))
                 labels = outcome.clients[cid].labels
                 kept[cid] = {
                     "rows": pieces(rows[cid]),

@@ -193,7 +193,7 @@ def join(home, monkeypatch):
             started.append(kit.name)
             process = Ended(kit, party, roster)
             if process.alive:
-                clock.after(1.0, lambda: process.log.write_text(f"{serve.PREFIX}{serve.REFUSED}\n"))
+                clock.after(1.0, lambda: serve.teller(kit.path)(serve.REFUSED))
             return process
 
         monkeypatch.setattr(membership, "Membership", partial(Membership, clock=clock, start=start))

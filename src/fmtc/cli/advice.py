@@ -208,17 +208,17 @@ def ask_silos(
         Gets every event.
     evidence : {"both", "agreement", "spectrum"}
     **how
-        Of `Order`: min_clients, deadline, wait.
+        Of `RunSpec`: min_clients, deadline, wait.
     """
     from ..advice import advice_of
     from ..protocol.advice import advice_method, advice_settings, range_of
     from ..runtime.conductor import RESULT, read_result
-    from ..runtime.flare.jobs import Order
     from ..runtime.flare.supervise import supervise
+    from ..runtime.spec import RunSpec
 
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
     method = advice_method(evidence, len(silos))
-    order = Order(settings, folder, secrets.token_hex(8), method=method.name, **how)
-    supervise(coordinator, order, listen)
+    spec = RunSpec(secrets.token_hex(8), settings, folder, method_name=method.name, **how)
+    supervise(coordinator, spec, listen)
     result, _ = read_result(folder / RESULT)
     return advice_of(result.server.common, result.server.client_ids, evidence)

@@ -395,9 +395,9 @@ def coordinate(
     from ..artifacts.locks import held
     from ..runtime.conductor import RESULT, finished, unconfirmed
     from ..runtime.flare.enrol import Roster
-    from ..runtime.flare.jobs import Order
     from ..runtime.flare.kits import Kit
     from ..runtime.flare.supervise import Coordinator, supervise
+    from ..runtime.spec import RunSpec
 
     started = time.perf_counter()
     words = Words(quiet)
@@ -426,8 +426,8 @@ def coordinate(
             return
         if isinstance(model.n_clusters, str):
             model.n_clusters = advised or _ask_how_many(words, coordinator, model, names, min_clients, deadline, wait)
-        order = Order(
-            model.settings(), folder, run_id or secrets.token_hex(8), min_clients, weights, deadline, wait,
+        spec = RunSpec(
+            run_id or secrets.token_hex(8), model.settings(), folder, min_clients, weights, deadline, wait,
             preflight="no" if no_preflight else "first", accept_units=accept_units, random_state=model.random_state,
         )  # fmt: skip
         ctx.meta["fmtc.interrupted"] = "; the same command with --resume continues from the last round"
@@ -439,16 +439,16 @@ def coordinate(
                         words.note("there is no interrupted run to resume; starting a new one")
                     shutil.rmtree(folder, ignore_errors=True)
                     folder.mkdir(parents=True, mode=0o700)
-                    write_json(folder / ORDER, {"run": order.run_id, "n_clusters": order.settings.n_clusters})
-                supervise(coordinator, order, view)
+                    write_json(folder / ORDER, spec.to_dict())
+                supervise(coordinator, spec, view)
         except DifferError:
             shutil.rmtree(folder, ignore_errors=True)  # nothing was learnt
             raise
         except (ClientError, FederationError) as error:
-            if finished(order.spec) is None:
+            if finished(spec) is None:
                 raise
             words.note(f"the run is over, but a silo may not know it: {error}")
-        about = finished(order.spec)
+        about = finished(spec)
         assert about is not None
         members = {"code": roster.code, "silos": roster.fingerprints}
         waiting = unconfirmed(folder, about)
@@ -492,14 +492,15 @@ def _is_complete(words: Words, out: Path, folder: Path, run_id: str | None) -> b
 
 def _tidy(folder: Path, *, keep: bool) -> None:
     """Remove the coordinator's folder of a run; with `keep`, all but what silos without labels need."""
-    from ..runtime.conductor import CONFIRMED, LATE, RESULT, SURVEYED
+    from ..runtime.conductor import LATE, RESULT
+    from ..runtime.events import EVENTS
 
     if not keep:
         return shutil.rmtree(folder, ignore_errors=True)
     for path in folder.iterdir():
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in (ORDER, RESULT, CONFIRMED, LATE, SURVEYED):
+        elif path.name not in (ORDER, RESULT, LATE, EVENTS):
             path.unlink()
 
 
@@ -511,7 +512,7 @@ def _check_numbers(model: FMTC, silos: Iterable[str]) -> None:
         model._check_names(silos)
 
 
-ORDER = "order.json"  # in the coordinator's folder of a run: its name
+ORDER = "order.json"  # in the coordinator's folder of a run: its `RunSpec`
 CONSENSUS = "consensus.safetensors"  # in the folder that `coordinate` writes
 
 
@@ -544,7 +545,8 @@ def _run_to_resume(folder: Path, resume: bool, force: bool) -> tuple[str | None,
     document = read_json(folder / ORDER)
     if not isinstance(document, dict) or not isinstance(document.get("run"), str):
         raise FileError(f"{folder / ORDER} is damaged: it does not name a run; start again with --force")
-    k = document.get("n_clusters")
+    settings = document.get("settings", document)  # an earlier fmtc had the number of clusters beside the name
+    k = settings.get("n_clusters") if isinstance(settings, dict) else None
     return str(document["run"]), k if type(k) is int and k > 0 else None
 
 

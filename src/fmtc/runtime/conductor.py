@@ -2,107 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..artifacts.files import check_schema, jsonable, read_json, read_tensors, write_json, write_tensors
+from ..artifacts.files import check_schema, jsonable, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
 from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.end import END, told
-from ..protocol.graph import METHOD
-from ..protocol.method import Method
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
 from ..shared import Shared, kept
 from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
+from .events import Channel, at_coordinator
+from .spec import RunSpec
 
 CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
-SURVEYED = "surveyed.json"  # in the coordinator's folder of a run: what a comparison of columns has received
 RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
-CONFIRMED = "confirmed.json"  # in the coordinator's folder of a run: clients that have said that they have their labels
 LATE = "late.safetensors"  # in the coordinator's folder of a run: what lost clients are asked, to conclude later
 RESULT_FORMAT = 2
 SHARED = "shared/"  # names of arrays in a result that go on where the run ended
-PREFLIGHT = ("no", "first", "only")
-
-Listen = Callable[..., None]  # an event's name, and facts about it
 
 
-@dataclass(frozen=True)
-class Spec:
-    """What is to be run.
+def conduct(transport: Transport, spec: RunSpec, events: Channel) -> None:
+    """Run a method to its end, from the last checkpoint if there is one; whatever happens is told on `events`.
 
-    Parameters
-    ----------
-    run_id : str
-        Names the run in every message; attempts that continue a run have the same.
-    settings : Settings
-        Of the method.
-    folder : Path
-        Of the coordinator: checkpoint and result.
-    method : Method
-    weights : mapping of client id to float, optional
-    min_clients : int, optional
-    preflight : {"no", "first", "only"}
-        Whether the clients' columns are compared before the first round; a difference that would spoil the run ends it.
-    accept_units : bool
-        Whether most columns of a client may be in other units than the others'.
+    Where the run cannot go on, that is aborted, lost (too few clients are there), stopped (too few clients can answer),
+    refused data, trust refused, or failed.
     """
-
-    run_id: str
-    settings: Any
-    folder: Path
-    method: Method = METHOD
-    weights: dict[str, float] | None = None
-    min_clients: int | None = None
-    preflight: str = "no"
-    accept_units: bool = False
-
-
-def conduct(transport: Transport, spec: Spec, listen: Listen) -> None:
-    """Run a method to its end, from the last checkpoint if there is one; whatever happens is told to `listen`.
-
-    The events are surveyed, differ, agree, round, done and ended; and, where the run cannot go on: aborted, lost (too
-    few clients are there), stopped (too few clients can answer), refused data, trust refused, failed.
-    """
-    if finished(spec) is None and not _train(transport, spec, listen):
+    if finished(spec) is None and not _train(transport, spec, events):
         return
     _conclude(transport, spec)
-    _end(transport, spec, listen)
+    _end(transport, spec, events)
 
 
-def _train(transport: Transport, spec: Spec, listen: Listen) -> bool:
+def _train(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     """Run a method until its result is written; False where it ends without one."""
     begun = (spec.folder / CHECKPOINT).exists()
     try:
         compare_first = spec.preflight == "only" or (spec.preflight == "first" and not begun)
-        if compare_first and _differ(transport, spec, listen):
+        if compare_first and _differ(transport, spec, events):
             return False
         result = run(
             transport,
             spec.settings,
             method=spec.method,
             weights=spec.weights,
-            callbacks=[lambda record: listen("round", record=asdict(record))],
+            callbacks=[lambda record: events.tell("round", record=asdict(record))],
             checkpoint=spec.folder / CHECKPOINT,
             resume=True,
             min_clients=spec.min_clients,
         )
     except AbortedError:
-        listen("aborted")
+        events.tell("aborted")
     except ClientError as error:
-        listen("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
+        events.tell("stopped" if isinstance(error.__cause__, OwnError) else "lost", why=str(error))
     except InputError as error:
-        listen("refused data", why=str(error))
+        events.tell("refused data", why=str(error))
     except TrustError as error:
-        listen("trust refused", why=str(error))
+        events.tell("trust refused", why=str(error))
     except Exception as error:
-        listen("failed", why=f"{type(error).__name__}: {error}")
+        events.tell("failed", why=f"{type(error).__name__}: {error}")
         raise
     else:
         if result.late:
@@ -112,7 +76,7 @@ def _train(transport: Transport, spec: Spec, listen: Listen) -> bool:
     return False
 
 
-def _conclude(transport: Transport, spec: Spec) -> None:
+def _conclude(transport: Transport, spec: RunSpec) -> None:
     """Ask clients that were lost when all others concluded; the result then says what it would have said."""
     if not (spec.folder / LATE).exists():
         return
@@ -134,7 +98,7 @@ def _conclude(transport: Transport, spec: Spec) -> None:
 
 
 def _add_late(
-    spec: Spec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
+    spec: RunSpec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
 ) -> None:
     """Write the result again, with a client that has concluded since."""
     result, _ = read_result(spec.folder / RESULT)
@@ -147,11 +111,11 @@ def _add_late(
     write_result(spec, replace(result, server=server, missing=missing, received=lines, late=late))
 
 
-def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
+def _end(transport: Transport, spec: RunSpec, events: Channel) -> None:
     """Tell clients how the run ended, and whether others have their clusters; keep who has said to have its labels."""
     about = finished(spec)
     assert about is not None
-    listen("done", missing=about["missing"])
+    events.tell("done", missing=about["missing"])
     done = {*about["client_ids"]} - {*unconfirmed(spec.folder, about), *about["missing"]}
     converged, known = bool(about["converged"]), (about.get("atlas"), about.get("held", ()))
     asks = {
@@ -160,8 +124,8 @@ def _end(transport: Transport, spec: Spec, listen: Listen) -> None:
         if cid not in done
     }
     replies = transport.exchange({cid: Message(END.name, ask) for cid, ask in asks.items()})
-    write_json(spec.folder / CONFIRMED, sorted(done | {*replies.answers}))
-    listen("ended", unable=[cid for cid, error in replies.failures.items() if isinstance(error, OwnError)])
+    unable = [cid for cid, error in replies.failures.items() if isinstance(error, OwnError)]
+    events.tell("ended", confirmed=sorted(replies.answers), unable=unable)
 
 
 def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -171,12 +135,12 @@ def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...
     """
     if about is None:
         return ()
-    path = folder / CONFIRMED
-    left = {*about["missing"]} - {*about.get("late", ())} | {*(read_json(path, [str]) if path.exists() else ())}
+    left = {*about["missing"]} - {*about.get("late", ())}
+    left |= {cid for event in at_coordinator(folder).all() for cid in event.get("confirmed", ())}
     return tuple(cid for cid in about["client_ids"] if cid not in left)
 
 
-def _write_late(spec: Spec, server: Any, late: Mapping[str, tuple[Message, ...]]) -> None:
+def _write_late(spec: RunSpec, server: Any, late: Mapping[str, tuple[Message, ...]]) -> None:
     """Keep what clients that were lost have to be asked, and the server that waits for their last answers."""
     arrays, values = flatten(server)
     arrays = {f"server/{name}": array for name, array in arrays.items()}
@@ -191,7 +155,7 @@ def _write_late(spec: Spec, server: Any, late: Mapping[str, tuple[Message, ...]]
     write_tensors(spec.folder / LATE, arrays, {"server": values, "asked": asked})
 
 
-def _read_late(spec: Spec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, tuple[Message, ...]]]:
+def _read_late(spec: RunSpec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, tuple[Message, ...]]]:
     """Undo `_write_late`."""
     path = spec.folder / LATE
     arrays, about = read_tensors(path)
@@ -207,14 +171,14 @@ def _read_late(spec: Spec, client_ids: tuple[str, ...]) -> tuple[Any, dict[str, 
     return server, late
 
 
-def _message(spec: Spec, line: list[Any], arrays: Mapping[str, Any], above: str) -> Message:
+def _message(spec: RunSpec, line: list[Any], arrays: Mapping[str, Any], above: str) -> Message:
     """A message of `_write_late`; its arrays have names that begin with `above`."""
     phase, round_no, last_round, turn, rest = line
     flat = {name.removeprefix(above): array for name, array in arrays.items() if name.startswith(above)}
     return Message(phase, unpack(spec.method.phase(phase).Ask, {**flat, **rest}), round_no, last_round, turn)
 
 
-def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
+def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     """Compare the clients' columns and tell each what is odd about its own; whether the run ends with that."""
     from ..tables import compare
     from ..tables.findings import ERROR
@@ -227,18 +191,20 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
         raise ClientError(f"client {cid!r} failed {SURVEY.doing}: {error}") from error
     received: dict[tuple[str, str], Received] = {}
     add_received(received, SURVEY, replies)
-    write_json(spec.folder / SURVEYED, [asdict(line) for line in received.values()])
     scaled = getattr(spec.settings, "scale", "none") != "none"
     findings = compare(
         replies.answers, n_clusters=spec.settings.n_clusters, scaled=scaled, accept_units=spec.accept_units
     )
     verdicts = as_numbers(findings, replies.answers)
     transport.exchange({cid: Message(VERDICT.name, VERDICT.Ask(findings=found)) for cid, found in verdicts.items()})
-    listen("surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings])
+    events.tell(
+        "surveyed", silos=sorted(replies.answers), findings=[asdict(finding) for finding in findings],
+        received=[asdict(line) for line in received.values()],
+    )  # fmt: skip
     differ = any(finding.severity == ERROR for finding in findings)
     if differ or spec.preflight == "only":
-        listen("differ" if differ else "agree")
-        listen("ended")
+        events.tell("differ" if differ else "agree")
+        events.tell("ended")
         return True
     there = max(int((answer.kinds == CATEGORY).sum()) for answer in replies.answers.values())
     known = sum(levels > 0 for levels in getattr(spec.settings, "levels", ()))
@@ -253,11 +219,11 @@ def _differ(transport: Transport, spec: Spec, listen: Listen) -> bool:
 # -------------------------------------------------------------------------------------- what the coordinator keeps
 
 
-def write_result(spec: Spec, result: Result) -> None:
+def write_result(spec: RunSpec, result: Result) -> None:
     """Keep what the coordinator has of a run: common structure, atlas and history, and nothing of a row."""
     atlas = spec.method.atlas(result.server, spec.settings)
     document = None if atlas is None else jsonable(atlas.to_dict())
-    surveyed = read_json(spec.folder / SURVEYED) if (spec.folder / SURVEYED).exists() else []
+    surveyed = [event["received"] for event in at_coordinator(spec.folder).all() if event["event"] == "surveyed"][-1:]
     about = {
         "kind": "fmtc consensus",
         "schema": RESULT_FORMAT,
@@ -278,7 +244,7 @@ def write_result(spec: Spec, result: Result) -> None:
         "atlas": document,
         "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
         "history": [asdict(record) for record in result.history],
-        "received": [*surveyed, *(asdict(line) for line in result.received)],
+        "received": [*(line for lines in surveyed for line in lines), *(asdict(line) for line in result.received)],
     }
     arrays = spec.method.common(result.server)
     shared = kept(result.server, spec.settings) if spec.method.keeps else None  # advice has nothing to go on from
@@ -351,7 +317,7 @@ def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
     return result, about
 
 
-def finished(spec: Spec) -> dict[str, Any] | None:
+def finished(spec: RunSpec) -> dict[str, Any] | None:
     """What the coordinator's folder says of a run that is over; None where it is not over yet."""
     if not (spec.folder / RESULT).exists():
         return None
