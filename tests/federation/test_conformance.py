@@ -53,8 +53,8 @@ class FlareCase:
                 finally:
                     self.spec = fed.spec
             assert [verify(kit.path / LEDGER) for kit in fed.kits.values()] == [[]] * len(fed.kits)
-        labels = {cid: client.labels for cid, client in outcome.clients.items()}
-        return Outcome.of(outcome.result, labels, outcome.ledgers)
+        labels = {cid: own.client.labels for cid, own in outcome.kept.items()}
+        return Outcome.of(outcome, labels, outcome.ledgers)
 
 
 class TestFlare(TransportSuite):

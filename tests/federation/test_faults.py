@@ -66,7 +66,7 @@ from .simulation import Silo, SimulatedCoordinator, Simulation, World
 
 
 def rounds_without(outcome, cid):
-    return {record.round_no for record in outcome.result.history if cid in record.missing}
+    return {record.round_no for record in outcome.history if cid in record.missing}
 
 
 def test_nothing_disturbed(simulation, undisturbed):
@@ -104,7 +104,7 @@ def test_a_silo_that_comes_back(simulation, data):
     outcome = simulation.run(OF_RUN, listen=trouble, min_clients=2)
     away = rounds_without(outcome, "b")
     assert away
-    assert outcome.result.history[-1].missing == ()
+    assert outcome.history[-1].missing == ()
     kinds = trouble.kinds
     assert kinds.index("away") < kinds.index("silo back") < kinds.index("aborted")
     assert kinds.count("submitted") == 2
@@ -121,7 +121,7 @@ def test_a_bad_or_late_answer_costs_its_round_and_no_more(simulation, data):
     assert rounds_without(outcome, "b") == {*bad, 10}
     assert_same(outcome, *expected(data, settings, away={*bad, 10}))
     # FLARE's client asks before it sends: an answer that is late is not sent
-    assert [record.refused for record in outcome.result.history] == [0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert [record.refused for record in outcome.history] == [0, 1, 1, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0]
     assert [event["site"] for event in trouble.events if event["event"] == "refused"] == ["silo-2"] * 5
     assert trouble.kinds.count("submitted") == 1
 
@@ -132,7 +132,7 @@ def test_an_answer_that_comes_after_its_deadline_is_refused(simulation, data):
     simulation.processes["b"].faults = {2: ("late and sent", 25.0)}
     outcome = simulation.run(OF_RUN, min_clients=2, deadline=20.0)
     assert rounds_without(outcome, "b") == {2}
-    assert [record.refused for record in outcome.result.history] == [0, 0, 1, 0, 0, 0]
+    assert [record.refused for record in outcome.history] == [0, 0, 1, 0, 0, 0]
     assert_same(outcome, *expected(data, away={2}))
 
 
@@ -383,7 +383,7 @@ def test_a_silo_that_stays_away_is_served_when_it_is_back(simulation, data, view
     simulation.tends = False
     simulation.processes["b"].faults[phases[-2]] = ("die", 0.0)
     first = simulation.run(settings, wait=60.0)
-    assert first.result.missing == ("b",)
+    assert first.missing == ("b",)
     assert unlabelled(simulation) == {"b"}
     for cid in "ac":
         simulation.processes[cid].kill()
@@ -423,8 +423,8 @@ def test_a_run_begins_with_enough_silos_when_it_has_waited(simulation, data):
     simulation.processes["b"].kill()
     simulation.tends = False
     outcome = simulation.run(OF_RUN, min_clients=2, wait=600.0)
-    assert outcome.result.missing == ("b",)
-    assert set(outcome.clients) == {"a", "c"}
+    assert outcome.missing == ("b",)
+    assert set(outcome.kept) == {"a", "c"}
 
 
 def test_a_run_that_has_begun_goes_on_with_enough_silos_soon(simulation):

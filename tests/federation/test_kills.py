@@ -82,7 +82,7 @@ def test_where_one_silo_is_enough_the_run_goes_on_until_the_other_is_back(federa
     outcome = federation.run(settings, listen=troubles, min_clients=1)
     assert tuple(troubles.done) == victims
     assert {"away", "silo back", "job gone"} <= set(troubles.events)
-    away = {record.round_no for record in outcome.result.history if "b" in record.missing}
+    away = {record.round_no for record in outcome.history if "b" in record.missing}
     assert away
     assert_same(outcome, *expected(data, settings, away=away, min_clients=1))
 

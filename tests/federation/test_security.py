@@ -704,7 +704,7 @@ def test_a_local_federation_talks_to_the_loopback_only(observed):
     assert {there.ip for kind, *_, there in theirs if there and kind == socket.SOCK_DGRAM} <= {NOWHERE}
     dialled = {there.ip for mine, *_, there in watch.sockets if mine and there and there.port == observed.port}
     assert dialled and all(map(loopback, dialled))
-    assert watch.samples > 20 and observed.outcome.result.history
+    assert watch.samples > 20 and observed.outcome.history
 
 
 @pytest.mark.federation

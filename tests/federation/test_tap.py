@@ -124,7 +124,7 @@ def observed(tmp_path_factory):
             kept = {}
             for cid, kit in fed.kits.items():
                 states = sorted((kit.path / STATES / fed.spec.run_id).glob("round-*.safetensors"))
-                labels = outcome.clients[cid].labels
+                labels = outcome.kept[cid].client.labels
                 kept[cid] = {
                     "rows": pieces(rows[cid]),
                     "F": [piece for state in states for piece in pieces(read_tensors(state)[0]["F"])],

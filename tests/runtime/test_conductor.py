@@ -21,7 +21,7 @@ from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method
 from fmtc.report import render, summarise
-from fmtc.runtime.conductor import RESULT, conduct, read_result
+from fmtc.runtime.conductor import RESULT, conduct, read_record
 from fmtc.runtime.events import EVENTS, at_coordinator
 from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
 from fmtc.runtime.kitclient import SALT, STATES, ClientSource, read_client_result
@@ -54,7 +54,7 @@ def home(data, tmp_path_factory):
 
 def test_the_coordinator_counts_what_the_clients_recorded(home):
     """Also what the comparison of columns has received, which is no part of the rounds."""
-    result, _ = read_result(home / "run" / RESULT)
+    result, _ = read_record(home / "run" / RESULT)
     lines = [line for cid in ("north", "south") for line in read_lines(home / "kits" / cid / LEDGER)]
     assert {(line.phase, line.field): (line.times, line.bytes) for line in result.received} == {
         (total.phase, total.field): (total.times, total.bytes) for total in totals(lines)

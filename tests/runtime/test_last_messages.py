@@ -14,7 +14,7 @@ from fmtc.errors import SiteError
 from fmtc.protocol.base import Failure
 from fmtc.protocol.method import view_method
 from fmtc.runtime import kitclient
-from fmtc.runtime.conductor import LATE, RESULT, finished, read_result, unconfirmed
+from fmtc.runtime.conductor import LATE, RESULT, finished, read_record, unconfirmed
 from fmtc.runtime.events import at_silo
 from fmtc.runtime.spec import RunSpec
 
@@ -76,10 +76,10 @@ def prepared(rows, folder, settings):
 
 
 def assert_same_files(spec, expected, transport, whole):
-    (ours, about), (theirs, other) = read_result(spec.folder / RESULT), read_result(expected.folder / RESULT)
-    assert set(ours.server.common) == set(theirs.server.common)
-    for name, array in theirs.server.common.items():
-        assert_array_equal(ours.server.common[name], array)
+    (ours, about), (theirs, other) = read_record(spec.folder / RESULT), read_record(expected.folder / RESULT)
+    assert set(ours.common) == set(theirs.common)
+    for name, array in theirs.common.items():
+        assert_array_equal(ours.common[name], array)
     for name in ("missing", "atlas", "stopped_because", "shared"):
         assert about[name] == other[name], name
     times = {(line.phase, line.field): line.times for line in ours.received}  # what came again is counted again

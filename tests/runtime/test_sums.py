@@ -17,7 +17,7 @@ from fmtc.protocol.base import Message
 from fmtc.protocol.method import view_method
 from fmtc.protocol.sums import Masked
 from fmtc.runtime import kitclient
-from fmtc.runtime.conductor import RESULT, read_result
+from fmtc.runtime.conductor import RESULT, read_record
 from fmtc.runtime.driver import run
 from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
@@ -71,7 +71,7 @@ def test_a_run_that_is_cut_short_anywhere_sends_the_same_bytes_again(rows, tmp_p
     (tmp_path / "expected").mkdir()
     spec = RunSpec("r", settings, tmp_path / "expected", method_name=kind.name, preflight="first")
     assert conducted(whole, spec)[-1] == "ended"
-    expected, _ = read_result(spec.folder / RESULT)
+    expected, _ = read_record(spec.folder / RESULT)
     places = {message.phase: message.key for cid, message in whole.seen if cid == "b"}  # the last of each phase
     # one run, cut short at all of them: each of its processes begins where the one before ended
     kits = signed_kits(rows, tmp_path / "kits")
@@ -84,9 +84,9 @@ def test_a_run_that_is_cut_short_anywhere_sends_the_same_bytes_again(rows, tmp_p
         assert transport.cut, f"{key} was not asked again"
     again = KitTransport(kits, settings, method=method)
     assert conducted(again, spec)[-1] == "ended"
-    found, _ = read_result(spec.folder / RESULT)
-    for name, array in expected.server.common.items():
-        assert_array_equal(found.server.common[name], array)
+    found, _ = read_record(spec.folder / RESULT)
+    for name, array in expected.common.items():
+        assert_array_equal(found.common[name], array)
     for cid in kits:
         assert_array_equal(again.result(cid).client.labels, whole.result(cid).client.labels)
         assert_sent_the_same_again(kits[cid])

@@ -212,7 +212,7 @@ def ask_silos(
     """
     from ..advice import advice_of
     from ..protocol.advice import advice_method, advice_settings, range_of
-    from ..runtime.conductor import RESULT, read_result
+    from ..runtime.conductor import RESULT, read_record
     from ..runtime.flare.supervise import supervise
     from ..runtime.spec import RunSpec
 
@@ -220,5 +220,5 @@ def ask_silos(
     method = advice_method(evidence, len(silos))
     spec = RunSpec(secrets.token_hex(8), settings, folder, method_name=method.name, **how)
     supervise(coordinator, spec, listen)
-    result, _ = read_result(folder / RESULT)
-    return advice_of(result.server.common, result.server.client_ids, evidence)
+    result, _ = read_record(folder / RESULT)
+    return advice_of(result.common, result.client_ids, evidence)

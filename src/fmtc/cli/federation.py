@@ -74,7 +74,7 @@ from .words import (
 if TYPE_CHECKING:
     from ..estimator import FMTC
     from ..privacy.rules import Policy
-    from ..runtime.driver import Result, RoundRecord
+    from ..runtime.driver import RoundRecord, RunRecord
     from ..runtime.kitclient import ClientSource, KeptResult
     from ..tables import Silo, TextRecipe
 
@@ -288,13 +288,13 @@ def federate_local(
             how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "listen": view}
             lines, before = advised(model, fed, len(silos), **how)
             outcome = fed.run(model.settings(), weights=weights, **how)
-        lost = outcome.result.missing
+        lost = outcome.missing
         for cid in lost:
             words.note(f"silo {cid!r} was lost and has no model")
         silos = [silo for silo in silos if silo.name in outcome.kept]
         for silo in silos:
             outcome.kept[silo.name].check(silo, str(places[silo.name]))
-        adopt(words, model, outcome.result, outcome.kept, silos, recipe)
+        adopt(words, model, outcome, outcome.kept, silos, recipe)
         model.received_ = [*before, *model.received_]
         model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
         results = runs.results(model, silos)
@@ -317,7 +317,7 @@ def _check_count(flag: str, value: int | None, most: int) -> None:
 def adopt(
     words: Words,
     model: FMTC,
-    result: Result,
+    result: RunRecord,
     kept: Mapping[str, KeptResult],
     silos: Sequence[Silo],
     recipe: TextRecipe | None,
@@ -478,9 +478,9 @@ def coordinate(
 
 def _is_complete(words: Words, out: Path, folder: Path, run_id: str | None) -> bool:
     """Whether a run that was written to `out` needs nothing more, also of silos; then what is left of it is removed."""
-    from ..runtime.conductor import read_result, unconfirmed
+    from ..runtime.conductor import read_record, unconfirmed
 
-    about = read_result(out / CONSENSUS)[1]
+    about = read_record(out / CONSENSUS)[1]
     if run_id is not None and run_id != about["run"]:
         raise click.UsageError(f"{out} holds another run than {folder}; replace it with --force --resume")
     if run_id is not None and unconfirmed(folder, about):
@@ -564,14 +564,14 @@ def _write_consensus(
     """The folder of a run at the coordinator: consensus, history and report."""
     from ..concepts import held_words
     from ..protocol.method import view_method
-    from ..runtime.conductor import read_result
+    from ..runtime.conductor import read_record
     from ..shared import chosen_coupling
 
-    result, about = read_result(file)
+    result, about = read_record(file)
     for silo in result.missing:
         words.note(f"silo {silo!r} was lost and has no model of this run")
-    if result.server.held:
-        words.note(held_words(result.server.held))
+    if result.held:
+        words.note(held_words(result.held))
     report = {
         "kind": "fmtc consensus report",
         "schema": runs.REPORT_FORMAT,
@@ -583,10 +583,10 @@ def _write_consensus(
         "notes": words.notes,
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
-        "coupling": chosen_coupling(result.server.shared, model),
+        "coupling": chosen_coupling(result.shared, model),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
         "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
-        | runs.trust(result.server.client_ids, result.rounds, result.server.influence, result.server.held, {}),
+        | runs.trust(result.client_ids, result.rounds, result.common.get("influence"), result.held, {}),
         **{name: about[name] for name in ("client_ids", "missing", "n_iter", "converged", "stopped_because")},
     }
     with new_folder(out, overwrite=force, private=True) as part:
@@ -941,7 +941,7 @@ def _write_silo(
     from ..protocol.em import EM
     from ..protocol.private import LOOPS
     from ..protocol.round import ROUND
-    from ..runtime.driver import Received, Result
+    from ..runtime.driver import Received, RunRecord
     from ..settings import Privacy
 
     kept: KeptResult = event["result"]
@@ -955,7 +955,7 @@ def _write_silo(
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
-    result = Result(None, (), event["converged"], why, received=received)
+    result = RunRecord((), event["converged"], why, received=received)
     adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)
     if event.get("held"):
         model.held_ = [silo.name]

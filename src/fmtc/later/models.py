@@ -24,8 +24,8 @@ from ..estimator import FMTC, load, read_settings
 from ..inference import AnchorModel, assign
 from ..protocol.alone import ALONE, FEDERATED
 from ..protocol.method import ClientResult
-from ..runtime.conductor import read_result
-from ..runtime.driver import Result, RoundRecord
+from ..runtime.conductor import read_record
+from ..runtime.driver import RoundRecord, RunRecord
 from ..schema import Schema
 from ..settings import Settings, check_number
 from ..shared import Shared, published
@@ -96,12 +96,12 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
     """
     consensus = path / "consensus.safetensors"
     if consensus.is_file():
-        result, about = read_result(consensus)
+        result, about = read_record(consensus)
         report = read_json(path / "report.json")
         check_form(path / "report.json", report, CONSENSUS_REPORT)
         params = {name: value for name, value in report["settings"].items() if name != "as_published"}
         model = read_settings(path / "report.json", params)
-        model._models, model._shared = {}, result.server.shared
+        model._models, model._shared = {}, result.shared
         model.n_features_in_ = int(about.get("n_features") or 0) or _n_columns(model._shared)
         words = (
             model._shared is not None and model._shared.scaling is not None and model._shared.scaling.keep is not None
@@ -215,7 +215,7 @@ def join_later(
     joined, found = newcomer(name, rows, kit.published, model.settings(), guide)
     embedding = None if found.client.F is None else np.asarray(found.client.F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
-    model._adopt(Result(None, (), None, joined.reason), {name: result}, n_iter=0)
+    model._adopt(RunRecord((), None, joined.reason), {name: result}, n_iter=0)
     if kit.text is not None:
         model.text_recipe_ = kit.text
     model.joined_ = joined
@@ -386,7 +386,7 @@ def merge(first: FMTC, second: FMTC) -> FMTC:
     models, found = renumbered(first._models, second._models, d, levels[0] if any(levels[0]) else ())
     merged = read_settings(Path("model"), portable(first._params()) | {"n_clusters": len(found)})
     said = f"merged from {len(first.client_ids_)} and {len(second.client_ids_)} silos"
-    merged._restore({cid: models[cid] for cid in sorted(models)}, Result(None, (), None, said), d, 0)
+    merged._restore({cid: models[cid] for cid in sorted(models)}, RunRecord((), None, said), d, 0)
     for attribute in ("feature_names_in_", "schema_", "text_recipe_"):
         if hasattr(first, attribute):
             setattr(merged, attribute, getattr(first, attribute))

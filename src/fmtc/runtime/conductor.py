@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..protocol.end import END, told
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
 from ..shared import Shared, kept
-from .driver import ClientError, Received, Result, RoundRecord, Transport, add_received, run
+from .driver import ClientError, Received, RoundRecord, RunRecord, Transport, add_received, run, with_server
 from .events import Channel, at_coordinator
 from .spec import RunSpec
 
@@ -25,6 +25,8 @@ CHECKPOINT = "checkpoint"  # folder in the coordinator's folder of a run
 RESULT = "result.safetensors"  # in the coordinator's folder of a run: what it came to
 LATE = "late.safetensors"  # in the coordinator's folder of a run: what lost clients are asked, to conclude later
 RESULT_FORMAT = 2
+# parts of a record that JSON holds as they are
+SAVED = ("client_ids", "converged", "stopped_because", "missing", "before", "why", "roster", "held")
 SHARED = "shared/"  # names of arrays in a result that go on where the run ended
 
 
@@ -47,12 +49,12 @@ def _train(transport: Transport, spec: RunSpec, events: Channel) -> bool:
         compare_first = spec.preflight == "only" or (spec.preflight == "first" and not begun)
         if compare_first and _differ(transport, spec, events):
             return False
-        result = run(
+        record = run(
             transport,
             spec.settings,
             method=spec.method,
             weights=spec.weights,
-            callbacks=[lambda record: events.tell("round", record=asdict(record))],
+            callbacks=[lambda done: events.tell("round", record=asdict(done))],
             checkpoint=spec.folder / CHECKPOINT,
             resume=True,
             min_clients=spec.min_clients,
@@ -69,9 +71,9 @@ def _train(transport: Transport, spec: RunSpec, events: Channel) -> bool:
         events.tell("failed", why=f"{type(error).__name__}: {error}")
         raise
     else:
-        if result.late:
-            _write_late(spec, result.server, result.late)
-        write_result(spec, result)
+        if record.late:
+            _write_late(spec, record.server, record.late)
+        write_record(spec, record)
         return True
     return False
 
@@ -101,14 +103,14 @@ def _add_late(
     spec: RunSpec, server: Any, cid: str, late: Mapping[str, tuple[Message, ...]], heard: Mapping[Any, Received]
 ) -> None:
     """Write the result again, with a client that has concluded since."""
-    result, _ = read_result(spec.folder / RESULT)
-    received = {(line.phase, line.field): line for line in result.received if line.phase != SURVEY.name}
+    record, _ = read_record(spec.folder / RESULT)
+    received = {(line.phase, line.field): line for line in record.received if line.phase != SURVEY.name}
     for key, line in heard.items():
         before = received.get(key, replace(line, times=0, bytes=0))
         received[key] = replace(line, times=before.times + line.times, bytes=before.bytes + line.bytes)
-    missing = tuple(other for other in result.missing if other != cid)
-    lines = tuple(received.values())
-    write_result(spec, replace(result, server=server, missing=missing, received=lines, late=late))
+    missing = tuple(other for other in record.missing if other != cid)
+    record = replace(record, missing=missing, received=tuple(received.values()), late=late)
+    write_record(spec, with_server(record, spec.method, server))
 
 
 def _end(transport: Transport, spec: RunSpec, events: Channel) -> None:
@@ -219,66 +221,30 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
 # -------------------------------------------------------------------------------------- what the coordinator keeps
 
 
-def write_result(spec: RunSpec, result: Result) -> None:
+def write_record(spec: RunSpec, record: RunRecord) -> None:
     """Keep what the coordinator has of a run: common structure, atlas and history, and nothing of a row."""
-    atlas = spec.method.atlas(result.server, spec.settings)
-    document = None if atlas is None else jsonable(atlas.to_dict())
+    server, settings = record.server, spec.settings
+    atlas = spec.method.atlas(server, settings)
     surveyed = [event["received"] for event in at_coordinator(spec.folder).all() if event["event"] == "surveyed"][-1:]
     about = {
         "kind": "fmtc consensus",
         "schema": RESULT_FORMAT,
-        "run": spec.run_id,
-        "method": spec.method.name,
-        "settings": asdict(spec.settings),
-        "client_ids": result.server.client_ids,
-        "converged": result.converged,
-        "stopped_because": result.stopped_because,
-        "missing": result.missing,
-        "late": sorted(result.late),
-        "n_iter": len(result.history) - result.before,
-        "before": result.before,
-        "why": getattr(result.server, "why", ""),
-        "view": getattr(result.server, "view", None),
-        "roster": getattr(getattr(result.server, "cards", None), "code", ""),
-        "held": getattr(result.server, "held", ()),
-        "atlas": document,
-        "n_features": len(getattr(spec.settings, "levels", ())) or getattr(result.server, "n_features", 0),
-        "history": [asdict(record) for record in result.history],
-        "received": [*(line for lines in surveyed for line in lines), *(asdict(line) for line in result.received)],
+        **{name: value for name, value in spec.for_silo().items() if name in ("run", "method", "settings")},
+        **{name: getattr(record, name) for name in SAVED},
+        "late": sorted(record.late),
+        "n_iter": len(record.history) - record.before,
+        "view": getattr(server, "view", None),
+        "atlas": None if atlas is None else jsonable(atlas.to_dict()),
+        "n_features": len(getattr(settings, "levels", ())) or getattr(server, "n_features", 0),
+        "history": [asdict(line) for line in record.history],
+        "received": [*(line for lines in surveyed for line in lines), *(asdict(line) for line in record.received)],
     }
-    arrays = spec.method.common(result.server)
-    shared = kept(result.server, spec.settings) if spec.method.keeps else None  # advice has nothing to go on from
+    arrays = dict(record.common)
+    shared = kept(server, settings) if spec.method.keeps else None  # advice has nothing to go on from
     if shared is not None:  # Z is there already, as the consensus
         inner, about["shared"] = flatten(shared)
         arrays |= {f"{SHARED}{name}": array for name, array in inner.items() if name != "Z"}
     write_tensors(spec.folder / RESULT, arrays, about)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What `write_result` kept, in the form of a `Result`: the server's common arrays in place of its state."""
-
-    client_ids: tuple[str, ...]
-    common: dict[str, Any]
-    why: str = ""  # the view was chosen so
-    roster: str = ""  # code of the roster, where only sums were seen
-    held: tuple[str, ...] = ()  # clients that were capped, set aside or refused
-    shared: Shared | None = None  # what all clients have in common; None in files of older versions
-
-    @property
-    def Z(self) -> Any:
-        """The consensus of the graph view; None where the server saw sums only."""
-        return self.common.get("consensus")
-
-    @property
-    def kappa(self) -> Any:
-        """Pooling strength of each concept; None where a run has none."""
-        return self.common.get("kappa")
-
-    @property
-    def influence(self) -> Any:
-        """Who pulls whom; None where it is not known."""
-        return self.common.get("influence")
 
 
 def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | None:
@@ -291,37 +257,32 @@ def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | Non
     return found
 
 
-def read_result(path: Path) -> tuple[Result, dict[str, Any]]:
-    """The result in a file of `write_result`, and the rest of what it says (run, method, settings)."""
+def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
+    """The record in a file of `write_record`, and the rest of what it says (run, method, settings)."""
     arrays, about = read_tensors(path)
     check_schema(path, about, "fmtc consensus", RESULT_FORMAT)
     try:
-        result = Result(
-            Kept(
-                tuple(about["client_ids"]),
-                {name: array for name, array in arrays.items() if not name.startswith(SHARED)},
-                about["why"],
-                about.get("roster", ""),
-                tuple(about.get("held", ())),
-                _shared(arrays, about.get("shared")),
-            ),
+        known = {"roster": "", "held": []} | about
+        saved: dict[str, Any] = {
+            name: tuple(known[name]) if isinstance(known[name], list) else known[name] for name in SAVED
+        }
+        record = RunRecord(
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
-            about["converged"],
-            about["stopped_because"],
-            tuple(about["missing"]),
-            tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
-            about["before"],
+            **saved,
+            common={name: array for name, array in arrays.items() if not name.startswith(SHARED)},
+            received=tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
+            shared=_shared(arrays, about.get("shared")),
         )
     except (KeyError, TypeError, AttributeError, StopIteration) as error:
         raise FileError(f"{path} is damaged: {type(error).__name__} {error}") from None
-    return result, about
+    return record, about
 
 
 def finished(spec: RunSpec) -> dict[str, Any] | None:
     """What the coordinator's folder says of a run that is over; None where it is not over yet."""
     if not (spec.folder / RESULT).exists():
         return None
-    _, about = read_result(spec.folder / RESULT)
+    _, about = read_record(spec.folder / RESULT)
     same = (spec.run_id, spec.method.name, jsonable(asdict(spec.settings)))
     if (about.get("run"), about.get("method"), about.get("settings")) != same:
         raise FileError(

@@ -19,7 +19,7 @@ from ..protocol.graph import METHOD
 from ..protocol.method import Method
 from ..protocol.private import UNPLANNED, box_of, public_of
 from ..protocol.sums import Masking, opened
-from .driver import Replies, Result, Transport, run
+from .driver import Replies, RunRecord, Transport, run
 from .local import LocalTransport
 
 
@@ -111,7 +111,7 @@ class Tap:
 
 def tapped_run(
     data: Mapping[str, Any], settings: Any, method: Method, until: str | None = None
-) -> tuple[Tap, Result | None]:
+) -> tuple[Tap, RunRecord | None]:
     """A run in this process and all that passed; no result where it was ended before a phase."""
     tap = Tap(LocalTransport(data, settings, method=method), method, until)
     try:
