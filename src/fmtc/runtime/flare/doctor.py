@@ -332,13 +332,7 @@ def _open_doors(kit: Kit) -> Iterator[str]:
             yield f"{component['path']} may send logs away"
         elif not component["path"].startswith("nvflare."):
             yield f"{component['path']} is no part of FLARE"
-    rights = read_json(local / "authorization.json")["permissions"]
-    for role, may in rights.items():
-        if isinstance(may, str):
-            may = dict.fromkeys(compat.DENIED, may)
-        for right, whom in may.items():
-            if right not in compat.RIGHTS and whom != "none":
-                yield f"{role} has the right {right}"
+    yield from _rights(read_json(local / "authorization.json")["permissions"])
     if (local / "custom").exists():
         yield f"{local / 'custom'} holds code that FLARE would load"
     file, section = ("fed_server.json", "servers") if coordinator else ("fed_client.json", "client")
@@ -348,6 +342,16 @@ def _open_doors(kit: Kit) -> Iterator[str]:
         security = connection.get(compat.CONNECTION_SECURITY)
         if security != "mtls":
             yield f"connections {place} are of kind {security!r}, not mutual TLS"
+
+
+def _rights(permissions: Mapping[str, Any]) -> Iterator[str]:
+    """Rights that somebody has and nobody should have."""
+    from . import compat
+
+    for role, may in permissions.items():
+        for right, whom in (dict.fromkeys(compat.DENIED, may) if isinstance(may, str) else may).items():
+            if right not in compat.RIGHTS and whom != "none":
+                yield f"{role} has the right {right}"
 
 
 # --------------------------------------------------------------------------------------------------- the coordinator

@@ -45,6 +45,7 @@ class Membership:
         self.process: Process
         self._states = kit.path / STATES
         self._kept = contextlib.ExitStack()
+        self._crashes = 0  # of our process since it was connected last
         self._over: dict[str, Event] = {}  # by run, its end; from then on it waits to be delivered
         self._done: set[str] = set()  # runs that were delivered, or reported and could not be
         self._began: list[str] = []  # runs, each of which replaced the one before
@@ -115,7 +116,6 @@ class Membership:
         A run whose labels are here ends also when its last word does not come: nobody answers for as long as a silo
         may be silent, or another run has begun. The event says ``alone`` then, and ``earlier`` in the second case.
         """
-        crashes = 0
         for event in self._past:
             self._note(event)
         for run_id in [run_id for run_id in self._over if run_id not in self._done]:
@@ -124,22 +124,24 @@ class Membership:
         while True:
             for event in self._events.news():
                 yield from self._heard(event)
-            if self.connected:
-                crashes = 0
-            if not self.process.alive and ((self.kit.startup / serve.ARRIVED).exists() or not accepted(self.kit)):
-                yield from self._ask_about_roster()
-            if not self.process.alive:
-                crashes += 1
-                yield {"event": "restarted", "log": str(self.process.log), "attempt": crashes}
-                self.clock.sleep(min(30.0, 2.0**crashes))
-                self._start()
-            if not (self.connected or self._warned) and self.clock.monotonic() - self._started > SLOW:
-                self._warned = True
-                why = refusal(self.kit, clock=self.clock)
-                yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
+            yield from self._look_after_process()
             self._finish_unheard()
             yield {"event": "idle"}
             self.clock.sleep(0.2)
+
+    def _look_after_process(self) -> Iterator[Event]:
+        """Start it again where it has ended, and look for the reason where it does not connect."""
+        if not self.process.alive and ((self.kit.startup / serve.ARRIVED).exists() or not accepted(self.kit)):
+            yield from self._ask_about_roster()
+        if not self.process.alive:
+            self._crashes = 1 if self.connected else self._crashes + 1
+            yield {"event": "restarted", "log": str(self.process.log), "attempt": self._crashes}
+            self.clock.sleep(min(30.0, 2.0**self._crashes))
+            self._start()
+        if not (self.connected or self._warned) and self.clock.monotonic() - self._started > SLOW:
+            self._warned = True
+            why = refusal(self.kit, clock=self.clock)
+            yield {"event": "refused", "why": why} if why else {"event": "trouble", "why": reachable(self.kit)}
 
     def _heard(self, event: Event) -> Iterator[Event]:
         """What a new event of the channel means to the person here."""
