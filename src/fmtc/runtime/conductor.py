@@ -27,6 +27,7 @@ LATE = "late.safetensors"  # in the coordinator's folder of a run: what lost cli
 RESULT_FORMAT = 2
 # parts of a record that JSON holds as they are
 SAVED = ("client_ids", "converged", "stopped_because", "missing", "before", "why", "roster", "held")
+SERVER = "server/"  # names of arrays of a server that waits for last answers
 SHARED = "shared/"  # names of arrays in a result that go on where the run ended
 
 
@@ -144,8 +145,7 @@ def unconfirmed(folder: Path, about: Mapping[str, Any] | None) -> tuple[str, ...
 
 def _write_late(spec: RunSpec, server: Any, late: Mapping[str, tuple[Message, ...]]) -> None:
     """Keep what clients that were lost have to be asked, and the server that waits for their last answers."""
-    arrays, values = flatten(server)
-    arrays = {f"server/{name}": array for name, array in arrays.items()}
+    arrays, values = flatten(server, SERVER)
     asked: dict[str, list[Any]] = {}
     for place, (cid, messages) in enumerate(late.items()):
         asked[cid] = []
@@ -162,8 +162,8 @@ def _read_late(spec: RunSpec, client_ids: tuple[str, ...]) -> tuple[Any, dict[st
     path = spec.folder / LATE
     arrays, about = read_tensors(path)
     try:
-        inner = {name.removeprefix("server/"): array for name, array in arrays.items() if name.startswith("server/")}
-        server = unflatten(spec.method.open_server(client_ids, spec.settings, spec.weights), inner, about["server"])
+        server = spec.method.open_server(client_ids, spec.settings, spec.weights)
+        server = unflatten(server, arrays, about["server"], SERVER)
         late = {
             cid: tuple(_message(spec, line, arrays, f"{place}/{turn}/") for turn, line in enumerate(asked))
             for place, (cid, asked) in enumerate(about["asked"].items())
@@ -242,18 +242,17 @@ def write_record(spec: RunSpec, record: RunRecord) -> None:
     arrays = dict(record.common)
     shared = kept(server, settings) if spec.method.keeps else None  # advice has nothing to go on from
     if shared is not None:  # Z is there already, as the consensus
-        inner, about["shared"] = flatten(shared)
-        arrays |= {f"{SHARED}{name}": array for name, array in inner.items() if name != "Z"}
+        inner, about["shared"] = flatten(shared, SHARED)
+        arrays |= {name: array for name, array in inner.items() if name != f"{SHARED}Z"}
     write_tensors(spec.folder / RESULT, arrays, about)
 
 
 def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | None:
     if rest is None:
         return None
-    inner = {name.removeprefix(SHARED): array for name, array in arrays.items() if name.startswith(SHARED)}
-    if "W" in inner:
-        inner["Z"] = arrays["consensus"]
-    found: Shared = unflatten(Shared, inner, rest)
+    if f"{SHARED}W" in arrays:
+        arrays = arrays | {f"{SHARED}Z": arrays["consensus"]}
+    found: Shared = unflatten(Shared, arrays, rest, SHARED)
     return found
 
 

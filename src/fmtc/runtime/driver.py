@@ -50,12 +50,12 @@ class Transport(Protocol):
         ...
 
     def save_clients(self, folder: Path) -> None:
-        """Keep what clients need to continue from the round they are in."""
-        ...
+        """Keep what clients need to continue from the round they are in, unless they keep it themselves."""
+        return
 
     def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
-        """Bring these clients back to the round of a checkpoint."""
-        ...
+        """Bring these clients back to the round of a checkpoint, unless messages name the round they continue from."""
+        return
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,11 @@ def run(
     >>> len(result.history), transport.results()["a"].labels.shape
     (4, (30,))
     """
-    return _Run(transport, settings, method, weights, tuple(callbacks), checkpoint, min_clients).to_the_end(resume)
+    folder, least = (
+        None if checkpoint is None else Path(checkpoint),
+        quorum(min_clients, len(transport.client_ids), method),
+    )
+    return _Run(transport, settings, method, weights, tuple(callbacks), folder, least).to_the_end(resume)
 
 
 def with_server(record: RunRecord, method: Method, server: Any) -> RunRecord:
@@ -235,32 +239,27 @@ def with_server(record: RunRecord, method: Method, server: Any) -> RunRecord:
     )  # fmt: skip
 
 
+@dataclass
 class _Run:
-    """A run on its way."""
+    """A run on its way: what `run` was given, and where it stands."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        settings: Any,
-        method: Method,
-        weights: Mapping[str, float] | None,
-        callbacks: tuple[Callback, ...],
-        checkpoint: str | Path | None,
-        min_clients: int | None,
-    ):
-        self.transport, self.settings, self.method, self.weights = transport, settings, method, weights
-        self.callbacks = callbacks
-        self.folder = None if checkpoint is None else Path(checkpoint)
-        self.quorum = quorum(min_clients, len(transport.client_ids), method)
-        self.history: tuple[RoundRecord, ...] = ()
-        self.answered: dict[str, int] = {}  # the round of each client's last answer
-        self.received: dict[tuple[str, str], Received] = {}
-        self.server: Any = None
-        self.refused: set[str] = set()  # clients whose answer was dropped at any time: they cannot end the run
-        self.loop, self.begun = "", 0  # the loop that the run is in, and the rounds before it
-        self.before_closing: Any = None  # the server when the last loop ended
-        self.closing: dict[str, list[Message]] = {}  # what each client was asked since then
-        self.stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
+    transport: Transport
+    settings: Any
+    method: Method
+    weights: Mapping[str, float] | None
+    callbacks: tuple[Callback, ...]
+    folder: Path | None
+    quorum: int
+    server: Any = None
+    history: tuple[RoundRecord, ...] = ()
+    answered: dict[str, int] = field(default_factory=dict)  # the round of each client's last answer
+    received: dict[tuple[str, str], Received] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)  # whose answer was dropped at any time: they cannot end the run
+    loop: str = ""  # the loop that the run is in
+    begun: int = 0  # the rounds before it
+    before_closing: Any = None  # the server when the last loop ended
+    closing: dict[str, list[Message]] = field(default_factory=dict)  # what each client was asked since then
+    stopped: tuple[bool | None, str] = (None, "")  # whether the last loop converged, and why it ended
 
     @property
     def round_no(self) -> int:

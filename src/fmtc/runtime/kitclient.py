@@ -59,6 +59,7 @@ SENT = "sent"  # folder in a client's folder of a run: answers as they left
 ROSTERS = "rosters.jsonl"  # in a kit: whom this client has been summed with, over which rows
 DAY = 24 * 3600.0
 RESULT_FORMAT = 2
+MODEL = "model/"  # names of arrays of the model in a result
 
 
 # ------------------------------------------------------------------------------------------------- what a person said
@@ -81,7 +82,6 @@ class ClientSource:
     max_runs: int | None = None  # runs within 24 hours
     shown: bool = False  # a person is shown the settings of a run before anything is answered
     hold: bool = False  # a person is asked before the first answer of each kind leaves
-    keep_sent: bool = False  # keep all answers as they left, not only those that may be asked for again
     schema: dict[str, Any] | None = None  # what the columns are, as `Schema.to_dict` has it; None: numbers
     missing: str = "refuse"  # what becomes of missing cells, as in `fmtc.tables.read_silos`
     missing_codes: tuple[str, ...] = ()  # which cells are missing
@@ -211,7 +211,7 @@ class KitClient:
             FileLedger(kit / LEDGER),
             self.source.client_id,
             spec.run_id,
-            Payloads(self.folder / SENT, keep=self.source.keep_sent),
+            Payloads(self.folder / SENT),
             self._ask_person if self.source.hold else None,
             keys=self.keys,
             charge=self._charge,
@@ -481,13 +481,12 @@ class KeptResult:
 def write_client_result(path: Path, client: Any, method: str, about: Mapping[str, Any]) -> None:
     """Keep a client's model and labels; `about` has the other fields of `KeptResult`."""
     result = method_of(method).result(client)
-    arrays, rest = flatten(result.model)
+    arrays, rest = flatten(result.model, MODEL)
     always = {
         "kind": "fmtc client result", "schema": RESULT_FORMAT, "method": method, "client_id": client.client_id,
         "model": rest, "type": type(result.model).__name__, "round_no": client.round_no, "choice": result.choice,
     }  # fmt: skip
-    write_tensors(path, {f"model/{name}": array for name, array in arrays.items()} | {"labels": result.labels},
-                  {**always, **about})  # fmt: skip
+    write_tensors(path, arrays | {"labels": result.labels}, {**always, **about})
 
 
 def read_client_result(path: Path) -> KeptResult:
@@ -497,8 +496,7 @@ def read_client_result(path: Path) -> KeptResult:
     try:
         kinds = method_of(about["method"]).model_types
         kind = {kind.__name__: kind for kind in kinds}[about["type"]]
-        inner = {name.partition("/")[2]: array for name, array in arrays.items() if name.startswith("model/")}
-        model = unflatten(kind, inner, about["model"])
+        model = unflatten(kind, arrays, about["model"], MODEL)
         facts = {name: about[name] for name in ("data", "round_no", "settings", "seconds", "run")}
         result = ClientResult(model, arrays["labels"], choice=about.get("choice"))
         return KeptResult(result, tuple(about["notes"]), **facts, roster=about.get("roster", ""))

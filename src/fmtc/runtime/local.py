@@ -22,14 +22,14 @@ from ..privacy.rules import Rules
 from ..protocol.base import Message, Phase, message_bytes, nbytes
 from ..protocol.graph import METHOD
 from ..protocol.method import ClientResult, Method
-from .driver import Replies
+from .driver import Replies, Transport
 from .node import ClientNode, read_state, write_state
 
 RUN = "local"  # name of a run in this process
 KEYS = "keys.json"  # in a checkpoint: the clients' keys of a run with secure sums
 
 
-class LocalTransport:
+class LocalTransport(Transport):
     """Clients that live in this process, answered by `n_jobs` threads.
 
     Results do not depend on `n_jobs`. Each client computes with one thread, but for the search for neighbours and the

@@ -21,7 +21,7 @@ from ...protocol.end import END
 from ...protocol.method import Method
 from ..clock import SYSTEM, Clock
 from ..conductor import conduct
-from ..driver import Replies
+from ..driver import Replies, Transport
 from ..events import Channel, at_coordinator
 from ..kitclient import KitClient
 from ..spec import RunSpec
@@ -92,7 +92,7 @@ def _answered(shareable: Any, run_id: str, message: Message, method: Method) -> 
 # -------------------------------------------------------------------------------------------------- the coordinator
 
 
-class FlareTransport:
+class FlareTransport(Transport):
     """Clients at sites of a FLARE job: one task per client and message, answers checked on arrival.
 
     Parameters
@@ -218,12 +218,6 @@ class FlareTransport:
         if isinstance(answer, Failure):
             raise OwnError(f"reported {answer.error}; its own log says more")
         return answer
-
-    def save_clients(self, folder: Path) -> None:
-        """Nothing to do: each client has kept its own state before it answered."""
-
-    def load_clients(self, folder: Path, client_ids: tuple[str, ...]) -> None:
-        """Nothing to do: a message names the round that a client continues from."""
 
 
 class FmtcController(Controller):
