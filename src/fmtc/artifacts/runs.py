@@ -655,9 +655,9 @@ def join_labels(
     client_column : str, optional
         Column of `table` that names the silo of each row.
     """
-    for column in (id_column, client_column):
-        if column is not None and column not in table.columns:
-            raise DataError(f"{file} has no column {column!r}; {nearest_names(column, table.columns)}")
+    unknown = [str(name) for name in (id_column, client_column) if name not in (None, *table.columns)]
+    if unknown:
+        raise DataError(f"{file} has no column {unknown[0]!r}; {nearest_names(unknown[0], table.columns)}")
     if client_column is None:
         labels = _of_file(labels, file)
     key = next(iter(labels.values())).columns[0]
