@@ -29,15 +29,14 @@ import fmtc
 from fmtc import FMTC, Solver, errors
 from fmtc.artifacts.runs import EXTRAS, REPORT_FORMAT
 from fmtc.artifacts.states import flatten
-from fmtc.atlas import Atlas, Concept
 from fmtc.cli import main_group
 from fmtc.cli.explain import show_atlas
 from fmtc.cli.options import n_clusters_option, quiet_option
 from fmtc.cli.program import COMMANDS, EXIT_CODES, Command, Group, Program, commands_of, config_keys, judge, leaves
 from fmtc.cli.settings import MODEL_OPTIONS, solver_settings, solver_table
 from fmtc.cli.words import Rounds, Words
+from fmtc.describe import Atlas, Concept
 from fmtc.errors import DataError
-from fmtc.inference import plotted
 from fmtc.metrics import score_clients
 from fmtc.protocol import prepare, seed
 from fmtc.protocol.auto import METHOD
@@ -187,7 +186,7 @@ def test_projection_is_the_principal_plane_of_the_rows(home, silos, run):
     report = json.loads((home / run / "report.json").read_text())
     model = fmtc.load(home / run / "model")
     del model.feature_names_in_
-    E = np.vstack([plotted(X, model._models[name]) for name, (X, _) in silos.items()])
+    E = np.vstack([model._models[name].plotted(X) for name, (X, _) in silos.items()])
     assert list(report["projection"]) == list(silos)
     plane = np.vstack([np.c_[p["x"], p["y"]] for p in report["projection"].values()])
     assert [p["row"] for p in report["projection"].values()] == [list(range(len(y))) for _, y in silos.values()]
@@ -749,7 +748,9 @@ def test_predict_needs_a_known_client(home, tmp_path, options, code, named):
                                       *(() if "id" in options else ("--drop", "id"))), code)  # fmt: skip
 
 
-@pytest.mark.parametrize("command", [["predict", "new.csv"], ["inspect"], ["export", "--onnx", "m.onnx"]])
+@pytest.mark.parametrize(
+    "command", [["predict", "new.csv"], ["explain", "--show", "model"], ["export", "--onnx", "m.onnx"]]
+)
 def test_folders_that_hold_no_whole_model(home, tmp_path, command):
     name, *rest = command
     rest = [tmp_path / word if "." in word else word for word in rest]
@@ -769,7 +770,7 @@ def test_folders_that_hold_no_whole_model(home, tmp_path, command):
 @pytest.mark.parametrize("run", ["run", "graph"])
 def test_inspect(home, run):
     """A feature's weight is W times the centre, or how far the centre lies from the mean, in units of the scale."""
-    about = json.loads(fmtc_ok("inspect", home / run, "--json", "--top", 2).stdout)
+    about = json.loads(fmtc_ok("explain", "--show", "model", home / run, "--json", "--top", 2).stdout)
     model = fmtc.load(home / run / "model")
     assert about["view"] == model.view_ == ("mixture" if run == "run" else "graph")
     assert about["n_clusters"] == 3
@@ -794,9 +795,9 @@ def test_inspect(home, run):
 
 @pytest.mark.parametrize("run", ["run", "graph"])
 def test_inspect_in_words(home, run):
-    done = fmtc_ok("inspect", home / run)
+    done = fmtc_ok("explain", "--show", "model", home / run)
     assert done.stderr == ""
-    about = json.loads(fmtc_ok("inspect", home / run, "--json").stdout)
+    about = json.loads(fmtc_ok("explain", "--show", "model", home / run, "--json").stdout)
     assert "3 silos, 4 features, 3 clusters" in done.stdout
     assert about["stopped_because"] in done.stdout
     last = about["last_round"]
@@ -812,7 +813,7 @@ def test_inspect_in_words(home, run):
 
 def test_the_features_that_made_the_groups_mark_the_clusters(home):
     """The silos were made with group j shifted along feature j; the last feature is noise."""
-    about = json.loads(fmtc_ok("inspect", home / "run", "--json").stdout)
+    about = json.loads(fmtc_ok("explain", "--show", "model", home / "run", "--json").stdout)
     for client in about["clients"].values():
         leading = [max(marks, key=lambda m: m["weight"])["feature"] for marks in client["top_features"]]
         assert sorted(leading) == sorted(FEATURES[:3])
@@ -828,7 +829,7 @@ def test_inspect_shows_the_levels_of_categories(tmp_path, silos):
         document = json.loads((tmp_path / "run" / "model" / "model.json").read_text())
         for kept in (document["columns"], None):
             (tmp_path / "run" / "model" / "model.json").write_text(json.dumps(document | {"columns": kept}))
-            about = json.loads(fmtc_ok("inspect", tmp_path / "run", "--json", "--top", 7).stdout)
+            about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "run", "--json", "--top", 7).stdout)
             for marks in about["clients"]["west"]["top_features"]:
                 assert {mark["feature"] for mark in marks} == {*FEATURES, "ward=w0", "ward=w1", "ward=w2"}
 
@@ -838,13 +839,13 @@ def test_inspect_without_weights(tmp_path, silos):
     np.save(tmp_path / "north.npy", silos["north"][0])
     fit = ("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--view", "graph", "--solver", "lift=true")
     fmtc_ok(*fit, "--out", tmp_path / "run")
-    assert "fmtc explain" in fmtc_ok("inspect", tmp_path / "run").stdout
+    assert "fmtc explain" in fmtc_ok("explain", "--show", "model", tmp_path / "run").stdout
 
 
 def test_inspect_without_names(tmp_path, silos):
     np.save(tmp_path / "north.npy", silos["north"][0])
     fmtc_ok("fit", tmp_path / "north.npy", "-k", 3, "--max-iter", 2, "--out", tmp_path / "run")
-    text = fmtc_ok("inspect", tmp_path / "run").stdout
+    text = fmtc_ok("explain", "--show", "model", tmp_path / "run").stdout
     assert "1 silo, 4 features" in text
     assert "column 3" in text
 
@@ -854,10 +855,10 @@ def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
     model = fmtc.load(home / "run" / "model")
     model.history_ = []
     model.save(tmp_path / "model")
-    about = json.loads(fmtc_ok("inspect", tmp_path / "model", "--json").stdout)
+    about = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "model", "--json").stdout)
     assert (about["last_round"], about["bytes_up"], about["bytes_down"]) == (None, None, None)
     assert about["n_iter"] == model.n_iter_
-    text = fmtc_ok("inspect", tmp_path / "model").stdout
+    text = fmtc_ok("explain", "--show", "model", tmp_path / "model").stdout
     assert re.search(rf"^rounds +{model.n_iter_}, ", text, re.MULTILINE)
     assert model.stopped_because_ in text
     assert re.search(r"north +north\.safetensors", text)
@@ -865,7 +866,7 @@ def test_inspect_a_model_that_was_kept_without_its_rounds(home, tmp_path):
 
 def test_what_may_leave_a_silo_is_declared():
     """Every phase, every field, shapes in letters that are explained, and what each field can tell."""
-    document = json.loads(fmtc_ok("inspect", "--wire", "--json").stdout)
+    document = json.loads(fmtc_ok("explain", "--show", "wire", "--json").stdout)
     phases = {phase["phase"]: phase for phase in document["phases"]}
     assert list(phases) == [phase.name for phase in (*COMMON, *METHOD.phases)]
     for phase in (*COMMON, *METHOD.phases):
@@ -878,7 +879,7 @@ def test_what_may_leave_a_silo_is_declared():
                 assert {letter for letter in letters if not letter.isdigit()} <= set(document["letters"])
     (W,) = [field for field in phases["round"]["answers"] if field["name"] == "W"]
     assert (W["shape"], W["type"], W["when"]) == ("d × k", "float", "always")
-    text = fmtc_ok("inspect", "--wire").stdout
+    text = fmtc_ok("explain", "--show", "wire").stdout
     for phase in document["phases"]:
         assert f"\n{phase['phase']} (" in f"\n{text}"
         for field in (*phase["asks"], *phase["answers"]):
@@ -888,16 +889,16 @@ def test_what_may_leave_a_silo_is_declared():
 @pytest.mark.parametrize("run", ["run", "graph"])
 def test_inspect_shows_the_atlas(home, run):
     """Of a run and of its model: the same, but that a run has the names of `fmtc explain`."""
-    kept = json.loads(fmtc_ok("inspect", home / run, "--atlas", "--json").stdout)
+    kept = json.loads(fmtc_ok("explain", home / run, "--show", "atlas", "--json").stdout)
     model = fmtc.load(home / run)
     assert [one["presence"] for one in kept["concepts"]] == [one.presence for one in model.atlas_.concepts]
-    alone = json.loads(fmtc_ok("inspect", home / run / "model", "--atlas", "--json").stdout)
+    alone = json.loads(fmtc_ok("explain", home / run / "model", "--show", "atlas", "--json").stdout)
     explained = json.loads(fmtc_ok("explain", home / run, "--json").stdout)["clusters"]
     for mine, other, cluster in zip(kept["concepts"], alone["concepts"], explained, strict=True):
         assert mine.pop("name") == (cluster["given"] or cluster["words"])
         assert other.pop("name") == ""  # it has seen no row
     assert alone == kept
-    shown = fmtc_ok("inspect", home / run, "--atlas").stdout
+    shown = fmtc_ok("explain", home / run, "--show", "atlas").stdout
     for one in model.atlas_.concepts:
         assert one.top_features[0].column in FEATURES and str(one.top_features[0]) in shown
         assert all(model.atlas_.shares(cid)[one.id] in shown for cid in ("north", "south", "west"))
@@ -916,7 +917,7 @@ def test_a_damaged_atlas_is_refused(home, tmp_path):
         about = json.loads((tmp_path / "run" / "atlas.json").read_text())
         about["concepts"][0]["flags"]["north"] = flag
         (tmp_path / "run" / "atlas.json").write_text(json.dumps(about))
-        assert "atlas.json is damaged" in words_of(fmtc_run("inspect", tmp_path / "run", "--atlas"), 3)
+        assert "atlas.json is damaged" in words_of(fmtc_run("explain", tmp_path / "run", "--show", "atlas"), 3)
 
 
 @pytest.mark.parametrize("run", ["run", "graph"])
@@ -944,7 +945,7 @@ def test_rows_without_identifiers_have_numbers(home, tmp_path):
     [
         (["--row", "nobody"], 3, "there is no id 'nobody'"),
         (["--row", "north-004", "--client", "east"], 3, "there is no silo 'east'"),
-        (["--row", "north-004", "--rename", "0=x"], 2, "either --row or --rename"),
+        (["--row", "north-004", "--rename", "0=x"], 2, "give one of --row, --rename"),
         (["all.parquet"], 2, "FILE is where to look for the row"),
         (["all.parquet", "--row", "north-004"], 3, "rows of which silo?"),
         (["gone.csv", "--client", "north", "--row", "1"], 3, "does not exist"),
@@ -963,9 +964,22 @@ def test_a_run_whose_files_are_gone_asks_for_one(home, tmp_path):
     assert "gone.csv is not there any more: give the file" in said
 
 
-@pytest.mark.parametrize("args", [(), ("run", "--wire"), ("--atlas",), ("run", "--atlas", "--influence")])
-def test_inspect_takes_a_folder_or_the_wire(home, args):
-    words_of(fmtc_run("inspect", *(home / word if word == "run" else word for word in args)), 2)
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "give the folder of a run"),
+        (("run", "--show", "wire"), "--show wire alone"),
+        (("--show", "atlas"), "give the folder of a run"),
+        (("run", "--show", "atlas", "--row", "3"), "give one of --row"),
+        (("run", "--show", "model", "--join", "new.csv"), "give one of --row"),
+        (("run", "--row", "3", "--rename", "1=x"), "give one of --row"),
+        (("run", "--out", "labels.csv"), "are about labels"),
+        (("run", "--show", "labels", "--id", "id"), "are about the table of --join"),
+    ],
+)
+def test_explain_shows_one_thing(home, args, said):
+    given = (home / word if word == "run" else word for word in args)
+    assert said in words_of(fmtc_run("explain", *given), 2)
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -999,19 +1013,16 @@ def test_export_without_onnx(home, tmp_path, monkeypatch):
 
 
 def test_version(monkeypatch):
-    versions = json.loads(fmtc_ok("version", "--json").stdout)
-    assert versions["fmtc"] == fmtc.__version__
-    assert versions["numpy"] == np.__version__
-    assert list(versions) == ["fmtc", "python", "numpy", "scipy", "scikit-learn", "extras"]
-    extras = {"plot", "report", "onnx", "federation", "data", "knn", "gpu", "excel", "anndata"}
-    assert set(versions["extras"]) == extras
-    text = fmtc_ok("version").stdout
-    assert f"numpy         {np.__version__}\n" in text
-    assert f"[onnx]        onnx {versions['extras']['onnx']}\n" in text
     assert fmtc_ok("--version").stdout == f"fmtc {fmtc.__version__}\n"
+    text = fmtc_ok("--version", "-v").stdout
+    assert fmtc_ok("-v", "--version").stdout == text
+    names = [line.split()[0] for line in text.splitlines()]
+    extras = {"plot", "report", "onnx", "federation", "knn", "gpu", "excel", "anndata"}
+    assert names[:5] == ["fmtc", "python", "numpy", "scipy", "scikit-learn"]
+    assert set(names[5:]) == {f"[{extra}]" for extra in extras}
+    assert f"numpy         {np.__version__}\n" in text
     monkeypatch.setitem(EXTRAS, "plot", "a-package-nobody-has")
-    assert json.loads(fmtc_ok("version", "--json").stdout)["extras"]["plot"] is None
-    assert "pip install 'fmtc[plot]'" in fmtc_ok("version").stdout
+    assert "pip install 'fmtc[plot]'" in fmtc_ok("--version", "-v").stdout
 
 
 def test_extras_are_those_of_the_package():
@@ -1058,6 +1069,7 @@ def test_a_config_file_sets_everything_a_flag_can(home, tmp_path):
 
     known = config_keys(commands_of(main_group)["fit"])
     untouched = {"id_column", "client_column", "text_column", "resume", "report", "device", "verbose", "append"}
+    untouched |= {"processes", "min_clients", "deadline"}  # tests/federation/test_commands.py
     untouched |= {"calibrate", "concepts"}  # tests/test_cli_confidence.py, and below
     untouched |= {"columns", "as", "missing", "schema", "no_header", "obsm", "missing_code"}
     untouched |= {"accept_units"}  # as those, in tests/test_cli_tables.py
@@ -1088,19 +1100,17 @@ def test_a_config_file_serves_every_command(home, tmp_path):
     config = write_config(
         tmp_path / "c.toml",
         predict={"run": str(home / "run"), "file": str(home / "north.csv"), "client": "north", "drop": ["class", "id"]},
-        inspect={"run": str(home / "run"), "top": 1, "json": True},
-        version={"json": True},
+        explain={"run": str(home / "run"), "top": 1, "json": True},
     )
     assert fmtc_ok("predict", "--config", config).stdout.startswith("row,cluster,probability\n0,")
-    about = json.loads(fmtc_ok("inspect", "--config", config).stdout)
+    about = json.loads(fmtc_ok("explain", "--show", "model", "--config", config).stdout)
     assert len(about["clients"]["north"]["top_features"][0]) == 1
-    assert json.loads(fmtc_ok("version", "--config", config).stdout)["fmtc"] == fmtc.__version__
 
 
 def test_fmtc_toml_is_not_read_unless_named(home, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write_config(tmp_path / "fmtc.toml", version={"json": True})
-    assert fmtc_ok("version").stdout.startswith("fmtc  ")
+    write_config(tmp_path / "fmtc.toml", explain={"json": True})
+    assert fmtc_ok("explain", "--show", "wire").stdout.startswith("survey ")
 
 
 @pytest.mark.parametrize(
@@ -1193,15 +1203,17 @@ def test_a_command_in_a_group_ends_as_any_other(nested):
 
 def test_a_config_file_has_tables_in_tables_for_commands_in_groups(nested, tmp_path):
     config = tmp_path / "c.toml"
-    config.write_text("[version]\njson = true\n[orchard]\n[orchard.local]\nn_clusters = 4\nquiet = true\njson = true\n")
+    config.write_text(
+        "[explain]\nshow = 'wire'\njson = true\n[orchard]\n[orchard.local]\nn_clusters = 4\nquiet = true\njson = true\n"
+    )
     local = ("orchard", "local", "--config", config)
     assert fmtc_ok(*local, program=nested).stdout == '[4, true, "hello", true]\n'
     assert fmtc_ok(*local, "-k", 5, "--say", "x", program=nested).stdout == '[5, true, "x", true]\n'
-    assert json.loads(fmtc_ok("version", "--config", config, program=nested).stdout)["fmtc"] == fmtc.__version__
+    assert json.loads(fmtc_ok("explain", "--config", config, program=nested).stdout)["phases"]
     assert fmtc_ok("orchard", "far", "--config", config, program=nested).stdout == ""
 
 
-@pytest.mark.parametrize("command", [("orchard", "local", "-k", 3), ("version",)])
+@pytest.mark.parametrize("command", [("orchard", "local", "-k", 3), ("explain",)])
 @pytest.mark.parametrize(
     ("text", "named"),
     [
@@ -1358,7 +1370,7 @@ def test_no_color_and_dumb_terminals(home, tmp_path):
 def test_example_files_are_silos_to_fit(tmp_path, monkeypatch, data, silos, id_column, label_column):
     monkeypatch.chdir(tmp_path)
     names = sorted(["new.csv", *silos])
-    done = fmtc_ok("example", "--data", data, "--json")
+    done = fmtc_ok("demo", "--tables", data, "--json")
     assert names_in(tmp_path) == names
     assert sorted(json.loads(done.stdout)["files"]) == names
     columns = [set(pl.read_csv(name).columns) for name in names if name != "new.csv"]
@@ -1368,16 +1380,16 @@ def test_example_files_are_silos_to_fit(tmp_path, monkeypatch, data, silos, id_c
     assert ids[id_column].is_unique().all()  # new rows are new
     Path(silos[0]).write_text("mine")
     Path("new.csv").unlink()
-    assert silos[0] in words_of(fmtc_run("example", "--data", data), 2)
+    assert silos[0] in words_of(fmtc_run("demo", "--tables", data), 2)
     assert "new.csv" not in names_in(tmp_path)  # all or nothing
-    fmtc_ok("example", "--data", data, "--force")
-    fmtc_ok("example", "--data", data, "--out", "deep/silos")
+    fmtc_ok("demo", "--tables", data, "--force")
+    fmtc_ok("demo", "--tables", data, "--out", "deep/silos")
     assert Path("deep/silos", silos[0]).read_bytes() == Path(silos[0]).read_bytes() != b"mine"
 
 
-def test_the_command_that_example_names_runs(tmp_path, monkeypatch):
+def test_the_command_that_is_named_with_the_tables_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (command,) = re.findall(r"^try: fmtc (.*)$", fmtc_ok("example").stderr, re.MULTILINE)
+    (command,) = re.findall(r"^try: fmtc (.*)$", fmtc_ok("demo", "--tables", "hospitals").stderr, re.MULTILINE)
     fmtc_ok(*shlex.split(command), "--max-iter", 1)
     assert (tmp_path / "run" / "labels" / "island.csv").exists()
 
@@ -1436,11 +1448,11 @@ def test_demo_without_matplotlib(tmp_path, monkeypatch):
 def test_the_module_and_the_console_script_are_the_same_program(tmp_path):
     script = Path(sys.executable).with_name("fmtc")
     runs = [
-        subprocess.run([*program, "version", "--json"], capture_output=True, text=True, check=True, cwd=tmp_path)
+        subprocess.run([*program, "--version", "-v"], capture_output=True, text=True, check=True, cwd=tmp_path)
         for program in ([script], [sys.executable, "-m", "fmtc.cli"])
     ]
     assert runs[0].stdout == runs[1].stdout
-    assert json.loads(runs[0].stdout)["fmtc"] == fmtc.__version__
+    assert runs[0].stdout.startswith(f"fmtc {fmtc.__version__}\n")
     assert [run.stderr for run in runs] == ["", ""]
 
 
@@ -1519,7 +1531,7 @@ def test_silos_that_lack_concepts(home, tmp_path):
     model = fmtc.load(tmp_path / "run")
     assert (model.n_clusters, model.n_concepts) == ({"north": 2, "south": 3, "west": 3}, 3)
     assert (model._models["north"].shares == 0).sum() == 1
-    told = json.loads(fmtc_ok("inspect", tmp_path / "run", "--json").stdout)
+    told = json.loads(fmtc_ok("explain", "--show", "model", tmp_path / "run", "--json").stdout)
     assert told["n_clusters"] == 3
 
 

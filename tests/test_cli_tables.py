@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -145,31 +146,31 @@ def test_missing_cells(home, missing):
 
 def test_labels_come_back_to_the_table(home):
     run(*FIT, "--append", "--out", "run")
-    joined = run("labels", "run", "--join", "north.csv").stdout
+    joined = run("explain", "run", "--join", "north.csv").stdout
     assert joined == (home / "run" / "tables" / "north.csv").read_text()
-    every = pl.read_csv(run("labels", "run").stdout.encode())
+    every = pl.read_csv(run("explain", "--show", "labels", "run").stdout.encode())
     assert every.columns == ["client", "patient_id", "cluster", "probability"]
     assert every["client"].to_list() == ["north"] * 50 + ["south"] * 50
     pl.read_csv("north.csv").reverse().rename({"patient_id": "mrn"})[:3].write_csv("few.csv")
-    done = run("labels", "run", "--join", "few.csv", "--client", "north", "--id", "mrn", "--out", "few-labels.csv")
+    done = run("explain", "run", "--join", "few.csv", "--client", "north", "--id", "mrn", "--out", "few-labels.csv")
     few = pl.read_csv("few-labels.csv")
     expected = dict(every.filter(pl.col("client") == "north").select("patient_id", "cluster").iter_rows())
     assert few["cluster"].to_list() == [expected[name] for name in few["mrn"]]
     assert "3 rows" in done.stderr
-    assert "no column 'patient_id'" in run("labels", "run", "--join", "few.csv", "--client", "north", code=3).stderr
+    assert "no column 'patient_id'" in run("explain", "run", "--join", "few.csv", "--client", "north", code=3).stderr
     pl.read_csv("north.csv").with_columns(pl.lit(5).alias("cluster"), patient_id=1).write_csv("other.csv")
-    done = run("labels", "run", "--join", "other.csv", "--client", "north")
+    done = run("explain", "run", "--join", "other.csv", "--client", "north")
     assert notes(done) == ["50 rows of other.csv without a label in run"]
     assert pl.read_csv(done.stdout.encode()).columns[-2:] == ["fmtc_cluster", "probability"]
-    assert "holds no labels" in run("labels", "run/model", code=3).stderr
+    assert "holds no labels" in run("explain", "--show", "labels", "run/model", code=3).stderr
 
 
 def test_labels_by_place_where_there_are_no_identifiers(home):
     run(*FIT, "--drop", "patient_id", "--append", "--out", "run")
-    assert run("labels", "run", "--join", "south.csv").stdout == (home / "run" / "tables" / "south.csv").read_text()
+    assert run("explain", "run", "--join", "south.csv").stdout == (home / "run" / "tables" / "south.csv").read_text()
     pl.read_csv("south.csv").write_csv("other.csv")
-    assert "rows of which silo?" in run("labels", "run", "--join", "other.csv", code=3).stderr
-    assert "omit the identifier" in run("labels", "run", "--join", "south.csv", "--id", "age", code=3).stderr
+    assert "rows of which silo?" in run("explain", "run", "--join", "other.csv", code=3).stderr
+    assert "omit the identifier" in run("explain", "run", "--join", "south.csv", "--id", "age", code=3).stderr
 
 
 def test_one_file_of_all_silos_comes_back_in_its_order(home):
@@ -179,7 +180,7 @@ def test_one_file_of_all_silos_comes_back_in_its_order(home):
     run("fit", "all.parquet", "--client-column", "site", *FIT[3:], "--append", "--out", "run")
     table = pl.read_csv("run/tables/all.csv")
     assert table["patient_id"].to_list() == mixed["patient_id"].to_list()
-    joined = run("labels", "run", "--join", "all.parquet", "--client-column", "site").stdout
+    joined = run("explain", "run", "--join", "all.parquet", "--client-column", "site").stdout
     assert pl.read_csv(joined.encode())["cluster"].to_list() == table["cluster"].to_list()
 
 
@@ -252,7 +253,7 @@ def test_identifiers_of_real_patients_do_not_decide(home):
     ids = pl.Series("patient_id", 842000 + 37 * np.arange(len(frame)))
     for name, part in (("north", slice(0, 300)), ("south", slice(300, 569))):
         frame.with_columns(ids).select("patient_id", *frame.columns)[part].write_csv(f"{name}.csv")
-    done = run("preflight", "north.csv", "south.csv")
+    done = run("check", "north.csv", "south.csv")
     assert "'patient_id' names the rows and is no feature" in done.stderr
     run(*FIT, "--out", "run")
     truth = data.target[:300]
@@ -268,8 +269,8 @@ def test_a_column_that_decides_alone_is_noted(home):
     )
     done = run("fit", "wine.csv", "-k", 3, "--max-iter", 2, "--scale", "global", "--out", "run2")
     assert not any("variance" in note for note in notes(done))
-    assert "99.8 % of the variance" in run("preflight", "wine.csv", "--scale", "none").stderr
-    assert "variance" not in run("preflight", "wine.csv").stderr
+    assert "99.8 % of the variance" in run("check", "wine.csv", "--scale", "none").stderr
+    assert "variance" not in run("check", "wine.csv").stderr
 
 
 def test_units_and_codes_are_noted_by_fit_and_preflight(home):
@@ -278,12 +279,12 @@ def test_units_and_codes_are_noted_by_fit_and_preflight(home):
     patients(3).write_csv("west.csv")
     expected = "has values about 12 times the others' in 'age': months for years?"
     assert f"south {expected}" in notes(run("fit", *files, *FIT[3:], "--out", "run"))
-    assert f"note: {expected}" in run("preflight", *files).stderr
+    assert f"note: {expected}" in run("check", *files).stderr
     coded = patients(1).with_columns(pl.when(pl.arange(0, 50) < 5).then(-9).otherwise(pl.col("age")).alias("age"))
     coded.write_csv("south.csv")
     found = notes(run("fit", *files, *FIT[3:], "--out", "run2"))
     assert any(note.startswith("codes for missing values? 'age' is -9 in 5 rows") for note in found)
-    assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("preflight", *files).stderr
+    assert "south seems to hold codes for missing values in 'age' (-9 in 5 rows" in run("check", *files).stderr
 
 
 @pytest.fixture
@@ -301,7 +302,7 @@ def test_a_silo_in_other_units_stops_fit(other_units):
     assert re.search(r"Error: west .* 1,000 times .*'age', 'dose': .*multiply them by 0.001, or .*--accept-units",
                      done.stderr)  # fmt: skip
     assert not (other_units / "run").exists()
-    assert run("preflight", "north.csv", "south.csv", "west.csv", code=3).stderr.count("error:") == 1
+    assert run("check", "north.csv", "south.csv", "west.csv", code=3).stderr.count("error:") == 1
 
 
 def test_a_silo_in_other_units_is_named_where_results_are(other_units):
@@ -314,7 +315,7 @@ def test_a_silo_in_other_units_is_named_where_results_are(other_units):
     kept = "A model of its own rows" if lines["west"]["kept"] == "alone" else "The common model"
     assert f"{kept}" in said
     assert "50 % of all rows of the other silos" in done.stderr
-    atlas = run("inspect", "run", "--atlas").stdout
+    atlas = run("explain", "run", "--show", "atlas").stdout
     assert "'west'" in atlas
     assert "The atlas leaves them out" in atlas
     assert "'west'" in run("explain", "run").stderr
@@ -338,7 +339,7 @@ def test_no_header(home):
         text = (home / f"{name}.csv").read_text().partition("\n")[2].replace(",W1", ",3")
         (home / f"{name}.csv").write_text(text)
     assert "--no-header" in run(*FIT, "--out", "run", code=3).stderr
-    assert "--no-header" in run("preflight", "north.csv", "south.csv", code=3).stderr
+    assert "--no-header" in run("check", "north.csv", "south.csv", code=3).stderr
     run(*FIT, "--no-header", "--id", "column_1", "--out", "run")
     labels = pl.read_csv("run/labels/north.csv")
     assert (labels.columns[0], labels.height) == ("column_1", 50)
@@ -346,31 +347,32 @@ def test_no_header(home):
 
 
 def test_the_command_that_writes_a_schema(home):
-    done = run("schema", "north.csv", "south.csv", "--as", "number:ward")
-    schema = Schema.from_toml(done.stdout)
+    done = run("check", "north.csv", "south.csv", "--as", "number:ward", "--write-schema", "new/schema.toml", "--json")
+    schema = Schema.from_toml(Path("new/schema.toml").read_text())
     assert (schema.names, schema.id_column) == (("age", "dose", "sex", "ward"), "patient_id")
-    document = json.loads(run("schema", "north.csv", "--json").stdout)
-    assert Schema.from_dict(document).names == ("age", "dose", "sex")
+    assert Schema.from_dict(json.loads(done.stdout)["schema"]) == schema
+    assert "exists" in run("check", "north.csv", "--write-schema", "new/schema.toml", code=2).stderr
     np.save("a.npy", np.ones((3, 2)))
-    assert "without column names" in run("schema", "a.npy", code=2).stderr
+    assert "without column names" in run("check", "a.npy", "--write-schema", "a.toml", code=2).stderr
+    assert "a coordinator has none" in run("check", "--kit", "k", "--write-schema", "a.toml", code=2).stderr
 
 
 def test_the_doctor_reads_a_table_as_join_does(home):
     """Other checks may fail on this machine; here only that of the data matters."""
-    run("schema", "north.csv", "south.csv", "--out", "schema.toml")
+    run("check", "north.csv", "south.csv", "--write-schema", "schema.toml")
     checks = [json.loads(run("doctor", "--data", "north.csv", *more, "--json", code=None).stdout)
               for more in ((), ("--schema", "schema.toml"))]  # fmt: skip
     without, within = (next(check for check in found if check["name"] == "data") for found in checks)
-    assert not without["ok"] and "fmtc schema FILES" in without["found"]
+    assert not without["ok"] and "fmtc check FILES --write-schema" in without["found"]
     assert within["ok"] and "50 rows, 3 columns" in within["found"]
 
 
 def test_preflight_reads_categories_and_finds_other_levels(home):
-    done = run("preflight", "north.csv", "south.csv")
+    done = run("check", "north.csv", "south.csv")
     assert "categories: 'sex' (2 levels)" in done.stderr
     assert done.stderr.endswith("2 silos agree: nothing stops a run\n") or "read the notes" in done.stderr
     pl.read_csv("south.csv").with_columns(pl.lit("2021-01-05").alias("seen")).write_csv("south.csv")
-    assert "error: has cells that are no numbers in 'seen'" in run("preflight", "north.csv", "south.csv", code=3).stderr
+    assert "error: has cells that are no numbers in 'seen'" in run("check", "north.csv", "south.csv", code=3).stderr
 
 
 def test_the_number_of_clusters_is_asked_for_with_a_way_to_find_it(home):
@@ -425,19 +427,19 @@ def test_advice_about_codes_works_word_by_word(coded):
     again = run(*FIT, "--schema", "a/schema.toml", "--missing-code", "-999", "--as", "number:dose", "--out", "d")
     assert (coded / "d/labels/north.csv").read_text() == labels, again.stderr
     assert Schema.read("d/schema.toml") == Schema.read("b/schema.toml")
-    assert run("preflight", "north.csv", "south.csv", *words, *advised(note)).exit_code == 0
+    assert run("check", "north.csv", "south.csv", *words, *advised(note)).exit_code == 0
     why = run(*FIT, "--schema", "a/schema.toml", "--as", "category:dose", "--out", "e", code=3).stderr
     assert "says that 'dose' is a category, and the schema a number" in why
 
 
 def test_preflight_gives_advice_about_codes_that_works(coded):
-    refused = run("preflight", "north.csv", "south.csv", code=3).stderr
+    refused = run("check", "north.csv", "south.csv", code=3).stderr
     assert "error: has words among the numbers in 'dose' (such as '<0.5')" in refused
     note = next(line for line in refused.splitlines() if "seems to hold codes" in line)
     assert advised(note) == ["--missing-code", "-999"]
     error = next(line for line in refused.splitlines() if "has words among" in line)
     assert advised(error) == ["--missing-code", "<0.5"]
-    done = run("preflight", "north.csv", "south.csv", *advised(note), *advised(error))
+    done = run("check", "north.csv", "south.csv", *advised(note), *advised(error))
     assert "codes for missing" not in done.stderr and "error" not in done.stderr
 
 
@@ -473,9 +475,11 @@ def test_a_code_that_others_hold_is_for_the_schema(home):
         )
     (note,) = [note for note in notes(run(*FIT, "--out", "a")) if "codes for missing" in note]
     assert note.endswith(
-        "write missing = [0] for 'pressure' into a schema (fmtc schema FILES > schema.toml) and use it (--schema)"
+        "write missing = [0] for 'pressure' into a schema (fmtc check FILES --write-schema schema.toml) and use it "
+        "(--schema)"
     )
-    text = run("schema", "north.csv", "south.csv").stdout
+    run("check", "north.csv", "south.csv", "--write-schema", "schema.toml")
+    text = Path("schema.toml").read_text()
     (home / "schema.toml").write_text(text.replace('name = "pressure"', 'name = "pressure"\nmissing = [0]'))
     done = run(*FIT, "--schema", "schema.toml", "--out", "b")
     assert any(note.startswith("missing cells: 10 of 500, in 'pressure' (10)") for note in notes(done))
@@ -511,11 +515,11 @@ def test_free_text_is_not_dropped_in_silence(tickets):
     assert not (tickets / "run").exists()
     text, drop = (shlex.split(found) for found in re.findall(r"\((--[^()]*)\)", done.stderr))
     assert (text, drop) == (["--text-column", "what happened"], ["--drop", "what happened"])
-    seen = run("preflight", "tickets.csv", code=3).stderr
+    seen = run("check", "tickets.csv", code=3).stderr
     assert "error: has free text in 'what happened'" in seen and advised(seen)[-4:] == [*text, *drop]
-    assert run("preflight", "tickets.csv", *drop).exit_code == 0
+    assert run("check", "tickets.csv", *drop).exit_code == 0
     others = ("--drop", "office", "--drop", "wait", "--label-column", "topic")
-    assert run("preflight", "tickets.csv", *text, *others).exit_code == 0
+    assert run("check", "tickets.csv", *text, *others).exit_code == 0
     done = run("fit", "tickets.csv", "-k", 3, *text, *others, "--max-iter", 2, "--out", "run")
     assert not notes(done)
     with pytest.raises(fmtc.errors.DataError, match=r"holds free text .*hashed_counts.*drop\(columns='what happened'"):
@@ -551,7 +555,7 @@ def test_fit_reports_all_problems_in_the_words_of_preflight(home):
     assert lines[begin] == f"All {len(found)} problems that stop this run:"
     assert found[0] == "nowhere.csv does not exist; check the name and the current folder"
     assert found[1] == "broken.csv is empty (0 bytes)"
-    seen = run("preflight", "north.csv", "south.csv", code=3).stderr
+    seen = run("check", "north.csv", "south.csv", code=3).stderr
     errors, silo = [], ""
     for line in seen.splitlines():
         silo = line.partition(" (")[0] if re.match(r"\w+ \(", line) else silo

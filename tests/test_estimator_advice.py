@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris, make_blobs, make_circles, make_moons
 
 import fmtc
 from fmtc import FMTC
-from fmtc.errors import DataError, InputError
+from fmtc.errors import DataError
 from fmtc.settings import Privacy
 
 K = 4
@@ -45,7 +45,7 @@ def fitted(silos):
 
 def test_clear_groups_are_found_and_fitted(silos, fitted):
     assert fitted.n_clusters_ == fitted.k_advice_.chosen == K
-    assert fitted.k_advice_.verdict == "clear"
+    assert fitted.k_advice_.verdict == "range"
     assert fitted.n_clusters == "2..7"  # as it was given
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -65,9 +65,9 @@ def test_a_number_that_is_not_clear_comes_with_a_warning(table):
 def test_what_left_for_the_advice_is_in_the_ledger_and_in_what_was_received(fitted):
     lines = fitted._ledgers["north"].lines()
     assert [line["run"] for line in lines] == sorted(line["run"] for line in lines)  # "advice", then "local"
-    assert {line["phase"] for line in lines if line["run"] == "advice"} >= {"hello", "spectrum", "cross"}
+    assert {line["phase"] for line in lines if line["run"] == "advice"} >= {"hello", "spectrum"}
     rows = {(row["phase"], row["field"]): row for row in fitted._sent()}
-    assert rows["cross", "agreement"]["what"]
+    assert rows["spectrum", "parts"]["what"]
     assert rows["round", "W"]["what"]
 
 
@@ -106,11 +106,9 @@ def test_advice_leaves_the_estimator_as_it_is(silos):
     assert FMTC(8, random_state=0).advise(silos).ks.tolist() == list(range(2, 21))  # four rows each
 
 
-def test_one_silo_has_its_spectrum_only(silos):
+def test_one_silo_is_enough(silos):
     advice = FMTC(random_state=0).advise(silos["north"], k_range=(2, 7))
-    assert (advice.evidence, advice.chosen, advice.verdict) == ("spectrum", K, "range")
-    with pytest.raises(InputError, match="there is one"):
-        FMTC().advise(silos["north"], evidence="agreement")
+    assert (advice.chosen, advice.verdict) == (K, "range")
 
 
 def shapes(kind, n, seed):
@@ -130,7 +128,7 @@ def test_rows_in_large_parts_get_as_many_clusters(kind):
         assert (advice.chosen, advice.low, advice.high, advice.signals["parts"]) == (parts,) * 4
         assert "range of" not in advice.sentences[0]
         assert f"{parts} large parts" in advice.text
-    assert FMTC(random_state=0).advise({"a": X, "b": shapes(kind, 200, 9)[0]}, evidence="spectrum").chosen == parts
+    assert FMTC(random_state=0).advise({"a": X, "b": shapes(kind, 200, 9)[0]}).chosen == parts
 
 
 def test_parts_that_the_range_leaves_out_are_not_advised():
@@ -172,11 +170,6 @@ def test_missing_cells_and_categories_are_taken(table):
 def test_what_cannot_be_compared_is_refused_in_a_sentence(silos, n_clusters, others, kind, words):
     with pytest.raises(kind, match=words):
         auto(n_clusters, **others).fit(silos)
-
-
-def test_unknown_evidence_is_refused(silos):
-    with pytest.raises(ValueError, match="evidence must be one of"):
-        FMTC().advise(silos, evidence="tea leaves")
 
 
 def test_too_few_rows_for_any_comparison_are_refused(silos):

@@ -24,10 +24,9 @@ from fmtc.artifacts.files import write_json
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus
 from fmtc.cli.words import Words
-from fmtc.concepts import Explanation, empty_clusters_sentence
+from fmtc.describe import Explanation, empty_clusters_sentence
 from fmtc.errors import FileError
 from fmtc.estimator import load_atlas
-from fmtc.inference import plotted
 from fmtc.protocol.auto import METHOD
 from fmtc.protocol.base import LETTERS, entries
 from fmtc.protocol.method import view_method
@@ -37,7 +36,7 @@ from fmtc.report.summary import _atlas_words, _balance, _has, _share_words, verd
 from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import Received, run
 from fmtc.runtime.spec import RunSpec
-from fmtc.tables import Silo, read_silos
+from fmtc.tables import Reading, Silo, read_silos
 
 HOSTILE = "<script>alert(1)</script>"
 COLUMNS = ["height", HOSTILE, "age", '"><img src=x onerror=alert(1)>']
@@ -159,9 +158,9 @@ def test_the_page_says_which_view_it_is_and_why(either):
 def test_points_lie_where_clusters_are_told_apart(either, home):
     """On the principal axes of the projections, or of the rows in coordinates in which clusters are round."""
     folder, summary = either
-    silos = read_silos(sorted(home.glob("silo*.csv")), id_column="id", label_column="class")
+    silos = read_silos(sorted(home.glob("silo*.csv")), Reading(id_column="id", label_column="class"))
     model = fmtc.load(folder / "model")
-    E = np.vstack([plotted(silo.X, model._models[silo.name]) for silo in silos])
+    E = np.vstack([model._models[silo.name].plotted(silo.X) for silo in silos])
     s = np.linalg.svd(E - E.mean(axis=0), compute_uv=False)
     plane = np.vstack([np.c_[shown["x"], shown["y"]] for shown in summary["points"].values()])
     assert_allclose(np.linalg.svd(plane, compute_uv=False), s[:2], rtol=1e-9)
@@ -175,10 +174,10 @@ def test_clusters_of_a_mixture_are_drawn_round(rng):
     (own,) = model._models.values()
     root = np.linalg.cholesky(own.covariance)
     centers = np.linalg.solve(root, own.means.T).T
-    E = plotted(X, own)
+    E = own.plotted(X)
     assert_allclose(np.linalg.norm(E[:, None] - centers, axis=2), model.transform(X), rtol=1e-9)
     X[0] = np.nan
-    assert_allclose(plotted(X[:1], own)[0], np.linalg.solve(root, own.shares @ own.means))
+    assert_allclose(own.plotted(X[:1])[0], np.linalg.solve(root, own.shares @ own.means))
 
 
 def test_clusters_are_told_by_what_their_rows_are(home, summary):
@@ -233,7 +232,7 @@ def test_an_old_run_gives_a_page_with_what_it_has(home):
 
 
 def test_a_silo_that_joined_has_no_rounds(home, tmp_path):
-    silos = read_silos([home / "silo0.csv"], id_column="id", drop=["class"])
+    silos = read_silos([home / "silo0.csv"], Reading(id_column="id", drop=["class"]))
     model = FMTC(3, max_iter=3, random_state=0).fit({"silo0": silos[0].X})
     model.history_ = []
     results = runs.results(model, silos)

@@ -56,16 +56,16 @@ def odd(tmp_path_factory):
 
 def test_names_of_silos_cannot_give_orders(odd):
     home, done = odd
-    inspected = fmtc_run("inspect", home / "run")
+    inspected = fmtc_run("explain", "--show", "model", home / "run")
     for said in (
         done.output,
         inspected.output,
-        fmtc_run("preflight", home / "all.csv", "--client-column", "site").output,
+        fmtc_run("check", home / "all.csv", "--client-column", "site").output,
     ):
         assert ESC in said  # colours of our own
         assert "[35mnorth" in said and f"{ESC}[35mnorth" not in said
         assert f"{ESC}]0" not in said and "\x07" not in said
-    assert list(json.loads(fmtc_run("inspect", home / "run", "--json").stdout)["clients"]) == [
+    assert list(json.loads(fmtc_run("explain", "--show", "model", home / "run", "--json").stdout)["clients"]) == [
         f"{ESC}[35mnorth", f"{ESC}]0;title\x07",
     ]  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_errors_and_files_cannot_give_orders(odd, tmp_path):
     there.mkdir()
     for words in (
         ("fit", tmp_path / f"{ESC}[35mx.csv", "-k", 2, "--out", tmp_path / "out"),
-        ("inspect", tmp_path / f"{ESC}[35mx"),
+        ("explain", "--show", "model", tmp_path / f"{ESC}[35mx"),
         ("fit", home / "all.csv", "-k", 2, "--out", there),
         ("fit", home / "all.csv", "-k", 2, "--config", tmp_path / f"{ESC}[35mx", "--out", tmp_path / "out"),
     ):
@@ -89,7 +89,7 @@ def test_errors_and_files_cannot_give_orders(odd, tmp_path):
     for file in (home / "run" / "model").iterdir():
         (path / file.name).write_bytes(file.read_bytes())
     (path / "model.json").write_text(json.dumps(model | {"stopped_because": f"{ESC}[35mdone"}))
-    done = fmtc_run("inspect", path)
+    done = fmtc_run("explain", "--show", "model", path)
     assert "[35mdone" in done.output and f"{ESC}[35mdone" not in done.output
 
 
@@ -115,7 +115,7 @@ main()
     ("module", "words"),
     [
         ("click", ["--version"]),
-        ("rich.console", ["version"]),
+        ("rich.console", ["outbox", "show", "."]),
         ("numpy", ["fit", "a.csv", "-k", "2", "--out", "run"]),
         ("fmtc.cli.models", ["--help"]),  # while the command line is being understood
         ("fmtc.estimator", ["demo", "--out", "demo"]),
@@ -165,8 +165,8 @@ def test_an_interrupted_demo_has_nothing_to_resume(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "offered", "spared"),
     [
-        (["fmtc", "pre"], {"predict", "preflight"}, set()),
-        (["fmtc", "data", "f"], {"fetch"}, {"numpy"}),
+        (["fmtc", "do"], {"doctor"}, set()),
+        (["fmtc", "outbox", "b"], {"budget"}, set()),
         (["fmtc", "fit", "--sca"], {"--scale"}, set()),
     ],
 )

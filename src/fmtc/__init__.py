@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .errors import ClientError, FileError
     from .estimator import FMTC, estimate_memory, federate, load
     from .kernels.couplings import schatten_p, tsvt
-    from .later import join_later, merge
+    from .later import join_later
     from .metrics import clustering_accuracy, clustering_scores, match_classes, score_clients
     from .runtime.driver import RoundRecord, run
     from .runtime.local import LocalTransport
@@ -37,7 +37,6 @@ __all__ = [
     "join_later",
     "load",
     "match_classes",
-    "merge",
     "run",
     "schatten_p",
     "score_clients",
@@ -81,7 +80,7 @@ __getattr__, __dir__ = lazy_names(
     errors=("ClientError", "FileError"),
     estimator=("FMTC", "estimate_memory", "federate", "load"),
     kernels__couplings=("schatten_p", "tsvt"),
-    later=("join_later", "merge"),
+    later=("join_later",),
     metrics=("clustering_accuracy", "clustering_scores", "match_classes", "score_clients"),
     runtime__driver=("RoundRecord", "run"),
     runtime__local=("LocalTransport",),

@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from .errors import InputError
-from .kernels.sweep import SMALLEST_AGREED, pooled_gap
+from .kernels.sweep import pooled_gap
 
 Array = np.ndarray
 
-EVIDENCE = ("both", "agreement", "spectrum")
-CLEAR, RANGE, FEW = "clear", "range", "too few rows"
-CLEAR_RATIO = 1.5  # of the highest number to the lowest, up to which signals say the same
+RANGE, FEW = "range", "too few rows"
 ROWS_FOR_EACH = 5  # cluster, in the smallest silo, below which nothing has been found to work
-NEAR_GAP = 0.6  # of the largest step: with the eigengap alone, all numbers with such a step are in the range
+NEAR_GAP = 0.6  # of the largest step: all numbers with such a step are in the range
 TABLE = 50  # columns up to which rows are a table, where structures of several kinds cross
-FAINT = 0.1  # agreement below which silos have hardly anything in common
 
 
 @dataclass(frozen=True)
@@ -31,33 +27,23 @@ class Advice:
     chosen : int
         The number that was chosen; what ``n_clusters="auto"`` fits.
     low, high : int
-        The range that the signals span; where rows fall into large parts, that of the silos' parts.
-    verdict : {"clear", "range", "too few rows"}
-        "clear": all signals say nearly the same, for rows with many columns. "too few rows": less than five rows for
-        each cluster in the smallest silo, where nothing works. "range": neither, so it is not clear.
-    evidence : {"both", "agreement", "spectrum"}
-        What was looked at.
+        The range of large eigengaps; where rows fall into large parts, that of the silos' parts.
+    verdict : {"range", "too few rows"}
+        "too few rows": less than five rows for each cluster in the smallest silo, where nothing works. "range": the
+        number is somewhere in the range, and never clear.
     signals : dict of str to int
         The number that each signal says: ``parts`` (large parts of the neighbour graph, where most silos have several;
-        the advice follows it), ``gap`` (largest eigengap), ``agreement`` (fewest clusters at which models of silos
-        agree as well as anywhere, to a standard error) and ``many`` (the same, with more weight on many clusters).
+        the advice follows it) and ``gap`` (largest eigengap).
     ks : ndarray of shape (v,)
         Numbers of clusters that were compared.
     eigengap : ndarray of shape (v,)
         Step between eigenvalue k and k + 1 of the Laplacian of a silo's neighbour graph, mean over silos.
     eigengap_of : dict of str to ndarray of shape (v,)
         The same of each silo.
-    agreement : ndarray of shape (v,)
-        Adjusted Rand index of a silo's own labels and of those that the local model of another silo gives its rows;
-        mean over silos. Empty with ``evidence="spectrum"``, and for one silo.
-    agreement_of : dict of str to ndarray of shape (o, v)
-        The same on the rows of each silo, for each of the o other silos whose model it saw.
-    agreement_error : ndarray of shape (v,)
-        Standard error of `agreement` over silos.
     n_rows : int
         Rows of the smallest silo that were looked at, 1,200 at most.
     is_table : bool
-        Whether rows have few columns: advice is weak there, and never clear.
+        Whether rows have few columns: advice is weak there.
 
     Examples
     --------
@@ -74,16 +60,12 @@ class Advice:
     low: int
     high: int
     verdict: str
-    evidence: str
     signals: dict[str, int]
     n_rows: int
     is_table: bool
     ks: Array = field(repr=False)
     eigengap: Array = field(repr=False)
     eigengap_of: dict[str, Array] = field(repr=False)
-    agreement: Array = field(repr=False)
-    agreement_of: dict[str, Array] = field(repr=False)
-    agreement_error: Array = field(repr=False)
 
     @property
     def text(self) -> str:
@@ -96,9 +78,10 @@ class Advice:
         span = "" if self.low == self.high else f", in a range of {self.low} to {self.high}"
         verdict = "not clear" if self.verdict == RANGE else self.verdict
         said = [f"Advice: {self._number(self.chosen)}{span}. Verdict: {verdict}."]
-        words = {"parts": "the neighbour graph falls into {} large parts, which may hold clusters of their own",
-                 "gap": "the eigengap says {}", "agreement": "models of silos agree best at {} (2 is left out)",
-                 "many": "and at {} if many clusters count for more"}  # fmt: skip
+        words = {
+            "parts": "the neighbour graph falls into {} large parts, which may hold clusters of their own",
+            "gap": "the eigengap says {}",
+        }
         listed = "; ".join(words[name].format(k) for name, k in self.signals.items())
         said.append(f"{listed[0].upper()}{listed[1:]}.")
         if self.verdict == FEW:
@@ -108,10 +91,6 @@ class Advice:
             )
         if len(self.eigengap_of) == 1:
             said.append("There is one silo, so no other can confirm its structure.")
-        elif self.evidence == "spectrum":
-            said.append("One kind of evidence alone is never clear.")
-        elif float(self.agreement.max()) < FAINT:
-            said.append(f"Silos hardly agree at any number (at best {self.agreement.max():.2f} of 1).")
         if self.is_table:
             said.append("For tables with few columns this advice is weak: it missed in half of the trials.")
         if self.chosen == self.ks[-1]:
@@ -129,13 +108,9 @@ class Advice:
         """All of it in what JSON knows."""
         return {
             "chosen": self.chosen, "low": self.low, "high": self.high, "verdict": self.verdict,
-            "evidence": self.evidence, "signals": dict(self.signals), "n_rows": self.n_rows, "is_table": self.is_table,
-            "text": self.text, "ks": self.ks.tolist(),
+            "signals": dict(self.signals), "n_rows": self.n_rows, "is_table": self.is_table, "text": self.text,
+            "ks": self.ks.tolist(),
             "eigengap": {"mean": self.eigengap.tolist(), "silos": {c: g.tolist() for c, g in self.eigengap_of.items()}},
-            "agreement": {
-                "mean": self.agreement.tolist(), "error": self.agreement_error.tolist(),
-                "silos": {c: x.tolist() for c, x in self.agreement_of.items()},
-            },
         }  # fmt: skip
 
     @staticmethod
@@ -143,17 +118,16 @@ class Advice:
         return f"{k} clusters"
 
 
-def advice_of(found: Mapping[str, Array], client_ids: Sequence[str], evidence: str = "both") -> Advice:
+def advice_of(found: Mapping[str, Array], client_ids: Sequence[str]) -> Advice:
     """The advice that the evidence of all silos comes to.
 
     Parameters
     ----------
     found : mapping of str to array
-        What `fmtc.protocol.advice` has collected: ``ks`` (v,), ``sizes`` and ``parts`` (m,), ``eigenvalues`` (m, e),
-        ``n_features`` (1,) and, where models were compared, ``agreement`` (s, o, v) of the silos ``seen`` (s,).
+        What `fmtc.protocol.advice` has collected: ``ks`` (v,), ``sizes`` and ``parts`` (m,), ``eigenvalues`` (m, e)
+        and ``n_features`` (1,).
     client_ids : sequence of str
         The silos, in the order of ``sizes``.
-    evidence : {"both", "agreement", "spectrum"}
 
     Examples
     --------
@@ -163,69 +137,28 @@ def advice_of(found: Mapping[str, Array], client_ids: Sequence[str], evidence: s
     >>> from fmtc.advice import advice_of
     >>> found = {"ks": np.arange(2, 5), "sizes": np.array([40, 60]), "n_features": np.array([99])}
     >>> found["eigenvalues"] = np.array([[0, 0.1, 0.1, 0.6, 0.7], [0, 0.1, 0.2, 0.6, 0.7]])
-    >>> advice = advice_of(found, ["north", "south"], "spectrum")
+    >>> advice = advice_of(found, ["north", "south"])
     >>> advice.chosen, advice.verdict
     (3, 'range')
     """
     ks = found["ks"]
     steps = pooled_gap(found["eigenvalues"], ks.tolist())
-    gap, seen = steps.mean(axis=0), found.get("agreement")
-    if seen is None and evidence == "agreement":
-        raise InputError("one silo has no other to agree with: ask for the spectrum")
-    signals: dict[str, int] = {}
-    pairs: dict[str, Array] = {}
-    mean = error = np.empty(0)
+    gap = steps.mean(axis=0)
+    largest = int(ks[gap.argmax()])
     parts = np.sort(found.get("parts", np.ones(1, np.int64))).tolist()
     usual = parts[(len(parts) - 1) // 2]
-    if evidence != "agreement":
-        if ks[0] <= usual <= ks[-1]:
-            signals["parts"] = usual
-        signals["gap"] = int(ks[gap.argmax()])
-    if seen is not None:
-        pairs = {client_ids[int(t)]: own for t, own in zip(found["seen"], seen, strict=True)}
-        mean, error = mean_and_error(seen.mean(axis=1))
-        signals["agreement"] = fewest_agreed(ks, mean, error)
-        if evidence == "both":
-            signals["many"] = int(ks[(np.maximum(mean, 0) ** 2 * np.log(ks)).argmax()])
-    said = sorted(signals.values())
-    agree = len(said) > 1 and said[-1] <= CLEAR_RATIO * said[0]
-    chosen, low, high = said[len(said) // 2], said[0], said[-1]
-    if "parts" in signals:
+    if ks[0] <= usual <= ks[-1]:
         several = [count for count in parts if ks[0] <= count <= ks[-1]]
+        signals = {"parts": usual, "gap": largest}
         chosen, low, high = usual, several[0], several[-1]
-    elif len(said) == 1:
-        curve = gap if seen is None else mean
-        near = curve >= (NEAR_GAP * curve.max() if seen is None else (curve - error).max())
-        low, high = min(chosen, int(ks[near].min())), max(chosen, int(ks[near].max()))
+    else:
+        near = ks[gap >= NEAR_GAP * gap.max()]
+        signals = {"gap": largest}
+        chosen, low, high = largest, min(largest, int(near.min())), max(largest, int(near.max()))
     n, is_table = int(found["sizes"].min()), int(found["n_features"][0]) <= TABLE
-    is_faint = seen is not None and float(mean.max()) < FAINT
-    verdict = RANGE
-    if n < ROWS_FOR_EACH * low:
-        verdict = FEW
-    elif agree and seen is not None and n >= ROWS_FOR_EACH * high and not (is_table or is_faint):
-        verdict = CLEAR
-    return Advice(
-        chosen, low, high, verdict, "spectrum" if seen is None else evidence, signals, n, is_table, ks, gap,
-        dict(zip(client_ids, steps, strict=True)), mean, pairs, error,
-    )  # fmt: skip
+    verdict = FEW if n < ROWS_FOR_EACH * low else RANGE
+    of_each = dict(zip(client_ids, steps, strict=True))
+    return Advice(chosen, low, high, verdict, signals, n, is_table, ks, gap, of_each)
 
 
-def mean_and_error(own: Array) -> tuple[Array, Array]:
-    """Mean over silos and its standard error; (m, v) -> (v,), (v,). One silo has an error of 0."""
-    m = len(own)
-    spread = own.std(axis=0, ddof=1) if m > 1 else np.zeros(own.shape[1])
-    return own.mean(axis=0), spread / np.sqrt(m)
-
-
-def fewest_agreed(ks: Array, mean: Array, error: Array) -> int:
-    """Fewest clusters at which silos agree as well as anywhere, to one standard error; at least 3 where 3 is compared.
-
-    The maximum is flat: without this rule it wanders to the right with the rows that were drawn.
-    """
-    able = ks >= min(SMALLEST_AGREED, int(ks[-1]))
-    ks, mean, error = ks[able], mean[able], error[able]
-    best = int(mean.argmax())
-    return int(ks[np.argmax(mean >= mean[best] - error[best])])
-
-
-__all__ = ["EVIDENCE", "Advice", "advice_of"]
+__all__ = ["Advice", "advice_of"]

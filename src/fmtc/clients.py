@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .errors import DataError, RowsWarning, listed, nearest_names
+from .errors import DataError, RowsWarning, nearest_names
 from .kernels.scaling import far_row
 from .schema import Encoded, Schema
+from .wording import ARRAYS, FRAMES
+
+if TYPE_CHECKING:
+    from .tables.guess import Doubt
 
 Array = np.ndarray
 NAMELESS = {"nan", "None", "<NA>", "NaT", ""}
@@ -184,79 +187,47 @@ class ClientsMixin:
         frames = {name: rows for name, rows in given.items() if _is_frame(rows)}
         if not self.takes_missing or not frames:
             return given
-        from .tables.frames import as_polars, in_python, infer, is_plain
+        from .tables.frames import as_polars, is_plain
 
-        if reset:
-            if len(frames) < len(given):
-                for name, frame in frames.items():
-                    if not is_plain(frame):
-                        other = next(name for name in given if name not in frames)
-                        raise DataError(
-                            f"client {name!r}: X is a data frame with columns that are no numbers, but that of client "
-                            f"{other!r} is not a data frame: give data frames for all clients"
-                        )
-                return given
-            if any(not _n_rows(frame) or not len(frame.columns) for frame in frames.values()):
-                return given  # for the check to refuse
-            first = [str(name) for name in next(iter(frames.values())).columns]
-            for name, frame in frames.items():
-                twice = [column for column, count in Counter(map(str, frame.columns)).items() if count > 1]
-                if twice:
-                    raise DataError(
-                        f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
-                        "names of columns must be unique"
-                    )
-                if {str(column) for column in frame.columns} != set(first):
-                    own = [str(column) for column in frame.columns]
-                    lacking = [column for column in first if column not in own]
-                    extra = [column for column in own if column not in first]
-                    what = f"lacks {listed(lacking)}" if lacking else f"also has {listed(extra)}"
-                    raise DataError(f"client {name!r}: X {what}; all clients need the same columns")
-            text_names = all(isinstance(column, str) for frame in frames.values() for column in frame.columns)
-            same = all([str(column) for column in frame.columns] == first for frame in frames.values())
-            plain = all(is_plain(frame) for frame in frames.values())
-            if plain and same and len(first) > MANY:
-                if text_names:
-                    self.schema_ = Schema.of_numbers(first)
-                return given
-            tables = {name: as_polars(frame) for name, frame in frames.items()}
-            schema, problems, identifiers, questions = infer(tables, divided)
-            if problems:
-                raise DataError("\n  ".join(map(in_python, problems)))
-            if identifiers:
-                warnings.warn(
-                    f"{listed(identifiers)} seem{'s' if len(identifiers) == 1 else ''} to name rows, and is clustered "
-                    "on like a measurement: omit such columns",
-                    RowsWarning,
-                    stacklevel=5,
-                )
-            for question in questions:
-                if divided and "" in given and "silos" in question:
-                    continue  # clients= names the silo of each row of this frame
-                warnings.warn(in_python(question), RowsWarning, stacklevel=5)
-            if text_names or not plain:
-                self.schema_ = schema
-            if plain and same:
-                return given
-        else:
-            if not hasattr(self, "schema_"):
-                return given
-            tables = {}
-            for name, frame in frames.items():
-                if list(frame.columns) == list(self.schema_.names) and is_plain(frame) and not self.schema_.recodes:
-                    continue
-                tables[name] = as_polars(frame)
+        if reset and len(frames) == len(given):
+            self._learn_schema(frames, divided)
+        elif reset and (odd := next((name for name, frame in frames.items() if not is_plain(frame)), None)) is not None:
+            other = next(name for name in given if name not in frames)
+            raise DataError(
+                f"client {odd!r}: X is a data frame with columns that are no numbers, but that of client {other!r} is "
+                "not a data frame: give data frames for all clients"
+            )
+        if not hasattr(self, "schema_"):
+            return given
         import polars as pl
 
         found = dict(given)
-        for name, table in tables.items():
-            prefix = f"client {name!r}: " if name else ""
-            try:
-                X = self.schema_.encode(table, prefix)
-            except DataError as error:
-                raise DataError(in_python(str(error))) from None
-            found[name] = pl.DataFrame(X, schema=list(self.schema_.names))
+        for name, frame in frames.items():
+            if list(frame.columns) != list(self.schema_.names) or not is_plain(frame) or self.schema_.recodes:
+                X = self.schema_.encode(as_polars(frame), f"client {name!r}: " if name else "", wording=FRAMES)
+                found[name] = pl.DataFrame(X, schema=list(self.schema_.names))
         return found
+
+    def _learn_schema(self, frames: dict[str, Any], divided: bool) -> None:
+        """Find out what the columns of data frames are, and warn of those that may be no features."""
+        from .tables.frames import as_polars, check_frames, infer, is_plain
+
+        if any(not _n_rows(frame) or not len(frame.columns) for frame in frames.values()):
+            return  # for the check to refuse
+        check_frames(frames)
+        names = list(next(iter(frames.values())).columns)
+        said: list[str] = []
+        plain = all(is_plain(frame) and list(frame.columns) == names for frame in frames.values())
+        if plain and len(names) > MANY:
+            schema = Schema.of_numbers(names)
+        else:
+            schema, said = infer({name: as_polars(frame) for name, frame in frames.items()}, joining=divided)
+        for sentence in said:
+            if divided and "" in frames and "silos" in sentence:
+                continue  # clients= names the silo of each row of this frame
+            warnings.warn(sentence, RowsWarning, stacklevel=6)
+        if not plain or all(isinstance(name, str) for name in names):
+            self.schema_ = schema
 
     def _checked(self, X: Any, prefix: str = "", **checks: Any) -> Any:
         """scikit-learn's check of rows; what it finds wrong with the values is an error in the data."""
@@ -274,33 +245,13 @@ class ClientsMixin:
         """Warn of values that look wrong, or decide the clusters alone."""
         if not reset or not self.takes_missing or any(sp.issparse(Xt) for Xt, _ in parts.values()):
             return parts
+        from .tables.catalogue import words_of
+
         names = getattr(self, "feature_names_in_", None)
         for remark in self._remarks(parts, names):
             warnings.warn(remark, RowsWarning, stacklevel=4)
-
-        def called(column: int) -> str:
-            return f"column {column}" if names is None else f"column {names[column]!r}"
-
-        for name, (Xt, _) in parts.items():
-            if (far := far_row(Xt)) is not None:
-                row, column = far
-                of = f" of client {name!r}" if name != SINGLE else ""
-                warnings.warn(
-                    f"row {row}{of} has {Xt[row, column]:.3g} in {called(column)}, far from all others, and may become "
-                    "a cluster of its own: correct or remove it",
-                    RowsWarning,
-                    stacklevel=4,
-                )
-        firsts = next(iter(parts.values()))[0][0]
-        large = np.flatnonzero(np.abs(firsts) > 1e9)
-        for column in large.tolist():
-            if all((Xt[:, column] == firsts[column]).all() for Xt, _ in parts.values()):
-                warnings.warn(
-                    f"{called(column)} is {firsts[column]:.3g} in all rows: it says nothing, and other columns may be "
-                    "lost beside a number so large: omit it",
-                    UserWarning,
-                    stacklevel=4,
-                )
+        for category, doubt in _doubts({name: Xt for name, (Xt, _) in parts.items()}, names):
+            warnings.warn(words_of(doubt), category, stacklevel=4)
         return parts
 
     def _remarks(self, parts: dict[str, tuple[Any, Any]], names: Array | None) -> list[str]:
@@ -308,7 +259,6 @@ class ClientsMixin:
         if next(iter(parts.values()))[0].shape[1] > MANY:
             return []
         from .tables import Silo, remarks
-        from .tables.frames import in_python
 
         step = -(-sum(Xt.size for Xt, _ in parts.values()) // LOOKED_AT)
         called = None if names is None else tuple(map(str, names))
@@ -316,9 +266,27 @@ class ClientsMixin:
             Silo(name, Xt[::step], called, np.arange(0, Xt.shape[0], step), schema=getattr(self, "schema_", None))
             for name, (Xt, _) in parts.items()
         ]
-        found = remarks(silos, scaled=getattr(self, "scale", "") != "none", files=False)
+        wording, scaled = ARRAYS if names is None else FRAMES, getattr(self, "scale", "") != "none"
         seen = "" if step == 1 else f" (one row in {step} was looked at)"
-        return [in_python(remark, framed=names is not None) + seen for remark in found]
+        return [remark + seen for remark in remarks(silos, scaled=scaled, files=False, wording=wording)]
+
+
+def _doubts(rows: Mapping[str, Array], names: Array | None) -> Iterator[tuple[type[Warning], Doubt]]:
+    """Rows far from all others, and columns of one number that is very large."""
+    from .tables.guess import Doubt
+
+    def place(column: int) -> dict[str, Any]:
+        return {"where": f"column {column}" if names is None else f"column {names[column]!r}"}
+
+    for name, Xt in rows.items():
+        if (far := far_row(Xt)) is not None:
+            row, column = far
+            called = f"{row} of client {name!r}" if name != SINGLE else str(row)
+            yield RowsWarning, Doubt("far", column, place(column) | {"row": called, "value": Xt[row, column]})
+    first = next(iter(rows.values()))[0]
+    for column in np.flatnonzero(np.abs(first) > 1e9).tolist():
+        if all((Xt[:, column] == first[column]).all() for Xt in rows.values()):
+            yield UserWarning, Doubt("large", column, place(column) | {"value": first[column]})
 
 
 # ------------------------------------------------------------------------------------------------------- names

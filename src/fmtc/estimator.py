@@ -18,36 +18,46 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Cluster
 from sklearn.utils import ClassifierTags, check_random_state, estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from .advice import CLEAR, EVIDENCE, Advice, advice_of
+from .advice import Advice, advice_of
 from .artifacts.models import MODEL_FILE, MODEL_FORMAT, SavedModel, current_settings, read_model, write_model
 from .artifacts.runs import model_folder, read_atlas, read_explanation, schema_of
-from .atlas import Atlas, Features, Presence, draw_models, presence_of
 from .clients import ClientsMixin, Remembered, is_mapping, refuse_names
-from .concepts import Explanation, Lookup, empty_clusters_sentence, explain_silos, held_words
-from .confidence import LEVEL, Drift, calibration_of, confidence, silo_drift, together
+from .confidence import LEVEL, Drift, silo_drift, together
+from .describe import (
+    Atlas,
+    Explanation,
+    Features,
+    Lookup,
+    RowExplanation,
+    draw_models,
+    empty_clusters_sentence,
+    explain_row,
+    explain_silos,
+    held_words,
+    presence_of,
+)
 from .errors import DataError, FileError, InputError, NotFiniteError, RowsWarning
-from .inference import AnchorModel, ClientModel, GraphModel, MixtureModel, assign, memberships, outliers, transformed
 from .kernels.encoding import expanded_width
 from .kernels.graph import association, knn_affinity, resolve_neighbors
 from .linalg.arrays import HOST, check_device
 from .linalg.neighbors import EXACT_UP_TO
 from .linalg.threads import one_thread
 from .mixture.pooling import free_numbers
+from .models import ClientModel, Presence, kind_of
+from .models.shared import Shared
 from .privacy.ledger import MemoryLedger
 from .protocol.advice import METHOD as ADVICE
-from .protocol.advice import advice_method, advice_settings, range_of
+from .protocol.advice import advice_settings, range_of
 from .protocol.alone import FEDERATED
 from .protocol.base import sent
 from .protocol.folds import TooFewError, calibrated
 from .protocol.graph import PROPOSAL
+from .protocol.kept import kept as kept_of
 from .protocol.method import COMMON, ClientResult, view_method
-from .reasons import RowExplanation, explain_row
 from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
-from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_choice, check_number, split_solver
-from .shared import Shared
-from .shared import kept as kept_of
+from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
 
 Array = np.ndarray
 
@@ -174,8 +184,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         they lack concepts there, nor in a model that was loaded.
     influence_ids_ : list of str
         Clients of the rows and columns of `influence_`.
-    merged_ : list of Match
-        Only of a model that `fmtc.merge` made: which concepts of the two federations are the same.
     joined_ : Joined
         Only of a newcomer, see `fmtc.join_later`: whether it follows the federation, and why.
     held_ : list of str
@@ -396,14 +404,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             self.calibrate(X, clients=clients)
         return self
 
-    def advise(self, X: Any, *, clients: Any = None, k_range: Any = None, evidence: str = "both") -> Advice:
+    def advise(self, X: Any, *, clients: Any = None, k_range: Any = None) -> Advice:
         """How many clusters the rows speak for: advice with a range, from all clients and without labels.
 
         Where the rows of most clients fall into several large parts that do not touch, the advice is their number.
-        Else there are two kinds of evidence. The spectrum of each client's neighbour graph has a step after as many
-        eigenvalues as there are clear parts. And the right number is one at which the local model of one client finds,
-        in the rows of another, what that client finds by itself. The advice is then the median of three signals, the
-        range what they span.
+        Else it is the number of eigenvalues before the largest step in the spectrum of the clients' neighbour graphs,
+        and the range has all numbers with a step nearly as large.
 
         It is advice: see `Advice.text`. Nothing of the estimator changes; `scale`, `solver` and `random_state` count.
 
@@ -414,9 +420,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         k_range : "auto", text such as "3..12" or pair of int, optional
             Numbers to compare; by default those of `n_clusters`, if it is not a number. "auto" is 2 to 30, but at least
             four rows of the smallest client for each cluster.
-        evidence : {"both", "agreement", "spectrum"}
-            "agreement" leaves the spectrum out. "spectrum" is for those who do not want a client's model shown to other
-            clients: only eigenvalues and the number of parts leave.
 
         Returns
         -------
@@ -431,25 +434,21 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> silos = {name: centers + rng.normal(size=centers.shape) for name in ("north", "south", "west")}
         >>> advice = FMTC(random_state=0).advise(silos, k_range="2..8")
         >>> advice.chosen, advice.low, advice.high, advice.verdict
-        (4, 4, 4, 'clear')
+        (4, 4, 4, 'range')
         """
         model = clone(self)
         parts = model._parts(X, clients, reset=True)
         if k_range is None and isinstance(self.n_clusters, str):
             k_range = self.n_clusters
-        return model._advised({cid: Xt for cid, (Xt, _) in parts.items()}, k_range, evidence)
+        return model._advised({cid: Xt for cid, (Xt, _) in parts.items()}, k_range)
 
-    def _advised(self, silos: Mapping[str, Any], k_range: Any, evidence: str = "both") -> Advice:
+    def _advised(self, silos: Mapping[str, Any], k_range: Any) -> Advice:
         """Advice from the rows of each client."""
-        check_choice("evidence", evidence, EVIDENCE)
-        if evidence == "agreement" and len(silos) < 2:
-            raise InputError('evidence="agreement" compares clients, and there is one: use "spectrum"')
         settings = advice_settings(self.settings(n_clusters=2), range_of(k_range))
-        method = advice_method(evidence, len(silos))
-        transport = LocalTransport(silos, settings, self.n_jobs, method=method, run_id="advice")
-        result = run(transport, settings, method=method)
+        transport = LocalTransport(silos, settings, self.n_jobs, method=ADVICE, run_id="advice")
+        result = run(transport, settings, method=ADVICE)
         self._asked = transport.ledgers, result.received
-        return advice_of(result.common, result.client_ids, evidence)
+        return advice_of(result.common, result.client_ids)
 
     def _adopt(
         self,
@@ -521,7 +520,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if n_features is not None:
             self.n_features_in_ = n_features
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
-                     "roster_code_", "privacy_", "joined_", "merged_"):  # fmt: skip
+                     "roster_code_", "privacy_", "joined_"):  # fmt: skip
             self.__dict__.pop(name, None)
         self._shared = result.shared
         if isinstance(self.privacy, Privacy):
@@ -529,8 +528,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
             n_clients = len(result.client_ids) or None
             self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)
-        kinds = {type(model) for model in models.values()}
-        self.view_ = "anchors" if AnchorModel in kinds else "mixture" if kinds == {MixtureModel} else "graph"
+        self.view_ = kind_of(models)
         self.view_reason_ = result.why
         consensus = result.common.get("consensus") if self.view_ == "graph" else None
         if consensus is not None and consensus.size:  # the server of a run by sums has none
@@ -670,11 +668,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         share = 0.0 if abstain is None else abstain
         check_number("abstain", share, Real, "None or a share from 0 to below 1", lambda v: 0 <= v < 1)
         if not share:
-            return self._each(X, clients, assign)
+            return self._each(X, clients, lambda Xt, model: model.assign(Xt))
 
         def answer(Xt: Any, model: Any) -> Array:
-            doubtful = confidence(Xt, self._calibrated(model)) < share
-            return np.where(doubtful, -1, assign(Xt, model))
+            doubtful = self._calibrated(model).confidence(Xt) < share
+            return np.where(doubtful, -1, model.assign(Xt))
 
         return self._each(X, clients, answer)
 
@@ -701,7 +699,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         >>> int(model.predict([[3.0, 3.0]], abstain=0.1)[0])
         -1
         """
-        return self._each(X, clients, lambda Xt, model: confidence(Xt, self._calibrated(model)))
+        return self._each(X, clients, lambda Xt, model: self._calibrated(model).confidence(Xt))
 
     def drift(self, X: Any, *, clients: Any = None, level: float = LEVEL) -> Drift:
         """Whether new rows still are what the models were made for: a test for each silo, and one for all.
@@ -770,21 +768,21 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     def _calibrate(self, cid: str, X: Any) -> None:
         """Calibrate the model of one client with its rows of fit."""
         model, home = self._models[cid], getattr(self, "_homes", {}).get(cid)
-        if isinstance(model, AnchorModel) or home is None:
-            calibration_of(model)  # says that it cannot be, unless it was
+        if home is None:
+            model.calibrated()  # says that it cannot be, unless it was
             return
         n = int(self._sizes[cid].sum())
         if X.shape[0] != n:
             raise DataError(f"client {cid!r} was fitted on {n} rows, got {X.shape[0]}: calibrate takes the rows of fit")
         if len(self.client_ids_) == 1:  # nothing came from others
-            home = replace(home, alone=True)
+            home = replace(home, common=None)
         with one_thread("blas"):
-            found = calibrated(home, X, model, self._run_settings)
+            found = calibrated(home, X, model)
         self._models = {**self._models, cid: replace(model, calibration=found)}
 
     def _calibrated(self, model: Any) -> Any:
         """A model of this estimator, calibrated now if it was not and its rows are still there."""
-        if isinstance(model, AnchorModel) or model.calibration is not None:
+        if model.calibration is not None:
             return model
         cid = next(cid for cid, other in self._models.items() if other is model)
         kept: Remembered | None = getattr(self, "_fitted_on", None)
@@ -809,7 +807,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         -------
         ndarray of shape (n_samples, n_concepts), or mapping of client to such
         """
-        return self._each(X, clients, memberships)
+        return self._each(X, clients, lambda Xt, model: model.probabilities(Xt))
 
     def predict_outliers(self, X: Any, *, clients: Any = None, level: float = 1e-3) -> Any:
         """Whether each row is further from all clusters than all but a share `level` of the rows of a Gaussian cluster.
@@ -824,7 +822,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         if self.view_ != "mixture":
             raise InputError('predict_outliers needs the mixture view: fit with view="mixture"')
         check_number("level", level, Real, "a number between 0 and 1", lambda v: 0 < v < 1)
-        return self._each(X, clients, lambda Xt, model: outliers(Xt, model, level))
+        return self._each(X, clients, lambda Xt, model: model.outliers(Xt, level))
 
     def transform(self, X: Any, *, clients: Any = None) -> Any:
         """Normalised projection of each row; in the mixture view, its distance to each cluster in units of their shape.
@@ -837,7 +835,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """
         if is_mapping(X) and self._output_is_framed():
             raise TypeError("set_output frames the rows of one client; call transform for each: X[name], clients=name")
-        return self._each(X, clients, transformed)
+        return self._each(X, clients, lambda Xt, model: model.transform(Xt))
 
     def score(self, X: Any, y: Any = None, *, clients: Any = None) -> float:
         """How well the predicted clusters keep neighbours together; needs no labels, higher is better.
@@ -865,7 +863,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
             affinity = knn_affinity(
                 model.scaled(Xt), solver.n_neighbors, solver.bandwidth, nonmutual_weight=solver.nonmutual_weight
             )
-            shares.append(association(affinity, assign(Xt, model), self._k))
+            shares.append(association(affinity, model.assign(Xt), self._k))
         return float(np.mean(shares))
 
     def bic(self, X: Any, *, clients: Any = None) -> float:
@@ -912,7 +910,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         free = 0.0
         for cids in groups.values():
             models = [self._models[cid] for cid in cids]
-            counts = np.array([memberships(rows[cid], self._models[cid]).sum(axis=0) for cid in cids])
+            counts = np.array([self._models[cid].probabilities(rows[cid]).sum(axis=0) for cid in cids])
             free += free_numbers(counts, replace(common, covariance=models[0].covariance), levels)
             shares = {model.shares.tobytes(): np.count_nonzero(model.shares) for model in models}
             free += sum(shares.values()) - len(shares)
@@ -1026,14 +1024,12 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """`explain` of checked rows that have labels. `words` knows the words of columns where rows are texts."""
         is_text = hasattr(self, "text_recipe_")
         if is_text:
-            rows = {cid: _weighted(X, self._models[cid]) for cid, X in rows.items()}
+            rows = {cid: self._models[cid].weighted(X) for cid, X in rows.items()}
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
-        return explain_silos(
-            rows, labels, schema=getattr(self, "schema_", None), feature_names=feature_names, n_clusters=self._k,
-            names=names, words=words, is_text=is_text, matched=self.solver is None or self.solver.align,
-            held=self.held_,
-        )  # fmt: skip
+        features = Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
+        matched = self.solver is None or self.solver.align
+        return explain_silos(rows, labels, features, n_clusters=self._k, names=names, matched=matched, held=self.held_)
 
     @property
     def atlas_(self) -> Atlas:
@@ -1084,7 +1080,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         """What the columns are called."""
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", None)
-        is_text = hasattr(self, "text_recipe_") or any(map(_holds_words, self._models.values()))
+        is_text = hasattr(self, "text_recipe_") or any(model.holds_words for model in self._models.values())
         return Features.of(getattr(self, "schema_", None), feature_names, is_text=is_text, words=words)
 
     def _html_repr(self) -> str:
@@ -1107,7 +1103,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def projections_(self) -> dict[str, Array]:
         """W of each client, d x k; the graph view only, and of a private run the clients that stayed alone."""
-        found = {cid: model.W for cid, model in self._fitted_models.items() if isinstance(model, GraphModel)}
+        found = {cid: W for cid, model in self._fitted_models.items() if (W := getattr(model, "W", None)) is not None}
         if not found:
             raise AttributeError(f"the {self.view_} view has no projections_; it has cluster_centers_")
         return found
@@ -1244,35 +1240,6 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         update(self, X, clients, keep_last)
         return self
 
-    def leave(self, client: Any) -> FMTC:
-        """A model without one client: one step of the server without its part, and the others' models follow.
-
-        No row is needed. The step takes the client's part out of the consensus, or of the common concepts; what its
-        part did to the rounds before stays. Where nothing of it may be left, fit again without it.
-
-        Parameters
-        ----------
-        client : str
-            One of `client_ids_`; not the last one.
-
-        Returns
-        -------
-        FMTC
-            A fitted copy; this model stays as it is.
-
-        Examples
-        --------
-        >>> import numpy as np, fmtc
-        >>> rng = np.random.default_rng(0)
-        >>> model = fmtc.FMTC(2, random_state=0).fit({name: rng.normal(size=(40, 3)) for name in "abc"})
-        >>> model.leave("b").client_ids_
-        ['a', 'c']
-        """
-        from .later.models import leave
-
-        check_is_fitted(self)
-        return leave(self, client)
-
     def _sent(self) -> list[dict[str, Any]]:
         """What left the clients in the fit, for report.json."""
         advising = ADVICE.phases if hasattr(self, "k_advice_") else ()
@@ -1330,15 +1297,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
     @property
     def _scales(self) -> bool:
         """Whether the columns were brought to a common spread."""
-        models = [m for m in self._models.values() if not isinstance(m, AnchorModel)]
-        if len(models) < len(self._models):  # by their bounds
-            return True
-        found = [m.frame.stretch if isinstance(m, MixtureModel) else m.stretch for m in models]
-        return any(stretch is not None and bool((stretch != 1).any()) for stretch in found)
+        return any(model.rescales for model in self._models.values())
 
     @property
     def _k(self) -> int:
-        return len(next(iter(self._models.values())).centers)
+        return next(iter(self._models.values())).k
 
     @property
     def _n_features_out(self) -> int:
@@ -1404,6 +1367,7 @@ def federate(
     """
     from .runtime.flare import local
     from .runtime.kitclient import ClientSource
+    from .tables import Reading
 
     model = clone(model)
     if model.device != HOST:
@@ -1416,11 +1380,11 @@ def federate(
     if min_clients is not None and not 1 <= min_clients <= len(parts):
         raise InputError(f"min_clients must lie between 1 and the {len(parts)} clients there are, got {min_clients}")
     schema = getattr(model, "schema_", None)
-    columns = None if schema is None or schema.is_plain else schema.to_dict()
-    sources = [ClientSource(cid, "", schema=columns, missing="em") for cid in rows]
+    reading = Reading(schema=None if schema is None or schema.is_plain else schema, missing="em")
+    sources = [ClientSource(cid, "", reading) for cid in rows]
     how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "wait": wait, "listen": listen}
     with local.LocalFederation(sources, rows=rows) as federation:
-        lines, before = advised(model, federation, len(rows), **how)
+        lines, before = advised(model, federation, **how)
         outcome = federation.run(model.settings(), weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
@@ -1431,16 +1395,13 @@ def federate(
     return model
 
 
-def advised(
-    model: FMTC, federation: Any, n_clients: int, **how: Any
-) -> tuple[dict[str, list[dict[str, Any]]], list[Received]]:
+def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[dict[str, Any]]], list[Received]]:
     """Give a model the advice of a federation's clients, where its number of clusters is to be found: a run of its own.
 
     Parameters
     ----------
     model : FMTC
     federation : LocalFederation
-    n_clients : int
     **how
         Passed to the federation's `run`.
 
@@ -1453,21 +1414,15 @@ def advised(
     if not isinstance(model.n_clusters, str):
         return {}, []
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
-    method = advice_method("both", n_clients)
-    outcome = federation.run(settings, method=method.name, **how)
+    outcome = federation.run(settings, method=ADVICE.name, **how)
     model.k_advice_ = advice_of(outcome.common, outcome.client_ids)
     warn_of_advice(model.k_advice_)
     return dict(outcome.ledgers), list(outcome.received)
 
 
 def warn_of_advice(advice: Advice) -> None:
-    """Say which number of clusters is fitted, unless it is clear."""
-    if advice.verdict != CLEAR:
-        warnings.warn(
-            f"the number of clusters is not clear: {advice.text}",
-            UserWarning,
-            stacklevel=3,
-        )
+    """Say which number of clusters is fitted."""
+    warnings.warn(f"the number of clusters is not clear: {advice.text}", UserWarning, stacklevel=3)
 
 
 def estimate_memory(
@@ -1574,7 +1529,7 @@ def load_atlas(path: str | Path) -> Atlas:
     Parameters
     ----------
     path : path
-        Folder of a run of `fmtc fit`, `fmtc federate local`, `fmtc join` or `fmtc coordinate`, or of a model.
+        Folder of a run of `fmtc fit`, `fmtc join` or `fmtc coordinate`, or of a model.
 
     Returns
     -------
@@ -1625,23 +1580,6 @@ def read_settings(file: Path, settings: Mapping[str, Any]) -> FMTC:
     except (TypeError, ValueError) as error:
         raise FileError(f"{file} is damaged: {error}") from None
     return model
-
-
-def _weighted(X: Any, model: Any) -> Any:
-    """tf-idf weights of texts under the numbers of their columns; the same rows where the model does not weigh them."""
-    weights, keep = model.scaled(X), getattr(getattr(model, "frame", model), "keep", None)
-    if keep is None or not sp.issparse(weights):
-        return weights
-    return sp.csr_array((weights.data, keep[weights.indices], weights.indptr), shape=X.shape)
-
-
-def _holds_words(model: ClientModel) -> bool:
-    """Whether the columns of a model are like words: weighed as these are, or sparse, so that most rows lack each."""
-    if isinstance(model, AnchorModel):
-        return False
-    if isinstance(model, MixtureModel):
-        return model.frame.keep is not None or (model.frame.axes is not None and model.frame.shift is None)
-    return model.keep is not None or (model.fill is None and model.mean is None and model.lift is None)
 
 
 def _warn_of_strangers(sizes: Mapping[str, Array]) -> None:

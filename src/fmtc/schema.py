@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from .errors import DataError, joined, listed, nearest_names
+from .wording import PARAMETERS, Wording
 
 if TYPE_CHECKING:
     import numpy as np
@@ -146,20 +146,23 @@ class Schema:
         """
         return replace(self, columns=tuple(replace(c, missing=(*c.missing, *map(_code, codes))) for c in self.columns))
 
-    def with_kinds(self, kinds: Mapping[str, str]) -> Self:
+    def with_kinds(self, kinds: Mapping[str, str], wording: Wording = PARAMETERS) -> Self:
         """The same schema, where words in columns that are said to be numbers count as missing.
 
         Parameters
         ----------
         kinds : mapping of column to {"number", "category"}
             A `DataError` is raised for a kind that is not that of the schema.
+        wording : Wording
+            For whom that error is.
         """
+        option = wording.option("as_types")
         known = {column.name: column for column in self.columns}
         for name, kind in kinds.items():
             if name not in known:
-                raise DataError(f"`as_types`: the schema has no column {name!r}; {nearest_names(name, known)}")
+                raise DataError(f"{option}: the schema has no column {name!r}; {nearest_names(name, known)}")
             if kind != known[name].kind:
-                raise DataError(f"`as_types` says that {name!r} is a {kind}, and the schema a {known[name].kind}")
+                raise DataError(f"{option} says that {name!r} is a {kind}, and the schema a {known[name].kind}")
         return replace(
             self,
             columns=tuple(
@@ -180,6 +183,7 @@ class Schema:
         where: str = "",
         *,
         place: Callable[[int], str] = lambda row: f"row {row + 1}",
+        wording: Wording = PARAMETERS,
     ) -> Array:
         """The rows of a table as numbers; columns are found by name, and others are ignored.
 
@@ -191,6 +195,8 @@ class Schema:
             What the rows are, to begin an error with, such as ``"client 'north': "``.
         place : callable
             Where a row stands, in words, for errors.
+        wording : Wording
+            For whom errors are.
 
         Returns
         -------
@@ -217,7 +223,10 @@ class Schema:
                 X[:, j], strange = _codes(cells, column.levels)
                 unknown += [f"{column.name!r} ({joined(strange)})"] if strange else []
                 continue
-            X[:, j] = _numbers(cells, column.name, where, column.words_missing, place)
+            try:
+                X[:, j] = _numbers(cells, column.name, column.words_missing, place, wording)
+            except DataError as error:
+                raise DataError(f"{where}{error}") from None
             if column.lower is not None or column.upper is not None:
                 low = -np.inf if column.lower is None else column.lower
                 high = np.inf if column.upper is None else column.upper
@@ -343,6 +352,31 @@ class Encoded:
 # ------------------------------------------------------------------------------------------------------- cells
 
 
+def is_text(cells: pl.Series) -> bool:
+    """Whether a column holds words."""
+    import polars as pl
+
+    return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
+
+
+def numbers_in(cells: pl.Series) -> tuple[pl.Series, pl.Series]:
+    """Words as numbers, null where one is missing or is no number; and where words mean neither.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.schema import numbers_in
+    >>> numbers, strange = numbers_in(pl.Series([" 7", "n/a", "<5", None]))
+    >>> numbers.to_list(), strange.to_list()
+    ([7.0, None, None, None], [False, False, True, False])
+    """
+    import polars as pl
+
+    words = cells.alias("x").cast(pl.String).str.strip_chars()
+    numbers = words.cast(pl.Float64, strict=False)
+    return numbers, numbers.is_null() & words.is_not_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)
+
+
 def level_words(cells: pl.Series) -> pl.Series:
     """Cells of a category as the names of levels: without surrounding blanks, 1.0 as 1, null where one is missing.
 
@@ -380,12 +414,12 @@ def without_codes(cells: pl.Series, codes: Sequence[str | float]) -> pl.Series:
     """
     import polars as pl
 
-    is_text = cells.dtype in (pl.String, pl.Categorical, pl.Enum)
-    if not codes or not (is_text or cells.dtype.is_numeric()):
+    text = is_text(cells)
+    if not codes or not (text or cells.dtype.is_numeric()):
         return cells
     known = [_code(code) for code in codes]
     values = pl.Series(known).cast(pl.Float64, strict=False).drop_nulls()
-    if is_text:
+    if text:
         words = cells.cast(pl.String).str.strip_chars().str.to_lowercase()
         gone = words.is_in([code.lower() for code in known]) | words.cast(pl.Float64, strict=False).is_in(values)
     else:
@@ -419,24 +453,23 @@ def _codes(cells: pl.Series, levels: Sequence[str]) -> tuple[Array, list[str]]:
     return words.replace_strict(known, default=None, return_dtype=pl.Float64).to_numpy(), strange
 
 
-def _numbers(cells: pl.Series, name: str, where: str, lenient: bool, place: Callable[[int], str]) -> Array:
+def _numbers(cells: pl.Series, name: str, lenient: bool, place: Callable[[int], str], wording: Wording) -> Array:
     import polars as pl
 
     if cells.dtype.is_numeric() or cells.dtype in (pl.Boolean, pl.Null):
         return cells.cast(pl.Float64).to_numpy()
-    if cells.dtype not in (pl.String, pl.Categorical, pl.Enum):
+    if not is_text(cells):
         known = cells.drop_nulls()
         example = f", such as {known[0]}" if len(known) else ""
-        raise DataError(f"{where}column {name!r} must hold numbers, but holds values of type {cells.dtype}{example}")
-    words = cells.cast(pl.String).str.strip_chars()
-    numbers = words.cast(pl.Float64, strict=False)
-    bad = (numbers.is_null() & words.is_not_null() & ~words.str.to_lowercase().is_in(MISSING_WORDS)).arg_true()
+        raise DataError(f"column {name!r} must hold numbers, but holds values of type {cells.dtype}{example}")
+    numbers, strange = numbers_in(cells)
+    bad = strange.arg_true()
     if len(bad) and not lenient:
-        first = words[int(bad[0])]
+        first = str(cells[int(bad[0])]).strip()
         more = f", and words in {len(bad) - 1} more" if len(bad) > 1 else ""
         raise DataError(
-            f"{where}column {name!r} must hold numbers, but holds {first!r} in {place(int(bad[0]))}{more}: correct "
-            f"{'them' if more else 'it'}, or count such words as missing (`missing_codes` {shlex.quote(first)})"
+            f"column {name!r} must hold numbers, but holds {first!r} in {place(int(bad[0]))}{more}: correct "
+            f"{'them' if more else 'it'}, or count such words as missing {wording.as_missing([first])}"
         )
     return numbers.to_numpy()
 

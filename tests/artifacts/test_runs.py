@@ -19,7 +19,7 @@ from fmtc.cli import main_group
 from fmtc.privacy.ledger import read_lines, totals, verify
 from fmtc.protocol.base import entries
 from fmtc.protocol.moments import MOMENTS
-from fmtc.tables import read_silos
+from fmtc.tables import Reading, read_silos
 
 FEATURES = ["height", "weight", "age"]
 
@@ -37,7 +37,7 @@ def files(tmp_path_factory):
 
 
 def silos_of(files):
-    return read_silos(files, client_column=None, label_column="class", id_column="id", drop=())
+    return read_silos(files, Reading(silo_column=None, label_column="class", id_column="id", drop=()))
 
 
 def write(out, files, model, silos):
@@ -185,8 +185,13 @@ def test_identifiers_and_names_that_a_spreadsheet_would_run(tmp_path):
     call("explain", run, "--rename", "0==HYPERLINK(1)")
     again = call("explain", run, "--rename", "1=@SUM(1)")
     assert again
-    joined = call("labels", run, "--join", file)
-    made = [joined, call("labels", run), call("predict", run, file), call("predict", run, file, "--append")]
+    joined = call("explain", run, "--join", file)
+    made = [
+        joined,
+        call("explain", "--show", "labels", run),
+        call("predict", run, file),
+        call("predict", run, file, "--append"),
+    ]
     made += [path.read_bytes() for path in run.rglob("*.csv")]
     assert len(made) == 6
     for content in made:

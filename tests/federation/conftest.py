@@ -183,7 +183,7 @@ def simulation(data, tmp_path):
 
 @pytest.fixture
 def simulated(monkeypatch, tmp_path):
-    """`federate` and `fmtc federate local` without processes and without waiting."""
+    """`federate` and `fmtc fit --processes` without processes and without waiting."""
     short = partial(Simulation, folder=tmp_path / "simulation")
     monkeypatch.setattr("fmtc.runtime.flare.local.LocalFederation", short)
 

@@ -68,7 +68,7 @@ LOCAL = {  # rows, flags, and what they come to: view, rounds, a line
     "auto, mixture": (silo_rows, (), ("mixture", 20, "mixture round 20: log-likelihood")),
     "auto, graph": (wide_rows, (), ("graph", 5, "graph round 5: residuals")),
     "graph": (silo_rows, ("--view", "graph", "--scale", "global"), ("graph", 5, "graph round 5: residuals")),
-    "mixture": (silo_rows, ("--view", "mixture", "--scale", "client"), ("mixture", 20, "mixture round 20")),
+    "mixture": (silo_rows, ("--view", "mixture", "--scale", "client", "--append"), ("mixture", 20, "mixture round 20")),
 }
 
 
@@ -90,7 +90,7 @@ def test_a_federation_on_this_machine_comes_to_what_fit_does(tmp_path, request, 
     files = write_tables(tmp_path, rows())
     add_holes_and_categories(files)
     options = (*files, "--id-column", "patient", *SETTINGS, *flags)
-    done = in_process("federate", "local", *options, "--out", tmp_path / "run", "--json")
+    done = in_process("fit", "--processes", *options, "--out", tmp_path / "run", "--json")
     assert done.exit_code == 0, done.output
     assert in_process("fit", *options, "--out", tmp_path / "fit").exit_code == 0
     assert_same_run(tmp_path / "run", tmp_path / "fit")
@@ -111,10 +111,10 @@ def hurried(monkeypatch):
 @pytest.mark.parametrize(
     ("words", "code", "why"),
     [
-        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--client-column", "x"), 2, "--client-column"),
-        (("federate", "local", "FILES", "-k", 4, "--out", "o", "--min-clients", 4), 2, "--min-clients"),
-        (("federate", "local", "FILES", "-k", 4, "--out", "."), 2, "--force"),
-        (("federate", "local", "nowhere.csv", "-k", 4, "--out", "o"), 3, "nowhere.csv"),
+        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--client-column", "x"), 2, "--client-column"),
+        (("fit", "--processes", "FILES", "-k", 4, "--out", "o", "--min-clients", 4), 2, "--min-clients"),
+        (("fit", "--processes", "FILES", "-k", 4, "--out", "."), 2, "--force"),
+        (("fit", "--processes", "nowhere.csv", "-k", 4, "--out", "o"), 3, "nowhere.csv"),
         (("join", "--kit", "nowhere", "--data", "x.csv", "--out", "o"), 3, "nowhere"),
         (("join", "--kit", "kits/coordinator", "--data", "FILES", "--out", "o"), 3, "coordinator"),
         (("join", "--kit", "kits/north", "--data", "nowhere.csv", "--out", "o"), 3, "nowhere.csv"),
@@ -127,7 +127,7 @@ def hurried(monkeypatch):
         (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o", "--min-clients", 9), 2, "--min-clients"),
         (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "half"), 2, "--resume"),
         (("coordinate", "--kit", "kits/coordinator", "-k", 4, "--out", "o"), 1, "port "),
-        (("preflight",), 2, "--kit"),
+        (("check",), 2, "--kit"),
     ],
 )
 def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
@@ -141,7 +141,7 @@ def test_commands_that_are_refused(tmp_path, monkeypatch, words, code, why):
         before = sorted(tmp_path.iterdir())
         given = []
         for word in words:
-            given += (files if words[0] == "federate" else files[:1]) if word == "FILES" else [word]
+            given += (files if words[0] == "fit" else files[:1]) if word == "FILES" else [word]
         done = in_process(*given)
     assert done.exit_code == code, done.output
     assert why in " ".join(done.stderr.split())
@@ -171,7 +171,7 @@ def test_interrupts_leave_nothing(study, tmp_path):
     assert finish(north, 20)[0] == 130
     assert none_left(study.folder / "kits")
     files = study.files[:2]
-    local = start("federate", "local", *files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "local")
+    local = start("fit", "--processes", *files, "--id-column", "patient", *SETTINGS, "--out", tmp_path / "local")
     wait_until(lambda: len(psutil.Process(local.pid).children(recursive=True)) > 3)  # server, silos, and those of a job
     children = psutil.Process(local.pid).children(recursive=True)
     local.send_signal(signal.SIGINT)

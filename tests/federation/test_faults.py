@@ -59,6 +59,7 @@ from fmtc.runtime.flare import membership, supervise
 from fmtc.runtime.flare.kits import Kit
 from fmtc.runtime.flare.membership import Membership
 from fmtc.runtime.kitclient import ClientSource
+from fmtc.tables import Reading
 
 from .commands import NAMES, SETTINGS, in_process, write_tables
 from .conftest import IN_MIXTURE, OF_RUN, Trouble, Troubles, assert_same, expected, rows_with_holes, silo_rows
@@ -188,7 +189,7 @@ def mixed(tmp_path):
     sources = []
     for cid, X in rows_with_holes().items():
         np.save(tmp_path / f"{cid}.npy", X)
-        sources.append(ClientSource(cid, str(tmp_path / f"{cid}.npy"), missing="em"))
+        sources.append(ClientSource(cid, str(tmp_path / f"{cid}.npy"), Reading(missing="em")))
     with Simulation(sources, tmp_path) as fed:
         yield fed
 
@@ -511,7 +512,7 @@ def joined(study, monkeypatch):
 
     def join(name, **options):
         kit = Kit.read(study.folder / "kits" / name, "silo")
-        ClientSource(name, str(study.folder / f"{name}.csv"), id_column="patient", **options).write(kit.path)
+        ClientSource(name, str(study.folder / f"{name}.csv"), Reading(id_column="patient"), **options).write(kit.path)
         return world.add(kit)
 
     join.world = world
@@ -538,7 +539,7 @@ def test_texts_and_a_preflight_over_the_federation(study, joined):
     columns = {name: "Text" if name == "south" else "text" for name in NAMES}
     for name in NAMES:
         joined(name, text_column=columns[name])
-    done = in_process("preflight", "--kit", study.folder / "kits" / "coordinator", "-k", "4", "--json")
+    done = in_process("check", "--kit", study.folder / "kits" / "coordinator", "-k", "4", "--json")
     assert done.exit_code == 0, done.output
     found = {line["silo"]: [f["code"] for f in line["findings"]] for line in json.loads(done.stdout)["silos"]}
     assert found == {"north": [], "south": ["spelling"], "west": []}

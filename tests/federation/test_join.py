@@ -33,6 +33,7 @@ from fmtc.runtime.flare.membership import SLOW, Membership
 from fmtc.runtime.flare.plan import Plan
 from fmtc.runtime.flare.processes import CONSOLE, free_port
 from fmtc.runtime.kitclient import ClientSource, KeptResult
+from fmtc.tables import Reading
 
 from .commands import in_process, write_tables
 from .conftest import silo_rows
@@ -97,7 +98,7 @@ def say(kit, kind, **facts):
 def silos(kit, clock, settings=None, run_id="r"):
     """North with its kit, and south beside it, without FLARE."""
     south = kit.path.parent / "south"
-    source = ClientSource("south", str(kit.path.parents[1] / "south.csv"), id_column="patient", missing="em")
+    source = ClientSource("south", str(kit.path.parents[1] / "south.csv"), Reading(id_column="patient", missing="em"))
     source.write(south)
     settings = MODEL.settings() if settings is None else settings
     method = view_method(settings.view).name
@@ -214,7 +215,7 @@ def test_labels_whose_last_word_does_not_come(home, during, clock, again):
     """Nobody answers: the silo has all it needs, and finishes by itself."""
     if again:
         enrolled = Kit.read(home / "kits/north")
-        ClientSource("north", str(home / "north.csv"), id_column="patient").write(enrolled.path)
+        ClientSource("north", str(home / "north.csv"), Reading(id_column="patient")).write(enrolled.path)
         without_an_end(enrolled, clock)
     during((lambda kit: None) if again else lambda kit: without_an_end(kit, clock))
     began = clock.time()

@@ -43,6 +43,7 @@ from fmtc.runtime.flare.processes import Process, free_port
 from fmtc.runtime.flare.supervise import Coordinator
 from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.spec import RunSpec
+from fmtc.tables import Reading
 
 from .commands import wait_until
 from .conftest import FAULTS, none_left
@@ -427,7 +428,7 @@ def study(tmp_path_factory):
     sign(kits / "authority", west.startup / "client.crt", begins=-9, ends=-2)
     for name in ("client.crt", "client.key"):
         shutil.copy(folder / "strangers/south/startup" / name, south.startup)
-    ClientSource("north", str(folder / "rows.csv"), (), "id").write(north.path)
+    ClientSource("north", str(folder / "rows.csv"), Reading(id_column="id")).write(north.path)
     with contextlib.ExitStack() as stack:
         coordinator = stack.enter_context(Coordinator(first))
         with pytest.MonkeyPatch.context() as patch:  # its software is not what it should be, either
@@ -648,7 +649,7 @@ def observed(tmp_path_factory):
     """Two silos and a coordinator, watched from their first process to their last."""
     folder = tmp_path_factory.mktemp("watched")
     rows = [write_rows(folder / f"{name}.csv") for name in ("north", "south")]
-    sources = [ClientSource(name, str(folder / f"{name}.csv"), (), "id") for name in ("north", "south")]
+    sources = [ClientSource(name, str(folder / f"{name}.csv"), Reading(id_column="id")) for name in ("north", "south")]
     record, connections = folder / "record.jsonl", []
     with contextlib.ExitStack() as stack:
         proxy = stack.enter_context(listening(connections.append))

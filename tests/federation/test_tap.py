@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import runpy
 import struct
 from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 
 import msgpack
 import numpy as np
@@ -30,10 +28,10 @@ from fmtc.runtime.kitclient import STATES, ClientSource
 
 from .commands import in_process
 from .conftest import silo_rows
+from .proxy import Proxy
 
 pytestmark = pytest.mark.federation
 
-Proxy = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "_proxy.py"))["Proxy"]
 NOWHERE = "10.255.255.255"  # FLARE asks the kernel for its own address with a datagram socket, and sends nothing
 
 

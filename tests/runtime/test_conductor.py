@@ -16,7 +16,7 @@ from fmtc.artifacts.runs import read_explanation
 from fmtc.cli import main_group
 from fmtc.cli.federation import _write_consensus, _write_silo
 from fmtc.cli.words import Words, show_run
-from fmtc.concepts import Explanation, held_words
+from fmtc.describe import Explanation, held_words
 from fmtc.estimator import load_atlas
 from fmtc.privacy.ledger import LEDGER, read_lines, totals
 from fmtc.protocol.method import view_method
@@ -27,6 +27,7 @@ from fmtc.runtime.kitclient import RESULT as CLIENT_RESULT
 from fmtc.runtime.kitclient import SALT, STATES, ClientSource, read_client_result
 from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Column, Schema
+from fmtc.tables import Reading
 
 from .kits import KitTransport, how_it_ended, make_kits, told
 
@@ -171,7 +172,7 @@ def test_a_silo_in_other_units_ends_the_run_before_it_begins_and_hears_why(three
     assert {message.phase for _, message in transport.seen} == {"survey", "verdict"}
     said = {cid: told(transport.kits[cid], "preflight")[-1] for cid in three}
     assert [said[cid][what] for cid in ("north", "east") for what in ("error", "note")] == [[], [], [], []]
-    assert "multiply them by 0.001, or start the run with `accept_units`" in said["west"]["error"][0]
+    assert "multiply them by 0.001, or start the run with --accept-units" in said["west"]["error"][0]
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -218,7 +219,7 @@ def test_a_coordinator_without_the_schema_of_the_clients_hears_it_at_once(data, 
         (tmp_path / cid / SALT).write_text("5a" * 32)
         frame = pl.DataFrame(np.c_[X[:, :4], np.arange(40) % 2], schema=list(schema.names))
         frame.write_csv(tmp_path / f"{cid}.csv")
-        ClientSource(cid, str(tmp_path / f"{cid}.csv"), schema=schema.to_dict()).write(tmp_path / cid)
+        ClientSource(cid, str(tmp_path / f"{cid}.csv"), Reading(schema=schema)).write(tmp_path / cid)
     (tmp_path / "run").mkdir()
     settings = fmtc.FMTC(2, random_state=0).settings()
     transport = KitTransport({cid: tmp_path / cid for cid in data}, settings, random_state=0)

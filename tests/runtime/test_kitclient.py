@@ -29,6 +29,7 @@ from fmtc.runtime.kitclient import ClientSource, KitClient
 from fmtc.runtime.local import LocalTransport
 from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Column, Schema
+from fmtc.tables import Reading
 
 from .kits import Interrupted, KitTransport, assert_sent_the_same_again, conducted, make_kits, told
 
@@ -260,7 +261,7 @@ def test_labels_go_to_the_rows_they_were_computed_from(rows, kits, tmp_path, cha
     X, names = rows["a"], [f"p{i}" for i in range(len(rows["a"]))]
     file = tmp_path / "a.csv"
     write_table(file, X, names)
-    source = ClientSource("a", str(file), id_column="patient")
+    source = ClientSource("a", str(file), Reading(id_column="patient"))
     source.write(kits["a"])
     transport = KitTransport(kits, SETTINGS)
     run(transport, SETTINGS)
@@ -480,11 +481,11 @@ TYPES = Schema((Column("age", lower=0), Column("sex", "category", ("f", "m"))), 
 def mixed_source(tmp_path, **options):
     file = tmp_path / "a.csv"
     file.write_text("patient,sex,age,ward\np1,f,31,W\np2,m,-9,W\np3,x,50,W\n")
-    return ClientSource("a", str(file), **options)
+    return ClientSource("a", str(file), Reading(**options))
 
 
 def test_a_client_reads_its_table_by_the_schema_of_all(tmp_path, kits):
-    source = mixed_source(tmp_path, schema=TYPES.to_dict(), missing="em")
+    source = mixed_source(tmp_path, schema=TYPES, missing="em")
     source.write(kits["a"])
     assert ClientSource.read(kits["a"]) == source
     with pytest.warns(UserWarning, match="missing|ignored"):
@@ -495,7 +496,7 @@ def test_a_client_reads_its_table_by_the_schema_of_all(tmp_path, kits):
 
 
 def test_without_a_schema_words_are_refused_with_the_way_to_one(tmp_path, kits):
-    with pytest.raises(DataError, match=r"'sex' \(text, such as 'f'\).*fmtc schema FILES > schema.toml"):
+    with pytest.raises(DataError, match=r"'sex' \(text, such as 'f'\).*fmtc check FILES --write-schema schema.toml"):
         mixed_source(tmp_path, id_column="patient", drop=("ward",)).rows(kits["a"])
 
 
@@ -504,15 +505,15 @@ def test_what_join_says_about_words_can_be_done(tmp_path, kits):
     file = tmp_path / "a.csv"
     rows = "".join(f"{i},{'<5' if i % 3 else i + 0.5},the pump at bed {i} stopped,{i % 2}\n" for i in range(12))
     file.write_text("row,crp,note,outcome\n" + rows)
-    source = ClientSource("a", str(file), ("row",), missing="em")
+    source = ClientSource("a", str(file), Reading(drop=("row",), missing="em"))
     flags = re.escape("(`text_column` note), or omit it (`drop` note)")
     with pytest.raises(DataError, match=f"'note' holds free text .* cluster by its words {flags}"):
         source.rows(kits["a"])
     assert "note" not in source.columns().identifiers
-    source = replace(source, drop=("row", "note"))
+    source = replace(source, reading=replace(source.reading, drop=("row", "note")))
     with pytest.raises(DataError, match=r"'crp' has words among its numbers.*\(`missing_codes` '<5'\)"):
         source.rows(kits["a"])
-    source = replace(source, missing_codes=("<5",))
+    source = replace(source, reading=replace(source.reading, missing_codes=("<5",)))
     source.write(kits["a"])
     assert ClientSource.read(kits["a"]) == source
     silo = source.rows(kits["a"])
@@ -525,7 +526,7 @@ def test_what_join_says_about_words_can_be_done(tmp_path, kits):
 
 def test_a_client_takes_no_part_in_a_run_of_other_categories(tmp_path, kits):
     """Levels are part of the settings: codes would mean something else here."""
-    mixed_source(tmp_path, schema=TYPES.to_dict(), missing="em").write(kits["a"])
+    mixed_source(tmp_path, schema=TYPES, missing="em").write(kits["a"])
     client = new_client(kits, "0123456789abcdef")
     object.__setattr__(client.settings, "levels", (0, 3))
     with warnings.catch_warnings():

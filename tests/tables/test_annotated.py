@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc.artifacts.runs import read_labels
 from fmtc.cli import main_group
-from fmtc.tables import read_silos
+from fmtc.tables import Reading, read_silos
 from fmtc.tables.annotated import read_obs
 
 
@@ -49,7 +49,7 @@ def test_clusters_go_into_obs_of_a_copy(tmp_path, version, flags):
 
     assert call("fit", file, "-k", 3, *flags, "--max-iter", 3, "--out", tmp_path / "run", "-q").exit_code == 0
     assert call("explain", tmp_path / "run", "--rename", "1==ill").exit_code == 0
-    done = call("labels", tmp_path / "run", "--join", file, "--out", out, *flags)
+    done = call("explain", tmp_path / "run", "--join", file, "--out", out, *flags)
     assert done.exit_code == 0, done.output
     assert file.read_bytes() == before
     wanted = pl.concat(read_labels(tmp_path / "run").values())
@@ -75,9 +75,9 @@ def test_clusters_go_into_obs_of_a_copy(tmp_path, version, flags):
     ids, about = read_obs(out)
     assert set(about.filter(pl.col("cluster") == "1")["cluster_name"]) == {"=ill"}  # no CSV, so as it is
     assert ids[0] == "=cell0"
-    (whole,) = read_silos([out], label_column="cluster")  # and it is a file of AnnData as before
+    (whole,) = read_silos([out], Reading(label_column="cluster"))  # and it is a file of AnnData as before
     assert whole.labels == [wanted[name] for name in whole.ids]
-    again = call("labels", tmp_path / "run", "--join", out, "--out", tmp_path / "third.h5ad", *flags)
+    again = call("explain", tmp_path / "run", "--join", out, "--out", tmp_path / "third.h5ad", *flags)
     assert again.exit_code == 0, again.output
     assert "fmtc_cluster" in read_obs(tmp_path / "third.h5ad")[1].columns
 
@@ -92,19 +92,19 @@ def test_what_keeps_clusters_out_of_obs(tmp_path):
         return done.exit_code, " ".join(done.stderr.split())
 
     assert call("fit", file, "-k", 3, "--max-iter", 3, "--out", run, "-q")[0] == 0
-    code, words = call("labels", run, "--join", file)
+    code, words = call("explain", run, "--join", file)
     assert (code, "--out new.h5ad" in words) == (2, True)
     code, words = call("predict", run, file, "--append")
     assert (code, "omit --append, and write clusters into obs afterwards" in words) == (2, True)
     np.save(tmp_path / "rows.npy", np.ones((3, 3)))
-    code, words = call("labels", run, "--join", tmp_path / "rows.npy")
+    code, words = call("explain", run, "--join", tmp_path / "rows.npy")
     assert (code, "give a table" in words) == (2, True)
     for content, why in ((b"x", "damaged or not a .h5ad file"), (file.read_bytes()[:3000], "damaged")):
         (tmp_path / "bad.h5ad").write_bytes(content)
-        code, words = call("labels", run, "--join", tmp_path / "bad.h5ad", "--out", tmp_path / "new.h5ad")
+        code, words = call("explain", run, "--join", tmp_path / "bad.h5ad", "--out", tmp_path / "new.h5ad")
         assert (code, why in words) == (3, True), words
     with h5py.File(tmp_path / "old.h5ad", "w") as old:
         old["obs"] = np.array([(b"a", 1)], dtype=[("index", "S1"), ("age", int)])
-    code, words = call("labels", run, "--join", tmp_path / "old.h5ad", "--out", tmp_path / "new.h5ad")
+    code, words = call("explain", run, "--join", tmp_path / "old.h5ad", "--out", tmp_path / "new.h5ad")
     assert (code, "AnnData 0.7 or later" in words) == (3, True)
     assert sorted(path.name for path in tmp_path.iterdir() if "new" in path.name) == []

@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
-from fmtc.tables import read_columns
+from fmtc.tables import Reading, read_columns
 from fmtc.tables.kinds import KINDS
 from fmtc.tables.survey import survey
 
@@ -16,19 +16,19 @@ SALT = "a secret of the silos"
 def test_files_are_read_leniently(tmp_path):
     (tmp_path / "a.csv").write_text("id,x,y,z,class\n1, 2.5 ,low,,p\n2,na,high,,q\n")
     np.save(tmp_path / "b.npy", np.array([[1.0, np.nan], [np.inf, 2.0]]))
-    silos = read_columns([tmp_path / "a.csv"], id_column="id", label_column="class")
+    silos = read_columns([tmp_path / "a.csv"], Reading(id_column="id", label_column="class"))
     assert silos["a"].names == ("x", "y", "z")
     said = survey(silos["a"], SALT)
     assert_array_equal(said.kinds, [KINDS.index(word) for word in ("numbers", "text", "nothing")])
     assert_array_equal(said.missing, [1, 0, 2])
-    mixed = read_columns([tmp_path / "a.csv", tmp_path / "b.npy"], drop=["id", "class"])
+    mixed = read_columns([tmp_path / "a.csv", tmp_path / "b.npy"], Reading(drop=["id", "class"]))
     assert (mixed["b"].names, mixed["b"].width, mixed["b"].n_rows) == (None, 2, 2)
 
 
 def test_one_file_of_all_silos(tmp_path):
     frame = pl.DataFrame({"site": ["n", "s", "n"], "x": [1.0, 2.0, 3.0]})
     frame.write_parquet(tmp_path / "all.parquet")
-    silos = read_columns([tmp_path / "all.parquet"], client_column="site")
+    silos = read_columns([tmp_path / "all.parquet"], Reading(silo_column="site"))
     assert {name: (c.names, c.n_rows) for name, c in silos.items()} == {"n": (("x",), 2), "s": (("x",), 1)}
 
 
@@ -38,7 +38,7 @@ def test_one_file_of_all_silos(tmp_path):
     (["a.csv"], {"drop": ["y"]}, "`drop`: .*'y'"),
     (["a.csv"], {"drop": ["x"]}, "'a'"),
     (["b.npy"], {"drop": ["x"]}, r"b\.npy .*`drop`"),
-    (["a.csv", "b.csv"], {"client_column": "x"}, "`client_column` .*2 files"),
+    (["a.csv", "b.csv"], {"silo_column": "x"}, "`silo_column` .*2 files"),
     (["empty.csv"], {}, r"empty\.csv"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_refused(tmp_path, files, options, mentioned):
@@ -47,4 +47,4 @@ def test_what_cannot_be_read_is_refused(tmp_path, files, options, mentioned):
     (tmp_path / "empty.csv").write_text("")
     np.save(tmp_path / "b.npy", np.zeros((2, 2)))
     with pytest.raises(DataError, match=mentioned):
-        read_columns([tmp_path / name for name in files], **options)
+        read_columns([tmp_path / name for name in files], Reading(**options))

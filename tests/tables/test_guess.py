@@ -11,6 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris, load_
 from fmtc.errors import DataError
 from fmtc.kernels.scaling import far_row
 from fmtc.tables import Silo, remarks
+from fmtc.tables.catalogue import done_with, questions_about, words_of
 from fmtc.tables.guess import judge, sentinel
 
 N = 40
@@ -81,26 +82,26 @@ def test_what_was_said_about_a_column_is_not_questioned():
 
 def test_free_text_is_refused_with_the_flags_that_work():
     notes = [f"the user {i} cannot log in since this morning and is angry" for i in range(60)]
-    (problem,) = judge({"a": pl.DataFrame({"free text": notes})}).problems
-    assert problem == (
+    (doubt,) = judge({"a": pl.DataFrame({"free text": notes})}).doubts
+    assert words_of(doubt) == (
         "column 'free text' holds free text (such as 'the user 0 cannot log in since this mor…'): cluster by its "
         "words (`text_column` 'free text'), or omit it (`drop` 'free text')"
     )
-    assert not judge({"a": pl.DataFrame({"t": notes})}, as_types={"t": "category"}).problems
+    assert not judge({"a": pl.DataFrame({"t": notes})}, as_types={"t": "category"}).doubts
 
 
 def test_a_category_may_be_the_answer_or_the_silo():
     tables = {"a": pl.DataFrame({"site": ["n", "s"] * 5, "tumour_class": ["b", "m"] * 5, "classic": [1.5, 2] * 5})}
-    assert judge(tables).said() == [
+    assert done_with(judge(tables)) == [
         "categories: 'site' (2 levels), 'tumour_class' (2 levels)",
-        "does 'site' name silos? It is clustered on: divide rows by it (`client_column` site), omit it (`drop` site), "
+        "does 'site' name silos? It is clustered on: divide rows by it (`silo_column` site), omit it (`drop` site), "
         "or keep it (`as_types` category:site)",
         "is 'tumour_class' the answer? It is clustered on: leave it out (`label_column` tumour_class), or keep it "
         "(`as_types` category:tumour_class)",
     ]
     found = judge(tables, as_types={"site": "category", "tumour_class": "category"})
-    assert found.said() == ["categories: 'site' (2 levels), 'tumour_class' (2 levels)"]
-    assert judge(tables).questions(joining=True) == [
+    assert done_with(found) == ["categories: 'site' (2 levels), 'tumour_class' (2 levels)"]
+    assert questions_about(judge(tables), joining=True) == [
         "does 'site' name silos? It is clustered on: omit it (`drop` site)",
         "is 'tumour_class' the answer? It is clustered on: leave it out (`label_column` tumour_class)",
     ]
@@ -111,22 +112,22 @@ def test_numbers_may_be_the_answer_or_the_silo_too():
     tables = {"a": pl.DataFrame({"target": [0, 1, 2] * 5, "site": [1, 2, 3] * 5, "label_time": [0.5, 1, 2] * 5})}
     found = judge(tables)
     assert found.of_kind("number") == ["target", "site", "label_time"]
-    assert [line.partition("?")[0] for line in found.said()] == ["is 'target' the answer", "does 'site' name silos"]
-    assert found.said()[0].endswith("or keep it (`as_types` number:target)")
-    assert found.keeping(["target", "site"]).said() == []
+    assert [line.partition("?")[0] for line in done_with(found)] == ["is 'target' the answer", "does 'site' name silos"]
+    assert done_with(found)[0].endswith("or keep it (`as_types` number:target)")
+    assert done_with(found.keeping(["target", "site"])) == []
 
 
 @pytest.mark.parametrize("name", ["topic", "Topic", "y", "cluster", "trueLabel", "outcome"])
 def test_names_of_answers(name):
-    assert judge({"a": pl.DataFrame({name: ["u", "v", "w"] * 9})}).questions()
-    assert not judge({"a": pl.DataFrame({name + "ish": ["u", "v", "w"] * 9})}).questions()
+    assert questions_about(judge({"a": pl.DataFrame({name: ["u", "v", "w"] * 9})}))
+    assert not questions_about(judge({"a": pl.DataFrame({name + "ish": ["u", "v", "w"] * 9})}))
 
 
 def test_the_date_that_is_shown_is_the_first():
     days = pl.date_range(pl.date(2021, 1, 3), pl.date(2021, 6, 3), eager=True).cast(pl.String)
     for _ in range(5):
-        (problem,) = judge({"a": pl.DataFrame({"visit": days})}).problems
-        assert "dates (such as 2021-01-03)" in problem
+        (doubt,) = judge({"a": pl.DataFrame({"visit": days})}).doubts
+        assert "dates (such as 2021-01-03)" in words_of(doubt)
 
 
 def test_levels_are_those_of_all_silos_in_one_spelling():
@@ -146,7 +147,7 @@ def test_a_column_of_ids_in_one_silo_only_is_none():
 
 def test_a_problem_names_the_first_bad_cell():
     found = judge({"a": pl.DataFrame({"x": ["1", "2"]}), "b": pl.DataFrame({"x": ["3", "4", "much"]})})
-    assert "'much' in row 3 of client 'b'" in found.problems[0]
+    assert "'much' in row 3 of client 'b'" in words_of(found.doubts[0])
 
 
 @pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_iris, load_diabetes])

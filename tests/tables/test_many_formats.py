@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
-from fmtc.tables import read_silos
+from fmtc.tables import Reading, read_silos
 from fmtc.tables.formats import line_of, read_file
 
 FRAME = pl.DataFrame({"age": [31.5, 52.0, 40.25], "dose": [1.0, 2.0, 3.5]})
@@ -19,7 +19,7 @@ FRAME = pl.DataFrame({"age": [31.5, 52.0, 40.25], "dose": [1.0, 2.0, 3.5]})
 
 def read(path, text, **options):
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_silos([path], missing="em", **options)[0]
+    return read_silos([path], Reading(missing="em", **options))[0]
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,10 @@ def test_a_file_without_a_header(tmp_path, first):
     path.write_text(f"{first}\n{first}\n")
     with pytest.raises(DataError, match=r"seems to have no header: its first line is .*\(`header`=False\)"):
         read_file(path)
-    frame = read_file(path, header=False)
+    frame = read_file(path, Reading(header=False))
     assert frame.height == 2
     assert frame.columns[0] == "column_1"
-    assert read_file(path, header=True).height == 1
+    assert read_file(path, Reading(header=True)).height == 1
 
 
 @pytest.mark.parametrize("header", ["0,1,2", "400,410,420", "2019,2020,2021", "age,1", "x1,2,y"])
@@ -94,10 +94,10 @@ def test_numbers_that_are_names(tmp_path, header):
 def test_where_a_row_stands(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("# comment\nx,y\n1,2\n")
-    assert line_of(path, 0) == "line 3 of a.csv"
+    assert line_of(path, 0, Reading()) == "line 3 of a.csv"
     path.write_text("1,2\n3,4\n")
-    assert line_of(path, 1, header=False) == "line 2 of a.csv"
-    assert line_of(tmp_path / "a.parquet", 1) == "row 2 of a.parquet"
+    assert line_of(path, 1, Reading(header=False)) == "line 2 of a.csv"
+    assert line_of(tmp_path / "a.parquet", 1, Reading()) == "row 2 of a.parquet"
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "feather", "ipc"])
@@ -114,7 +114,7 @@ def test_the_index_of_pandas_is_set_aside(tmp_path):
     frame = FRAME.with_columns(pl.Series("hospital_number", [5, 9, 2]), pl.Series("__index_level_0__", [1.5, 2.5, 9.5]))
     frame.write_parquet(path, metadata={"pandas": '{"index_columns": ["hospital_number"]}'})
     with pytest.warns(UserWarning, match="'hospital_number' names the rows"):
-        (silo,) = read_silos([path], judge=True)
+        (silo,) = read_silos([path], Reading(judge=True))
     assert silo.feature_names == ("age", "dose")
     assert (silo.ids, silo.id_name) == (["5", "9", "2"], "hospital_number")
 
@@ -126,7 +126,7 @@ def test_excel(tmp_path):
         book.active.append(row)
     book.save(tmp_path / "a.xlsx")
     with pytest.warns(UserWarning, match="patient|categories"):
-        (silo,) = read_silos([tmp_path / "a.xlsx"], judge=True, missing="em")
+        (silo,) = read_silos([tmp_path / "a.xlsx"], Reading(judge=True, missing="em"))
     assert silo.schema.levels == (0, 2)
     assert silo.ids == ["a7", "b8", "c9", "d1"]
     assert_array_equal(silo.X, [[31.5, 0], [np.nan, 1], [np.nan, 0], [4, 1]])
@@ -144,10 +144,10 @@ def test_whole_numbers_that_name_rows_stay_whole(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     for file in ("a.xlsx", "a.jsonl"):
         with pytest.warns(UserWarning, match="'patient_id' names the rows"):
-            (silo,) = read_silos([tmp_path / file], judge=True)
+            (silo,) = read_silos([tmp_path / file], Reading(judge=True))
         assert silo.ids[:2] == ["24069", "24070"]
     (tmp_path / "a.jsonl").write_text(f'{{"id": {10**30}, "age": 1}}\n{{"id": {10**30 + 1}, "age": 2}}\n')
-    assert read_silos([tmp_path / "a.jsonl"], id_column="id")[0].ids == [str(10**30), str(10**30 + 1)]
+    assert read_silos([tmp_path / "a.jsonl"], Reading(id_column="id"))[0].ids == [str(10**30), str(10**30 + 1)]
 
 
 def h5ad(path, X, obsm=None):
@@ -177,7 +177,7 @@ def h5ad(path, X, obsm=None):
 def test_anndata(tmp_path, form):
     X = np.array([[0.0, 1, 2], [3, 0, 0], [0, 0, 4], [5, 6, 0]], np.float32)
     path = h5ad(tmp_path / "cells.h5ad", form(X))
-    one, two = read_silos([path], client_column="batch", label_column="age")
+    one, two = read_silos([path], Reading(silo_column="batch", label_column="age"))
     assert (one.name, two.name, one.feature_names) == ("one", "two", ("A", "B", "C"))
     assert one.ids == ["cell0", "cell2"]
     assert two.labels == ["1.0", "3.0"]
@@ -185,15 +185,15 @@ def test_anndata(tmp_path, form):
     (alone,) = read_silos([path])
     assert (alone.name, alone.X.shape) == ("cells", (4, 3))
     with pytest.raises(DataError, match="no column 'bach' in obs; did you mean 'batch'"):
-        read_silos([path], client_column="bach")
+        read_silos([path], Reading(silo_column="bach"))
 
 
 def test_anndata_of_a_representation(tmp_path):
     path = h5ad(tmp_path / "cells.h5ad", np.ones((4, 3)), np.arange(8.0).reshape(4, 2))
-    (silo,) = read_silos([path], obsm="X_pca")
+    (silo,) = read_silos([path], Reading(obsm="X_pca"))
     assert silo.feature_names == ("X_pca_0", "X_pca_1")
     with pytest.raises(DataError, match="no representation 'pca'; did you mean 'X_pca'"):
-        read_silos([path], obsm="pca")
+        read_silos([path], Reading(obsm="pca"))
 
 
 @pytest.mark.parametrize(("name", "package"), [("a.xlsx", "openpyxl"), ("a.h5ad", "h5py")])
@@ -225,7 +225,7 @@ def test_names_of_files_are_no_patterns(tmp_path, end):
             path.write_bytes(gzip.compress(text.encode()))
         case _:
             path.write_text(text)
-    (silo,) = read_silos([path], judge=True)
+    (silo,) = read_silos([path], Reading(judge=True))
     assert silo.name == "table[1]*?"
     assert_array_equal(silo.X, FRAME.to_numpy())
 
@@ -235,5 +235,5 @@ def test_a_frame_of_pandas_with_its_index_and_numbered_columns(tmp_path):
     path = tmp_path / "a.csv"
     pd.DataFrame(np.random.default_rng(0).normal(size=(12, 3))).to_csv(path)
     with pytest.warns(UserWarning, match="the column without a name set aside, as numbers of rows"):
-        (silo,) = read_silos([path], judge=True)
+        (silo,) = read_silos([path], Reading(judge=True))
     assert (silo.feature_names, silo.X.shape) == (("0", "1", "2"), (12, 3))

@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from fmtc.errors import DataError
 from fmtc.schema import Column, Schema
-from fmtc.tables import Silo, constant_columns, read_silos
+from fmtc.tables import Reading, Silo, constant_columns, read_silos
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 matrices = arrays(np.float64, array_shapes(min_dims=2, max_dims=2, max_side=6), elements=finite)
@@ -36,7 +36,7 @@ def write(folder, **files):
 def refusal(paths, *mentioned, **options):
     """The message of a `DataError`, in which names and numbers must occur."""
     with pytest.raises(DataError) as caught:
-        read_silos(paths, **options)
+        read_silos(paths, Reading(**options))
     message = str(caught.value)
     assert [word for word in mentioned if str(word) not in message] == []
     assert "--" not in message  # the library knows no flags
@@ -58,7 +58,7 @@ def test_a_table_comes_back_as_it_was(tmp_path, suffix, X, data):
         frame.write_parquet(path)
     else:
         frame.write_csv(path, separator="," if suffix == "csv" else "\t")
-    (silo,) = read_silos([path], header=True)  # names may be numbers
+    (silo,) = read_silos([path], Reading(header=True))  # names may be numbers
     assert silo.name == "silo"
     assert silo.feature_names == tuple(names)
     assert silo.X.dtype == np.float64
@@ -101,7 +101,7 @@ def test_one_file_falls_into_silos_and_keeps_its_rows(tmp_path, clients):
     path = tmp_path / "all.csv"
     values = np.arange(len(clients)) * 0.5
     pl.DataFrame({"site": clients, "x": values}).write_csv(path)
-    silos = read_silos([path], client_column="site")
+    silos = read_silos([path], Reading(silo_column="site"))
     assert [s.name for s in silos] == list(dict.fromkeys(clients))
     for silo in silos:
         assert [clients[row] for row in silo.rows] == [silo.name] * len(silo.rows)
@@ -139,14 +139,16 @@ def test_the_ways_people_write_numbers(tmp_path):
 
 def test_columns_that_look_like_patterns_are_only_names(tmp_path):
     pl.DataFrame({"^x.*$": [1, 2], "*": [3, 4], "xy": ["p", "q"]}).write_csv(tmp_path / "s.csv")
-    (silo,) = read_silos([tmp_path / "s.csv"], id_column="xy")
+    (silo,) = read_silos([tmp_path / "s.csv"], Reading(id_column="xy"))
     assert silo.feature_names == ("^x.*$", "*")
     assert silo.ids == ["p", "q"]
 
 
 def test_identifiers_clients_and_labels_stay_as_written(tmp_path):
     text = "id,site,y,x\n007,01,1,5\n008, 01 ,,6\n009,1,one,7\n"
-    first, second = read_silos(write(tmp_path, s_csv=text), id_column="id", client_column="site", label_column="y")
+    first, second = read_silos(
+        write(tmp_path, s_csv=text), Reading(id_column="id", silo_column="site", label_column="y")
+    )
     assert (first.name, second.name) == ("01", "1")
     assert first.ids == ["007", "008"]
     assert first.labels == ["1", None]
@@ -157,7 +159,7 @@ def test_identifiers_clients_and_labels_stay_as_written(tmp_path):
 def test_parquet_identifiers_and_labels_of_any_type_that_can_be_written(tmp_path):
     when = [date(2026, 1, 1), None]
     pl.DataFrame({"when": when, "y": [1, 2], "x": [0.0, 1.0], "z": [[1], [2]]}).write_parquet(tmp_path / "s.parquet")
-    (silo,) = read_silos([tmp_path / "s.parquet"], id_column="when", label_column="y", drop=["z"])
+    (silo,) = read_silos([tmp_path / "s.parquet"], Reading(id_column="when", label_column="y", drop=["z"]))
     assert silo.ids == ["2026-01-01", None]
     assert silo.labels == ["1", "2"]
     refusal([tmp_path / "s.parquet"], "'z'", "List(Int64)", id_column="z", drop=["when"])
@@ -174,21 +176,20 @@ def test_another_order_of_columns_is_put_right_and_said(tmp_path):
 
 def test_columns_of_a_model(tmp_path):
     paths = write(tmp_path, new_csv="y,x\n2,1\n")
-    with pytest.warns(UserWarning, match="'new': .* the model"):
-        (silo,) = read_silos(paths, features=["x", "y"])
+    (silo,) = read_silos(paths, Reading(schema=Schema.of_numbers("xy"), of_model=True))
     assert_array_equal(silo.X, [[1, 2]])
-    assert re.search("\n  new: .*'z'.*'y'", refusal(paths, "the model", features=["x", "z"]))
+    refusal(paths, "new.csv lacks 'z' of the model", schema=Schema.of_numbers("xz"), of_model=True)
 
 
 def test_dropping_makes_silos_alike(tmp_path):
     paths = write(tmp_path, a_csv="x,note\n1,hello\n", b_csv="x\n2\n")
-    assert [s.feature_names for s in read_silos(paths, drop=["note"])] == [("x",), ("x",)]
+    assert [s.feature_names for s in read_silos(paths, Reading(drop=["note"]))] == [("x",), ("x",)]
 
 
 def test_unnamed_column_can_be_dropped(tmp_path):
     paths = write(tmp_path, a_csv=",x\n0,1\n1,2\n")
     refusal(paths, "'a'", "`drop` ''")
-    assert read_silos(paths, drop=[""])[0].feature_names == ("x",)
+    assert read_silos(paths, Reading(drop=[""]))[0].feature_names == ("x",)
 
 
 # --------------------------------------------------------------------------------------------------- refusals
@@ -198,19 +199,19 @@ def test_silos_need_different_names(tmp_path):
     (tmp_path / "b").mkdir()
     (first,) = write(tmp_path, a_csv="x\n1\n")
     (second,) = write(tmp_path / "b", a_tsv="x\n1\n")
-    refusal([first, second], first, second, "'a'", "`client_column`")
+    refusal([first, second], first, second, "'a'", "`silo_column`")
     refusal([first, first], "'a'")
     refusal([])
 
 
-def test_client_column_takes_one_file(tmp_path):
+def test_silo_column_takes_one_file(tmp_path):
     paths = write(tmp_path, a_csv="s,x\n1,1\n", b_csv="s,x\n1,1\n")
-    refusal(paths, "2 files", "`client_column`", client_column="s")
+    refusal(paths, "2 files", "`silo_column`", silo_column="s")
 
 
 def test_rows_without_a_client(tmp_path):
     paths = write(tmp_path, a_csv='s,x\n1,1\n,2\n" ",3\n')
-    refusal(paths, "2 rows", "a.csv", "'s'", client_column="s")
+    refusal(paths, "2 rows", "a.csv", "'s'", silo_column="s")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_rows_without_a_client(tmp_path):
     [
         ({"label_column": "clas"}, ["`label_column`", "a.csv", "'clas'", "'class' or 'Klass'?"]),
         ({"id_column": "ID"}, ["`id_column`", "a.csv", "'ID'", "'id'?"]),
-        ({"client_column": "q"}, ["`client_column`", "a.csv", "'q'", "'class', 'Klass', 'id', 'x'."]),
+        ({"silo_column": "q"}, ["`silo_column`", "a.csv", "'q'", "'class', 'Klass', 'id', 'x'."]),
         ({"drop": ["x", "idd"]}, ["`drop`", "'idd'", "'id'?"]),
     ],
 )
@@ -280,7 +281,7 @@ def test_types_of_parquet_columns_are_compared_and_named(tmp_path):
 def test_text_columns(tmp_path):
     paths = write(tmp_path, a_csv="city,x,who\nOslo,1,Ada\n", b_csv="city,x,who\nRome,1,Bob\n")
     message = refusal(paths, "'a'", "'city' (text, such as 'Oslo')", "'who' (text, such as 'Ada')")
-    assert re.findall("`(.*?)`", message) == ["drop", "id_column", "label_column", "client_column", "schema"]
+    assert re.findall("`(.*?)`", message) == ["drop", "id_column", "label_column", "silo_column", "schema"]
     many = ",".join(f"t{j}" for j in range(7))
     refusal(write(tmp_path, c_csv=f"{many}\n{many}\n"), "'t4' (text, such as 't4'), and 2 more")
     refusal(write(tmp_path, a_csv="x\n1\nNA\nn.b.\n2\n"), "'n.b.'")
@@ -324,18 +325,18 @@ def test_a_matrix_holds_the_codes_of_a_schema(tmp_path):
     schema = Schema((Column("age"), Column("sex", "category", ("F", "M"))))
     X = np.array([[31.0, 1], [52, 0], [np.nan, np.nan]])
     np.save(tmp_path / "a.npy", X)
-    (silo,) = read_silos([tmp_path / "a.npy"], schema=schema, missing="em")
+    (silo,) = read_silos([tmp_path / "a.npy"], Reading(schema=schema, missing="em"))
     assert_array_equal(silo.X, X)
     assert (silo.schema, silo.feature_names) == (schema, None)
-    assert read_silos([tmp_path / "a.npy"], schema=Schema.of_numbers("xy"), missing="em")[0].schema is None
+    assert read_silos([tmp_path / "a.npy"], Reading(schema=Schema.of_numbers("xy"), missing="em"))[0].schema is None
     more = np.array([0, 1.0])
     for bad, said in ((X[:, :1], "1 columns"), (X + more, "codes 0 to 1"), (X + more / 2, "codes 0 to 1")):
         np.save(tmp_path / "a.npy", bad)
         with pytest.raises(DataError, match=said):
-            read_silos([tmp_path / "a.npy"], schema=schema, missing="em")
+            read_silos([tmp_path / "a.npy"], Reading(schema=schema, missing="em"))
     sp.save_npz(tmp_path / "b.npz", sp.csr_array(np.nan_to_num(X)))
     with pytest.raises(DataError, match="sparse"):
-        read_silos([tmp_path / "b.npz"], schema=schema)
+        read_silos([tmp_path / "b.npz"], Reading(schema=schema))
 
 
 # ---------------------------------------------------------------------------------------------------- helpers

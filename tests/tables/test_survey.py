@@ -18,10 +18,9 @@ from fmtc.protocol.hello import HELLO
 from fmtc.protocol.survey import SURVEY
 from fmtc.protocol.verdict import VERDICT
 from fmtc.schema import Column, Schema
-from fmtc.tables import Columns, Finding, compare, explain, read_columns
-from fmtc.tables.columns import SMALLEST
+from fmtc.tables import Columns, Finding, Reading, compare, explain, read_columns
 from fmtc.tables.findings import UNITS
-from fmtc.tables.kinds import CATEGORY, CODES, KINDS, LIMIT, TEXT
+from fmtc.tables.kinds import CATEGORY, CODES, KINDS, LIMIT, SMALLEST, TEXT
 from fmtc.tables.survey import as_numbers, from_verdict, survey
 
 SALT = "a secret of the silos"
@@ -629,7 +628,7 @@ def test_identifiers_spoil_a_run_of_a_federation(tmp_path):
     assert brief(findings) == [("a", "identifier", 0, 7.0), ("b", "identifier", 0, 7.0)]
     assert explain(findings, "a", {"a": columns})[0].startswith("has 'patient_id', which seems to name rows")
     schema = Schema.of_numbers(["patient_id", "x"])  # somebody says that it is a number
-    (columns,) = read_columns([tmp_path / "north.csv"], schema=schema).values()
+    (columns,) = read_columns([tmp_path / "north.csv"], Reading(schema=schema)).values()
     assert compare(said_by(a=columns, b=columns)) == []
 
 
@@ -654,7 +653,7 @@ def test_a_schema_decides_what_is_compared(tmp_path):
     path = tmp_path / "north.csv"
     path.write_text("sex,age,ward\nf,31,W1\nm,many,W2\nx,50,W3\n")
     schema = Schema((Column("age"), Column("sex", "category", ("f", "m")), Column("dose")))
-    (columns,) = read_columns([path], schema=schema).values()
+    (columns,) = read_columns([path], Reading(schema=schema)).values()
     assert columns.names == ("age", "sex")  # in the order of the schema, as a run would have them
     assert columns.content["sex"].to_list() == [0.0, 1.0, None]
     assert survey(columns, SALT).kinds.tolist() == [TEXT, CATEGORY]

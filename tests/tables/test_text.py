@@ -21,7 +21,7 @@ from fmtc.artifacts.files import read_tensors, write_tensors
 from fmtc.errors import DataError, InputError, RefusedError
 from fmtc.protocol.base import pack
 from fmtc.protocol.rescale import RESCALE
-from fmtc.tables import TextRecipe, hashed_counts, read_silos
+from fmtc.tables import Reading, TextRecipe, hashed_counts, read_silos
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
 
@@ -332,18 +332,18 @@ def folder(tmp_path_factory):
 def test_texts_are_read_from_a_column(folder, suffix):
     paths = [folder / f"{name}.{suffix}" for name in SILOS]
     roles = {"id_column": "id", "label_column": "topic"}
-    silos = read_silos(paths, text_column="note", salt="s", n_buckets=512, **roles)
+    silos = read_silos(paths, Reading(text_column="note", salt="s", n_buckets=512, **roles))
     for silo in silos:
         expected = hashed_counts([*TEXTS[silo.name][:-1], None], "s", 512)
         assert_array_equal(silo.X.toarray(), expected.toarray())
         assert (silo.feature_names, len(silo.ids), len(silo.labels)) == (None, len(silo.rows), len(silo.rows))
-    (silo,) = read_silos(paths[:1], text_column="note", drop=["id", "topic"])
+    (silo,) = read_silos(paths[:1], Reading(text_column="note", drop=["id", "topic"]))
     assert silo.X.shape == (60, 2**18)
     assert_array_equal(silo.X.indices, hashed_counts([*TEXTS["north"][:-1], None]).indices)
 
 
 def test_texts_of_all_silos_in_one_file(folder):
-    silos = read_silos([folder / "all.csv"], client_column="site", text_column="note", drop=["id", "topic"])
+    silos = read_silos([folder / "all.csv"], Reading(silo_column="site", text_column="note", drop=["id", "topic"]))
     assert sorted(silo.name for silo in silos) == sorted(SILOS)
     rows = pl.read_csv(folder / "all.csv")["note"].to_list()
     for silo in silos:
@@ -360,13 +360,13 @@ def test_texts_of_all_silos_in_one_file(folder):
 )
 def test_other_columns_beside_texts_are_refused(folder, options, mentioned):
     with pytest.raises(DataError, match=mentioned):
-        read_silos([folder / "north.csv"], **{"text_column": "note"} | options)
+        read_silos([folder / "north.csv"], Reading(**{"text_column": "note"} | options))
 
 
 def test_a_matrix_has_no_column_of_texts(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((3, 2)))
     with pytest.raises(DataError, match=r"a\.npy .*`text_column`"):
-        read_silos([tmp_path / "a.npy"], text_column="note")
+        read_silos([tmp_path / "a.npy"], Reading(text_column="note"))
 
 
 # ----------------------------------------------------------------------------------------------- the command line
@@ -414,8 +414,8 @@ def test_fit_and_predict_texts(folder, run):
 
 
 def test_what_inspect_says_of_a_model_of_texts(run):
-    assert "texts in column 'note'" in fmtc_ok("inspect", run).stdout
-    about = json.loads(fmtc_ok("inspect", run, "--json").stdout)
+    assert "texts in column 'note'" in fmtc_ok("explain", "--show", "model", run).stdout
+    about = json.loads(fmtc_ok("explain", "--show", "model", run, "--json").stdout)
     assert about["text"]["text_column"] == "note"
     assert about["n_features"] == 2**18
     model = fmtc.load(run / "model")._models["west"]

@@ -35,9 +35,10 @@ from .models import MODEL_FILE, ROUND
 if TYPE_CHECKING:
     import polars as pl
 
-    from ..atlas import Atlas
+    from ..describe import Atlas
     from ..estimator import FMTC
     from ..runtime.driver import RoundRecord
+    from ..tables.reading import Reading
     from ..tables.silos import Silo
 
 Array = np.ndarray
@@ -80,7 +81,10 @@ ANY_REPORT = {
     "missing?": [str],
     "trust?": (TRUST, None),
 }  # fmt: skip
-READING = {"client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None), "obsm?": (str, None)}
+READING = {  # "client_column", and None for what was not said: version 0.1
+    "silo_column?": str, "client_column?": (str, None), "id_column?": (str, None), "header?": (bool, None),
+    "obsm?": (str, None),
+}  # fmt: skip
 REPORT = ANY_REPORT | {
     "files": [str],
     "n_features": COUNT,
@@ -135,7 +139,6 @@ EXTRAS = {
     "report": "jinja2",
     "onnx": "onnx",
     "federation": "nvflare",
-    "data": "av",
     "knn": "faiss-cpu",
     "gpu": "torch",
     "excel": "openpyxl",
@@ -152,7 +155,7 @@ class SiloResult:
     probabilities: Array  # n x k
     line: dict[str, Any]  # in the report
     shown: Array  # positions of the rows that are shown
-    view: Array  # `fmtc.inference.plotted` of the rows that are shown
+    view: Array  # the rows that are shown, where clusters are apart; see `ClientModel.plotted`
 
 
 def results(
@@ -176,7 +179,6 @@ def results(
     list of SiloResult
         In the order of `silos`.
     """
-    from ..inference import plotted
     from ..metrics import clustering_scores
 
     found = []
@@ -197,7 +199,7 @@ def results(
                 truth = [silo.labels[row] for row in known]
                 line |= clustering_scores(truth, mine[known])
         rows = np.sort(rng.permutation(len(mine))[:shown])
-        view = plotted(silo.X[rows], model._models[silo.name])
+        view = model._models[silo.name].plotted(silo.X[rows])
         found.append(SiloResult(silo, mine, model.predict_proba(silo.X, clients=silo.name), line, rows, view))
     return found
 
@@ -218,7 +220,7 @@ def report(
     as_published: bool,
     seconds: float,
     notes: Sequence[str],
-    reading: Mapping[str, Any] | None = None,
+    reading: Reading | None = None,
 ) -> dict[str, Any]:
     """Content of report.json, without the history and the projection, which `write_run` adds.
 
@@ -236,22 +238,21 @@ def report(
         Duration of the run.
     notes : sequence of str
         Notes and warnings of the run.
-    reading : mapping, optional
-        Keywords of `tables.read_silos` with which the files were read, for the code that does it again.
+    reading : Reading, optional
+        How the files were read, for the code that does it again.
 
     Returns
     -------
     dict
         Ready for `write_run`; the lines of the silos are in "silos", their mean in "mean".
     """
-    from ..shared import chosen_coupling
-
+    shared = getattr(model, "_shared", None)
     return {
         "kind": "fmtc report",
         "schema": REPORT_FORMAT,
         "versions": versions(),
         "files": [file.as_posix() for file in files],
-        "reading": dict(reading or {}),
+        "reading": {} if reading is None else reading.to_dict(),
         "settings": model._params() | {"as_published": as_published},
         "n_features": model.n_features_in_,
         "feature_names": results[0].silo.feature_names,
@@ -259,7 +260,7 @@ def report(
         "view": model.view_,
         "view_reason": model.view_reason_,
         "scaled": model._scales,
-        "coupling": chosen_coupling(getattr(model, "_shared", None), model),
+        "coupling": shared and shared.coupling(model),
         "converged": model.converged_,
         "stopped_because": model.stopped_because_,
         "seconds": seconds,
@@ -441,7 +442,7 @@ def write_atlas(folder: Path, atlas: Mapping[str, Any]) -> None:
 
 def read_atlas(folder: Path) -> Atlas | None:
     """What `write_atlas` has kept; None in a run of an older version, and in a model."""
-    from ..atlas import FLAGS, Atlas
+    from ..describe import FLAGS, Atlas
 
     file = folder / ATLAS
     document = _read_words(file, "fmtc atlas", ATLAS_FORMAT, DRAWN)

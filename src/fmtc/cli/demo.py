@@ -1,4 +1,4 @@
-"""Commands to begin with: demo, example and version."""
+"""The command to begin with: demo."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from .program import Option, main_group
 from .words import Words, new_table, print_json, show_indented
 
 if TYPE_CHECKING:
-    from ..atlas import Atlas
-    from ..concepts import Explanation
     from ..demo import Gain
+    from ..describe import Atlas, Explanation
 
-STORIES = ("breast_cancer", "heart_disease")
 EXAMPLES = {  # columns, and flags that suit them
     "hospitals": (
         "30 measurements, patient (the name of a row) and diagnosis (what is known)",
@@ -44,20 +42,30 @@ EXAMPLES = {  # columns, and flags that suit them
     epilog="""\b
 Examples:
   fmtc demo
-  fmtc demo --data heart_disease --out heart    (four real hospitals, where the data are)
-  fmtc demo --out demo --force --open""",
+  fmtc demo --data heart_disease --out heart    (four real hospitals; needs fmtc-bench and its data)
+  fmtc demo --out demo --force --open
+  fmtc demo --tables hospitals                  (tables to try the other commands on, and no more)""",
 )
-@click.option("--data", "name", type=click.Choice(STORIES), default=STORIES[0], show_default=True, cls=Option,
-              help="Whose tables; breast_cancer comes with scikit-learn.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), default="fmtc-demo", show_default=True, cls=Option,
-              help="Folder to write.")  # fmt: skip
+@click.option("--data", "name", default="breast_cancer", show_default=True, metavar="NAME", cls=Option,
+              help="Whose tables: breast_cancer comes with scikit-learn; fmtc-bench adds heart_disease.")  # fmt: skip
+@click.option("--tables", type=click.Choice(tuple(EXAMPLES)), cls=Option,
+              help="Only write tables to try the other commands on: of four hospitals, or of digits.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), cls=Option,
+              help="Folder to write.  [default: fmtc-demo; with --tables, the one you are in]")  # fmt: skip
 @click.option("--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
               help="Deals the patients of breast_cancer, and seeds the fits.  [default: 0]")  # fmt: skip
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
 @click.option("--open", "open_it", is_flag=True, cls=Option, help="Show the page in your browser.")
 @click.pass_context
 def demo(
-    ctx: click.Context, name: str, out: Path, random_state: int, force: bool, open_it: bool, as_json: bool
+    ctx: click.Context,
+    name: str,
+    tables: str | None,
+    out: Path | None,
+    random_state: int,
+    force: bool,
+    open_it: bool,
+    as_json: bool,
 ) -> None:
     """Four hospitals, one table each: what their patients have in common, and what joining changed.
 
@@ -65,22 +73,28 @@ def demo(
     are, each hospital's share of them, and how held-out patients fare when hospitals learn alone and together. The
     diagnosis is used to score only. Nothing is downloaded. --out gets tables/, run/ with report.html, demo.json and,
     with matplotlib, demo.png.
+
+    --tables hospitals only writes university.csv, city.csv, county.csv and island.csv: 559 women with a lump in the
+    breast, 30 measurements of cells, a tenth of them missing, `patient` and the `diagnosis`. new.csv has ten more
+    patients of the university hospital, without a diagnosis. They are scikit-learn's breast cancer data; the hospitals
+    and the gaps are ours. --tables digits: north.csv, south.csv and west.csv, 300 images of handwritten digits each,
+    and new.csv with 100 more, without `digit`.
     """
+    if tables is not None:
+        return _write_tables(tables, out or Path(), force, as_json)
     from ..artifacts.files import new_folder, write_file, write_json
     from ..artifacts.runs import read_explanation, versions
-    from ..concepts import Explanation
-    from ..demo import LITTLE, check_story, draw_demo, gains, verdict
-    from ..demo import STORIES as TOLD
+    from ..demo import LITTLE, draw_demo, gains, story_of, verdict
+    from ..describe import Explanation
     from ..estimator import load_atlas
     from ..report import needs_jinja
     from ..schema import FILE
     from .models import fit
 
     words = Words()
-    check_story(name)
+    story = story_of(name, random_state)
     needs_jinja()
-    out = free_path(out, force, lambda folder: (folder / "demo.json").is_file())
-    story = TOLD[name](random_state)
+    out = free_path(out or Path("fmtc-demo"), force, lambda folder: (folder / "demo.json").is_file())
     words.say(story.about)
     with new_folder(out, overwrite=force) as folder:
         (folder / "tables").mkdir()
@@ -175,8 +189,8 @@ def _agreement(atlas: Atlas) -> str:
 
 def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     """Each hospital's share of the clusters, and its held-out patients."""
-    from ..concepts import percents_of
     from ..demo import LITTLE
+    from ..describe import percents_of
 
     scored = {line.hospital: line for line in lines}
     table = new_table()
@@ -198,28 +212,8 @@ def _hospitals(explanation: Explanation, lines: Sequence[Gain]) -> Table:
     return table
 
 
-@main_group.command(
-    short_help="Write files to try the other commands on.",
-    epilog="""\b
-Examples:
-  fmtc example
-  fmtc example --data digits --out silos --force""",
-)
-@click.option("--data", "name", type=click.Choice(tuple(EXAMPLES)), default="hospitals", show_default=True, cls=Option,
-              help="Tables of four hospitals, or images of handwritten digits.")  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
-              help="Folder to write to.  [default: the one you are in]")  # fmt: skip
-@click.option("--force", is_flag=True, cls=Option, help="Replace files of the same names.")
-def example(name: str, out: Path, force: bool, as_json: bool) -> None:
-    """Write files to try the other commands on: the tables of four hospitals, a patient per row.
-
-    university.csv, city.csv, county.csv and island.csv hold 559 women with a lump in the breast: 30 measurements of
-    cells, a tenth of them missing, `patient` and the `diagnosis`. new.csv has ten more patients of the university
-    hospital, without a diagnosis. They are scikit-learn's breast cancer data; the hospitals and the gaps are ours.
-
-    --data digits: images of handwritten digits. north.csv, south.csv and west.csv are silos of 300 rows, new.csv has
-    100 more, without `digit`. Nothing is downloaded.
-    """
+def _write_tables(name: str, out: Path, force: bool, as_json: bool) -> None:
+    """Write files to try the other commands on."""
     from ..artifacts.files import write_file
     from ..demo import example_tables
 
@@ -236,26 +230,3 @@ def example(name: str, out: Path, force: bool, as_json: bool) -> None:
     words.say(f"try: fmtc fit {shlex.join(map(str, silos))} {options} --out run")
     if as_json:
         print_json({"files": [str(path) for path in tables], "rows": [table.height for table in tables.values()]})
-
-
-@main_group.command(
-    short_help="Say which versions and extras are here.",
-    epilog="""\b
-Examples:
-  fmtc version
-  fmtc version --json""",
-)
-def version(as_json: bool) -> None:
-    """Say which versions are at work, and which extras are installed."""
-    from ..artifacts.runs import EXTRAS, versions
-
-    here = versions()
-    if as_json:
-        print_json(here)
-        return
-    for name, number in here.items():
-        if name != "extras":
-            click.echo(f"{name:<14}{number}")
-    for name, number in here["extras"].items():
-        what = f"{EXTRAS[name]} {number}" if number else f"not installed: pip install 'fmtc[{name}]'"
-        click.echo(f"{'[' + name + ']':<14}{what}")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.padding import Padding
 from rich.text import Text
 
-from .options import data_options, silo_options, text_option
+from ..tables.reading import Reading
+from .options import SILO, reading_options
 from .program import Option, main_group
-from .words import Words, in_flags, plural, print_json, show
+from .words import Words, plural, print_json, show
 
 if TYPE_CHECKING:
     from ..runtime.flare.doctor import Check
@@ -36,9 +37,7 @@ Exit codes:
 @click.option("--data", type=click.Path(path_type=Path), cls=Option, help="Your rows: can a run use them?")
 @click.option("--out", type=click.Path(path_type=Path), default=".", cls=Option,
               help="Folder you are going to write: is there room?  [default: the current one]")  # fmt: skip
-@data_options
-@silo_options
-@text_option
+@reading_options(*SILO)
 @click.pass_context
 def doctor(
     ctx: click.Context,
@@ -46,9 +45,8 @@ def doctor(
     kit_path: Path | None,
     data: Path | None,
     out: Path,
-    client_column: str | None,
+    reading: Reading,
     as_json: bool,
-    **columns: Any,
 ) -> None:
     """Look for what may keep this machine from a federation, and say what to do about it.
 
@@ -59,14 +57,11 @@ def doctor(
     from ..runtime.flare.doctor import examine
 
     words = Words()
-    if client_column is not None:
-        raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
-    columns["header"] = False if columns.pop("no_header") else None
     checks = []
     with words.warnings_as_notes():
-        for check in examine(kit_path, data=data, columns=columns, out=out, extras=EXTRAS):
-            checks.append(replace(check, found=in_flags(check.found), advice=in_flags(check.advice)))
-            _show(words, checks[-1])
+        for check in examine(kit_path, data=data, reading=reading, out=out, extras=EXTRAS):
+            checks.append(check)
+            _show(words, check)
     failed = sum(not check.ok for check in checks)
     warnings = sum(check.ok and check.advice != "" for check in checks)
     ending, style = "all is well", "green"

@@ -9,8 +9,9 @@ import click
 
 from ..artifacts.files import read_json
 from ..errors import FileError
+from ..tables.reading import Reading
 from .models import rows_for_model
-from .options import data_options, text_option
+from .options import ROWS, reading_options
 from .program import Option, main_group
 from .words import Words, print_json
 
@@ -33,10 +34,7 @@ Examples:
               cls=Option, help="Share of false alarms that you accept.")  # fmt: skip
 @click.option("--combine", is_flag=True, cls=Option,
               help="Combine the p-values of several silos instead: numbers, or files of --json.")  # fmt: skip
-@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of FILE is a row.")
-@click.option("--obsm", metavar="NAME", cls=Option, section="Data", help="Of an .h5ad file: what to use instead of X.")
-@data_options
-@text_option
+@reading_options("silo_column", *ROWS, "obsm")
 @click.pass_context
 def drift(
     ctx: click.Context,
@@ -45,14 +43,7 @@ def drift(
     client: str | None,
     level: float,
     combine: bool,
-    no_header: bool,
-    obsm: str | None,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Test whether new rows still are what a silo's model was made for; exit code 7 is an alarm.
@@ -73,11 +64,7 @@ def drift(
         if len(given) != 2:
             raise click.UsageError("give the folder of a run and a file of new rows; or --combine and p-values")
         with words.warnings_as_notes():
-            model, silos, name = rows_for_model(
-                words, Path(given[0]), Path(given[1]), client, client_column=client_column, label_column=label_column,
-                id_column=id_column, drop=drop, header=False if no_header else None, obsm=obsm, text_column=text_column,
-                missing_codes=missing_codes,
-            )  # fmt: skip
+            model, silos, name = rows_for_model(words, Path(given[0]), Path(given[1]), client, reading)
             each = [model.drift(silo.X, clients=name or silo.name, level=level) for silo in silos]
         found = together([result.silos[0] for result in each], level)
         said = str(found)

@@ -5,28 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..tables.reading import Reading
+from ..wording import FLAGS
 from .program import Option, main_group
 from .terminal import printable
 from .words import Words, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
-    from ..atlas import Atlas, Concept
-    from ..concepts import Cluster, Explanation
+    from ..describe import Atlas, Cluster, Concept, Explanation, RowExplanation
     from ..estimator import FMTC
-    from ..reasons import RowExplanation
     from ..tables import Silo
+
+
+SHOWN = ("clusters", "atlas", "labels", "model", "influence", "wire")
 
 
 @main_group.command(
     "explain",
-    short_help="Say what the clusters of a run are.",
+    short_help="Say what the clusters of a run are, and show what else is in it.",
     epilog="""\b
 Examples:
   fmtc explain run
@@ -35,42 +38,110 @@ Examples:
   fmtc explain run new.csv --client north --row 17
   fmtc explain run --rename 2=severe --rename 0="no symptoms"
   fmtc explain run --rename 2=                  (take a name back)
+  fmtc explain run --show atlas                 (concepts in words, who has them, how sure that is)
+  fmtc explain run --show labels > labels.csv
+  fmtc explain run --join north.csv --out north-with-clusters.csv
+  fmtc explain run --join visits.csv --client north --id patient
+  fmtc explain run --join cells.h5ad --out new.h5ad      (AnnData: clusters go into obs)
+  fmtc explain run --show model --top 8
+  fmtc explain run --show influence             (who pulls whom, and who was capped)
+  fmtc explain --show wire                      (every field that a silo may send or receive)
   fmtc explain run --json | python -m json.tool""",
 )
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=click.Path(path_type=Path), required=False)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--row", metavar="ROW", cls=Option,
               help="Why this row is in its cluster: its identifier, or its number from 0 if it has none.")  # fmt: skip
 @click.option("--client", metavar="SILO", cls=Option, help="Only this silo, by itself.")
 @click.option("--rename", metavar="N=NAME", multiple=True, cls=Option,
               help="Give cluster N a name; labels, pages and plots of the run use it.")  # fmt: skip
+@click.option("--show", "what", type=click.Choice(SHOWN), default=SHOWN[0], show_default=True, cls=Option,
+              help="atlas: the concepts and who has them; labels: those of all rows; model: silos, rounds, features; "
+              "influence: who pulls whom, and who was capped; wire: all messages, without RUN.")  # fmt: skip
+@click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
+              help="With --show model: features to show for each cluster.")  # fmt: skip
+@click.option("--join", "table", type=click.Path(path_type=Path), metavar="FILE", cls=Option, section="Labels",
+              help="A table to add cluster and probability to.")  # fmt: skip
+@click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option, section="Labels",
+              help="With --join: the column of FILE with the identifiers, if it has another name there.")  # fmt: skip
+@click.option("--client-column", metavar="NAME", cls=Option, section="Labels",
+              help="With --join: the column of FILE that names the silo.")  # fmt: skip
+@click.option("--no-header", is_flag=True, cls=Option, section="Labels",
+              help="With --join: the first line of FILE is a row.")  # fmt: skip
+@click.option("--out", type=click.Path(path_type=Path), cls=Option, section="Labels",
+              help="File to write instead of standard output.")  # fmt: skip
+@click.option("--force", is_flag=True, cls=Option, section="Labels", help="Replace --out.")
 def explain(
-    run: Path, file: Path | None, row: str | None, client: str | None, rename: tuple[str, ...], as_json: bool
+    run: Path | None,
+    file: Path | None,
+    row: str | None,
+    client: str | None,
+    rename: tuple[str, ...],
+    what: str,
+    top: int,
+    table: Path | None,
+    id_column: str | None,
+    client_column: str | None,
+    no_header: bool,
+    out: Path | None,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Say what the clusters of a run are: size, share, and the columns that set each apart, in the table's own units.
 
-    RUN is the --out folder of `fmtc fit`, `fmtc federate local` or `fmtc join`. Every number is a difference between
-    rows: those of a cluster against the other rows of the same silo.
+    RUN is the --out folder of `fmtc fit` or `fmtc join`; the atlas and the model may be of `fmtc coordinate` or a model
+    folder. Every number is a difference between rows: those of a cluster against the other rows of the same silo.
 
     With --row, says which columns decided for the row's cluster against the next one, and what change of one column
     would lead to another. The row is looked for in FILE, or in the files of the run where they still are.
+
+    With --join, labels are joined to the rows of a table by identifier; where the run has none, by their place in the
+    file. A row that has no label gets an empty cell. Of AnnData, --out is a copy with cluster and probability in obs.
+
+    --show model lists features for each cluster by their weight, per unit of the feature after --scale: in the mixture
+    view how far the cluster's centre lies from the mean of all; in the graph view W times its centre, which decides
+    where a new row goes, and may have either sign for columns that hang together.
     """
+    from . import models
+
+    if (run is None) != (what == "wire"):
+        raise click.UsageError("give the folder of a run or a model; or --show wire alone")
+    if sum((row is not None, bool(rename), table is not None, what != SHOWN[0])) > 1:
+        raise click.UsageError("give one of --row, --rename, --show and --join")
+    if file is not None and row is None:
+        raise click.UsageError("FILE is where to look for the row of --row")
+    if table is None and what != "labels" and (out is not None or id_column or client_column or no_header):
+        raise click.UsageError("--out, --id, --client-column and --no-header are about labels: --join or --show labels")
+    if run is None:
+        models.show_wire(as_json)
+    elif table is not None or what == "labels":
+        models.give_labels(run, table, client, id_column, client_column, no_header, out, force, as_json)
+    elif what == "model":
+        models.show_model(run, top, as_json)
+    elif what == "influence":
+        models.show_influence(run, as_json)
+    elif what == "atlas":
+        models.show_atlas_of(run, as_json)
+    elif row is not None:
+        _explain_row(run, client, row, file, as_json)
+    else:
+        _explain_clusters(run, client, rename, as_json)
+
+
+def _explain_row(run: Path, client: str | None, row: str, file: Path | None, as_json: bool) -> None:
+    what, reasons = _one_row(Words(), run, client, row, file)
+    if as_json:
+        print_json({"row": what, **reasons.to_dict()})
+    else:
+        _show_row(Console(highlight=False), what, reasons, run)
+
+
+def _explain_clusters(run: Path, client: str | None, rename: tuple[str, ...], as_json: bool) -> None:
     from ..artifacts.runs import EXPLANATION, OWN_ROWS, is_run, name_labels, read_explanation, write_explanation
-    from ..concepts import Explanation, empty_clusters_sentence
+    from ..describe import Explanation, empty_clusters_sentence
     from ..errors import FileError
 
     words = Words()
-    if row is not None:
-        if rename:
-            raise click.UsageError("give either --row or --rename")
-        what, reasons = _one_row(words, run, client, row, file)
-        if as_json:
-            print_json({"row": what, **reasons.to_dict()})
-        else:
-            _show_row(Console(highlight=False), what, reasons, run)
-        return
-    if file is not None:
-        raise click.UsageError("FILE is where to look for the row of --row")
     kept = read_explanation(run)
     if kept is None:
         why = (
@@ -107,7 +178,7 @@ def explain(
 
 def show_clusters(console: Console, clusters: Sequence[Cluster]) -> None:
     """What each cluster is, a line for each column that sets it apart."""
-    from ..concepts import percents_of
+    from ..describe import percents_of
 
     for cluster, share in zip(clusters, percents_of(clusters), strict=True):
         show(console, _title(cluster, share))
@@ -174,10 +245,9 @@ def _many(concept: Concept) -> str:
 def _one_row(words: Words, run: Path, client: str | None, row: str, file: Path | None) -> tuple[str, RowExplanation]:
     """Why a row is in its cluster, and which row that is."""
     from ..artifacts import runs
-    from ..concepts import Explanation
+    from ..describe import Explanation, explain_row
     from ..errors import DataError
     from ..estimator import load
-    from ..reasons import explain_row
     from ..tables import column_words
 
     model = load(runs.model_folder(run))
@@ -211,7 +281,7 @@ def _silos_of(
     words: Words, run: Path, model: FMTC, client: str | None, file: Path | None
 ) -> tuple[list[Silo], list[str | None]]:
     """Rows of a file, or of the files that the run remembers, as the model reads them; of texts, the texts too."""
-    from dataclasses import asdict, replace
+    from dataclasses import replace
 
     from ..artifacts import runs
     from ..artifacts.files import read_json
@@ -223,9 +293,9 @@ def _silos_of(
         raise DataError(f"there is no silo {client!r} in this run; there are {listed(model.client_ids_)}")
     form = {"reading?": runs.READING, "files?": [str]}
     about = read_json(run / "report.json", form) if (run / "report.json").is_file() else {}
-    reading = about.get("reading") or {}
+    reading = Reading.from_dict(about.get("reading") or {})
     files = [file] if file is not None else [Path(name) for name in about.get("files", ())]
-    column = reading.get("client_column") if file is None else None
+    column = reading.silo_column if file is None else None
     if file is None and client is not None and column is None and len(files) > 1:
         files = [path for path in files if stem_of(path) == client] or files
     if file is None and not (files and all(path.is_file() for path in files)):
@@ -233,15 +303,11 @@ def _silos_of(
         why = f"{gone} is not there any more" if gone is not None else f"{run} does not remember its files"
         raise FileError(f"{why}: give the file with the row, such as `fmtc explain {run} new.csv --row 17`")
     schema, recipe = runs.schema_of(model, run), getattr(model, "text_recipe_", None)
-    options: dict[str, Any] = {name: reading.get(name) for name in ("id_column", "header", "obsm")}
-    if file is not None:
-        options["id_column"] = None  # as the schema has it, if the file does
-    options |= {} if recipe is None else asdict(recipe)
+    own = reading.id_column if file is None else None  # of another file: as the schema has it, if the file does
+    plain = Reading(silo_column=column, id_column=own, header=reading.header, obsm=reading.obsm, wording=FLAGS)
+    how = plain.for_model(schema, recipe)
     with words.warnings_as_notes():
-        silos = read_silos(
-            files, client_column=column, schema=schema, missing="em",
-            features=None if schema is None else schema.names, **options,
-        )  # fmt: skip
+        silos = read_silos(files, how)
     if silos[0].X.shape[1] != model.n_features_in_:
         raise DataError(f"{files[0]} has {silos[0].X.shape[1]} columns, the model has {model.n_features_in_}")
     if file is not None:
@@ -251,7 +317,7 @@ def _silos_of(
         silos = [replace(silo, name=name) for silo in silos]
     elif client is not None:
         silos = [silo for silo in silos if silo.name == client] or [replace(silo, name=client) for silo in silos[:1]]
-    texts = list(read_texts(files, recipe.text_column, column)) if recipe is not None else []
+    texts = read_texts(files, how) if recipe is not None else []
     return list(silos), texts
 
 
@@ -275,7 +341,7 @@ def _numbered(text: str) -> tuple[int, str]:
 def _show_row(console: Console, what: str, why: RowExplanation, run: Path) -> None:
     """Which columns decided, and what would change it."""
     from ..artifacts.runs import read_explanation
-    from ..concepts import Explanation
+    from ..describe import Explanation
 
     first = Text.assemble((f"{printable(what)}: ", ""), (printable(why.title(why.cluster)), "bold"))
     show(console, Text.assemble(first, f", probability {100 * why.probability:.0f} %"))
@@ -329,7 +395,7 @@ def _differences(cluster: Cluster) -> Table:
 
 
 def _shares(explanation: Explanation) -> Table:
-    from ..concepts import percents_of
+    from ..describe import percents_of
 
     table = new_table()
     table.add_column("silo")

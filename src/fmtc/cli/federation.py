@@ -1,4 +1,4 @@
-"""Commands that run a federation: federate local, coordinate and join. `kits` has those that set one up."""
+"""Commands that run a federation: coordinate and join; `fit --processes`. `kits` has those that set one up."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ from ..privacy.floor import Floor
 from ..privacy.ledger import LEDGER, MemoryLedger, read_lines, totals
 from ..protocol.base import plain
 from ..schema import Schema
+from ..tables.reading import Reading
+from .check import show_findings
 from .kits import ask_roster, confirmed, show_roster
 from .options import (
+    SILO,
     accept_units_option,
-    data_options,
+    deadline_option,
     free_path,
+    min_clients_option,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
-    reading_of,
-    silo_options,
-    table_options,
-    text_option,
+    reading_options,
 )
-from .preflight import every_problem, show_findings
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
 from .words import (
@@ -76,14 +76,9 @@ if TYPE_CHECKING:
     from ..privacy.rules import Policy
     from ..runtime.driver import RoundRecord, RunRecord
     from ..runtime.kitclient import ClientSource, KeptResult
-    from ..tables import Silo, TextRecipe
+    from ..tables import Silo
 
 SHOWN_ROUNDS = 8
-
-
-@main_group.group(short_help="Run a whole federation on this machine.")
-def federate() -> None:
-    """Run a whole federation on this machine: real processes, real certificates, loopback only."""
 
 
 # --------------------------------------------------------------------------------------------------- events of a run
@@ -188,128 +183,68 @@ class View:
 # ------------------------------------------------------------------------------------------------- on this machine
 
 
-@federate.command(
-    "local",
-    short_help="Silos as processes of this machine.",
-    epilog="""\b
-Examples:
-  fmtc federate local north.csv south.csv west.csv -k 4 --out run
-  fmtc federate local *.parquet --id-column patient -k 4 --out run --json > run.json""",
-)
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
-@n_clusters_option
-@out_option
-@random_state_option
-@click.option("--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default.")
-@click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
-              help="Seconds a silo has for one answer.")  # fmt: skip
-@accept_units_option
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-@quiet_option
-@data_options
-@table_options
-@text_option
-@model_options
-def federate_local(
-    files: tuple[Path, ...],
-    out: Path,
-    min_clients: int | None,
-    deadline: float,
-    accept_units: bool,
-    force: bool,
-    quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    columns: tuple[str, ...],
-    as_types: dict[str, str],
-    missing: str,
-    schema: Path | None,
-    no_header: bool,
-    obsm: str | None,
-    text_column: str | None,
-    as_published: bool,
-    as_json: bool,
-    **settings: Any,
-) -> None:
-    """Cluster silos, one file each, as a federation of real processes on this machine.
+def fit_by_processes(
+    words: Words,
+    model: FMTC,
+    silos: Sequence[Silo],
+    files: Sequence[Path],
+    reading: Reading,
+    **how: Any,
+) -> tuple[list[Silo], list[str]]:
+    """Fit a model by a federation on this machine; the silos that have one, and the names of those that were lost.
 
     Makes keys and certificates in a temporary place, starts a server and one process per file, which talk over mutual
-    TLS on the loopback interface, runs, and stops them all. The result is that of `fmtc fit`, to the last bit, in the
-    same folder.
+    TLS on the loopback interface, runs, and stops them all.
+
+    Parameters
+    ----------
+    words : Words
+    model : FMTC
+        Is fitted.
+    silos : sequence of Silo
+        Read from the files.
+    files : sequence of Path
+    reading : Reading
+        How they were read.
+    **how
+        Of the run: min_clients, deadline.
     """
     from ..estimator import advised
     from ..runtime.flare.local import LocalFederation
     from ..runtime.kitclient import ClientSource
-    from ..tables import TextRecipe, read_silos
     from ..tables.formats import stem_of
 
-    started = time.perf_counter()
-    words = Words(quiet)
-    if client_column is not None:
-        raise click.UsageError("a federation has one file per silo; --client-column is for `fmtc fit`")
-    recipe = None if text_column is None else TextRecipe(text_column)
-    if recipe is not None and settings["scale"] is None:
-        settings["scale"] = "tfidf"
-    if obsm is not None:
-        raise click.UsageError("a federation reads tables and matrices; --obsm is for `fmtc fit`")
-    given = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
-    model = build_model(settings, as_published, advises=True)
-    _check_count("--min-clients", min_clients, len(files))
-    out = free_path(out, force, runs.is_run)
-    reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
-    reading |= {"label_column": label_column, "id_column": id_column, "drop": drop} | given | {"judge": True}
-    with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
-        silos = read_silos(files, **reading)
-        if recipe is None:
-            note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
-        types = silos[0].schema
-        if types is not None:
-            model.schema_ = types
-            bind_bounds(model, settings["bounds"], types)
-        _check_numbers(model, [silo.name for silo in silos])
-        weights = model._weights(silo.name for silo in silos)
-        places = {stem_of(path): path.resolve() for path in files}
-        salt = None if recipe is None else recipe.salt
-        sources = [
-            ClientSource(
-                silo.name, str(places[silo.name]), drop, silo.id_name, label_column, text_column, silo.feature_names,
-                salt, schema=None if types is None else types.to_dict(), missing=missing, header=given.get("header"),
-            )
-            for silo in silos
-        ]  # fmt: skip
-        names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
-        with (
-            View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
-            LocalFederation(sources) as fed,
-        ):
-            how: dict[str, Any] = {"min_clients": min_clients, "deadline": deadline, "listen": view}
-            lines, before = advised(model, fed, len(silos), **how)
-            outcome = fed.run(model.settings(), weights=weights, **how)
-        lost = outcome.missing
-        for cid in lost:
-            words.note(f"silo {cid!r} was lost and has no model")
-        silos = [silo for silo in silos if silo.name in outcome.kept]
-        for silo in silos:
-            outcome.kept[silo.name].check(silo, str(places[silo.name]))
-        adopt(words, model, outcome, outcome.kept, silos, recipe)
-        model.received_ = [*before, *model.received_]
-        model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
-        results = runs.results(model, silos)
-    seconds = time.perf_counter() - started
-    report = runs.report(
-        model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
-    )
-    report |= {"missing": lost}
-    runs.write_run(out, force, model, results, report)
-    show_run(words, report, out)
-    if as_json:
-        print_json({"out": str(out), **report})
+    types = silos[0].schema
+    if types is not None:
+        model.schema_ = types
+    _check_numbers(model, [silo.name for silo in silos])
+    weights = model._weights(silo.name for silo in silos)
+    places = {stem_of(path): str(path.resolve()) for path in files}
+    reading = replace(reading, columns=(), as_types={}, judge=False, schema=types)
+    sources = [
+        ClientSource(silo.name, places[silo.name], replace(reading, id_column=silo.id_name), reading.salt)
+        for silo in silos
+    ]
+    names = {str(place): silo.name for place, silo in enumerate(silos, start=1)}
+    with (
+        View(words, model.max_iter, names, f"{size_of(silos)}: starting processes") as view,
+        LocalFederation(sources) as fed,
+    ):
+        lines, before = advised(model, fed, listen=view, **how)
+        outcome = fed.run(model.settings(), weights=weights, listen=view, **how)
+    for cid in outcome.missing:
+        words.note(f"silo {cid!r} was lost and has no model")
+    silos = [silo for silo in silos if silo.name in outcome.kept]
+    for silo in silos:
+        outcome.kept[silo.name].check(silo, places[silo.name])
+    adopt(words, model, outcome, outcome.kept, silos)
+    model.received_ = [*before, *model.received_]
+    model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
+    return silos, list(outcome.missing)
 
 
-def _check_count(flag: str, value: int | None, most: int) -> None:
+def check_count(flag: str, value: int | None, most: int) -> None:
+    """Refuse a number of silos that is none, or more than there are."""
     if value is not None and not 1 <= value <= most:
         raise click.UsageError(f"{flag} must lie between 1 and the {most} silos there are, got {value}")
 
@@ -320,7 +255,6 @@ def adopt(
     result: RunRecord,
     kept: Mapping[str, KeptResult],
     silos: Sequence[Silo],
-    recipe: TextRecipe | None,
     n_iter: int | None = None,
 ) -> None:
     """Make an estimator of what the silos kept, as if it had been fitted here, and repeat their notes."""
@@ -329,8 +263,6 @@ def adopt(
             words.note(note)
     clients = {silo.name: kept[silo.name].client for silo in silos}
     model._adopt(result, clients, n_features=silos[0].X.shape[1], n_iter=n_iter)
-    if recipe is not None:
-        model.text_recipe_ = recipe
 
 
 # ------------------------------------------------------------------------------------------------------- many sites
@@ -352,9 +284,8 @@ Examples:
 @n_clusters_option
 @out_option
 @random_state_option
-@click.option("--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default.")
-@click.option("--deadline", type=float, default=600.0, show_default=True, cls=Option,
-              help="Seconds a silo has for one answer.")  # fmt: skip
+@min_clients_option
+@deadline_option
 @click.option("--wait", type=float, default=600.0, show_default=True, cls=Option,
               help="Seconds to wait for silos that are not there.")  # fmt: skip
 @click.option("--no-preflight", is_flag=True, cls=Option, help="Do not compare the silos' columns first.")
@@ -408,7 +339,7 @@ def coordinate(
     kit = Kit.read(kit_path, "coordinator")
     kit.check()
     plan = kit.plan
-    _check_count("--min-clients", min_clients, len(plan.silos))
+    check_count("--min-clients", min_clients, len(plan.silos))
     _check_numbers(model, plan.silos)
     weights = model._weights(plan.silos)
     roster = Roster.read(kit.startup)
@@ -518,7 +449,6 @@ CONSENSUS = "consensus.safetensors"  # in the folder that `coordinate` writes
 
 def _ask_how_many(words: Words, coordinator: Any, model: FMTC, names: Mapping[str, str], *how: Any) -> int:
     """The number of clusters that the silos' rows speak for, by a run of its own before the run."""
-    from ..advice import CLEAR
     from .advice import ask_silos
 
     waiting = dict(zip(("min_clients", "deadline", "wait"), how, strict=True))
@@ -526,8 +456,8 @@ def _ask_how_many(words: Words, coordinator: Any, model: FMTC, names: Mapping[st
         tempfile.TemporaryDirectory() as folder,
         View(words, 0, names, "asking the silos how many clusters there are") as view,
     ):
-        advice = ask_silos(coordinator, model, Path(folder), names, view, **waiting)
-    (words.say if advice.verdict == CLEAR else words.note)(advice.text)
+        advice = ask_silos(coordinator, model, Path(folder), view, **waiting)
+    words.note(advice.text)
     return advice.chosen
 
 
@@ -562,10 +492,9 @@ def _write_consensus(
     roster: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The folder of a run at the coordinator: consensus, history and report."""
-    from ..concepts import held_words
+    from ..describe import held_words
     from ..protocol.method import view_method
     from ..runtime.conductor import read_record
-    from ..shared import chosen_coupling
 
     result, about = read_record(file)
     for silo in result.missing:
@@ -583,7 +512,7 @@ def _write_consensus(
         "notes": words.notes,
         "sent": view_method(model.view, model.privacy).sent(result.received),
         **({"view": about["view"], "view_reason": about["why"]} if about.get("view") else {}),
-        "coupling": chosen_coupling(result.shared, model),
+        "coupling": result.shared and result.shared.coupling(model),
         **({"n_features": about["n_features"]} if about.get("n_features") else {}),
         "trust": {"mode": _mode(model.privacy), "roster": about.get("roster", ""), "promise": None, "heads": {}}
         | runs.trust(result.client_ids, result.rounds, result.common.get("influence"), result.held, {}),
@@ -660,9 +589,7 @@ Examples:
 @click.option("--rules", type=click.Path(path_type=Path), cls=Option, section="Limits",
               help="Your policy on small clusters and single records.  [default: rules.toml of the kit]")  # fmt: skip
 @quiet_option
-@data_options
-@silo_options
-@text_option
+@reading_options(*SILO)
 def join(
     kit_path: Path,
     data: Path,
@@ -681,15 +608,7 @@ def join(
     hold: bool,
     rules: Path | None,
     quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    schema: Path | None,
-    missing: str,
-    no_header: bool,
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Take part in a federation with your rows, which stay here.
@@ -705,8 +624,6 @@ def join(
     them by telephone. Later a silo with another key is refused with exit code 4, before anything leaves.
     """
     words = Words(quiet)
-    if client_column is not None:
-        raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     if hold and not sys.stdin.isatty():
         raise click.UsageError("--hold asks before answers leave, and there is no terminal to ask at")
     from ..runtime.flare.enrol import Roster
@@ -719,11 +636,9 @@ def join(
     kit.check()
     out = free_path(out, force or stay, runs.is_run)
     source = ClientSource(
-        kit.name, str(data.resolve()), drop, id_column, label_column, text_column,
-        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold, missing=missing,
+        kit.name, str(data.resolve()), replace(reading, schema=reading.known_schema()),
+        max_k=max_k, min_rows=min_rows, max_runs=max_runs, shown=True, hold=hold,
         epsilon_budget=epsilon_budget, n_clusters=n_clusters,
-        header=False if no_header else None, schema=None if schema is None else Schema.read(schema).to_dict(),
-        missing_codes=missing_codes,
         floor=None if privacy_floor in (None, "none") else privacy_floor, accept_difference=accept_difference,
         rules=policy_of(rules, kit.path, sys.stdin.isatty()).to_dict(),
     )  # fmt: skip
@@ -852,10 +767,8 @@ def _in_words(event: Mapping[str, Any]) -> str:
         return "the coordinator compares the silos' columns, and asks for nothing else"
     settings, first = event["settings"], "" if event["preflight"] == "no" else " after a comparison of columns"
     if "lowest" in settings:
-        shown = "our own model goes to up to three other silos, without our name"
-        leaves = shown if event.get("method") == "fmtc-advice" else "no model leaves"
         numbers = f"from {settings['lowest']} to {settings['n_clusters']}"
-        return f"the coordinator asks how many clusters there are, {numbers}{first}; {leaves}"
+        return f"the coordinator asks how many clusters there are, {numbers}{first}; no model leaves"
     asked = f"the coordinator asks for {plural(settings['n_clusters'], 'cluster')}"
     if settings.get("own_clusters") is not None:
         asked = f"the coordinator asks for clusters of your own, among {plural(settings['n_clusters'], 'concept')}"
@@ -926,7 +839,7 @@ def _look(words: Words, source: ClientSource, kit: Path) -> str:
     except DataError as error:
         words.note(f"{error} Until that is fixed no run can use these rows; joining for a comparison of columns only.")
         return f"{plural(columns.n_rows, 'row')}, {plural(columns.width, 'column')}"
-    if source.text_column is None:
+    if source.reading.recipe is None:
         note_table(words, [silo], scaled=True)
     return size_of([silo]).partition(", ")[2]
 
@@ -935,9 +848,8 @@ def _write_silo(
     words: Words, source: ClientSource, kit: Path, event: Mapping[str, Any], out: Path, force: bool
 ) -> dict[str, Any]:
     """The folder of a run for one silo: what `fmtc fit` writes, of this silo alone."""
-    from ..concepts import held_words
+    from ..describe import held_words
     from ..estimator import read_settings
-    from ..inference import MixtureModel
     from ..protocol.em import EM
     from ..protocol.private import LOOPS
     from ..protocol.round import ROUND
@@ -949,14 +861,16 @@ def _write_silo(
     kept.check(silo, source.data)
     model = read_settings(kit, kept.settings)
     lines = [line for line in read_lines(kit / LEDGER) if line["run"] == kept.run]
-    loop = EM if isinstance(kept.client.model, MixtureModel) else ROUND
+    loop = {"mixture": EM}.get(kept.client.model.kind, ROUND)
     names = [loop.name] if not isinstance(model.privacy, Privacy) else [phase.name for phase in LOOPS]
     n_iter = len({line["round"] for line in lines if line["phase"] in names})  # those that this silo was there for
     rounds = plural(n_iter, "round")
     why = f"settled after {rounds}" if event["converged"] else f"{rounds} done"
     received = tuple(Received(one.phase, one.field, one.shape, one.times, one.bytes) for one in totals(lines))
     result = RunRecord((), event["converged"], why, received=received)
-    adopt(words, model, result, {silo.name: kept}, [silo], source.recipe(kit), n_iter)
+    adopt(words, model, result, {silo.name: kept}, [silo], n_iter)
+    if (recipe := source.reading_in(kit).recipe) is not None:
+        model.text_recipe_ = recipe
     if event.get("held"):
         model.held_ = [silo.name]
         words.note(held_words(model.held_, model.choice_))

@@ -12,9 +12,10 @@ from rich.text import Text
 
 from ..artifacts.files import read_json, write_json
 from ..errors import KitError, TrustError, UsageError, listed
+from ..privacy.accounting import Plan
 from .options import free_path
 from .program import Option, main_group
-from .words import Words, new_table, plural, print_json, show
+from .words import Words, new_console, new_table, plural, print_json, show
 
 if TYPE_CHECKING:
     from ..runtime.flare.authority import Authority
@@ -35,6 +36,7 @@ Exit codes:
   2    it would overwrite or disturb something
   3    a file that cannot be used
   4    trust refused: a file that was changed, or is not of whom it says"""
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @main_group.group(short_help="Set up a federation of several machines.")
@@ -339,6 +341,60 @@ def federation_renew(
     if here is not None:
         words.say(f"renewed the certificates in {here.path}")
     _show_admitted(words, signer, files, kit, as_json)
+
+
+@federation.command(
+    "epsilon",
+    short_help="List the epsilons that so many rows can support.",
+    epilog="""\b
+Examples:
+  fmtc federation epsilon --rows 5000 --silos 10 --features 64 -k 10
+  fmtc federation epsilon --rows 5000 --silos 10 --features 64 -k 10 --json""",
+)
+@click.option("--rows", type=click.IntRange(1), required=True, cls=Option, help="Rows of all silos together.")
+@click.option("--silos", type=click.IntRange(1), required=True, cls=Option, help="Number of silos.")
+@click.option("--features", type=click.IntRange(1), required=True, cls=Option,
+              help="Columns: numbers, and levels of categories.")  # fmt: skip
+@click.option("-k", "--n-clusters", "n_clusters", type=click.IntRange(1), required=True, cls=Option,
+              help="Number of clusters.")  # fmt: skip
+@click.option("--delta", type=float, default=1e-5, show_default=True, cls=Option,
+              help="Chance that the bound fails; below 1/rows of every silo.")  # fmt: skip
+@click.option("--colluding", type=click.IntRange(0), default=1, show_default=True, cls=Option,
+              help="Silos that may work together.")  # fmt: skip
+def federation_epsilon(
+    rows: int, silos: int, features: int, n_clusters: int, delta: float, colluding: int, as_json: bool
+) -> None:
+    """List the epsilons that so many rows can support: yes, weak (a silo alone may do better) or no (noise only).
+
+    The rule was found on ten data sets: rows times mu of (epsilon, delta) must reach max(120 k, 1.7 features^1.5).
+    """
+    if not 0 < delta < 1:
+        raise click.UsageError(f"--delta must lie between 0 and 1, got {delta:g}")
+    plans = [Plan(rows, features, n_clusters, epsilon, delta) for epsilon in EPSILONS]
+    enough = silos >= max(3, colluding + 1)
+    lines = [
+        {
+            "epsilon": plan.epsilon, "mu": plan.mu, "rows_times_mu": rows * plan.mu, "need": plan.need,
+            "ratio": plan.ratio, "verdict": plan.verdict if enough else "no",
+        }
+        for plan in plans
+    ]  # fmt: skip
+    if as_json:
+        print_json({"rows": rows, "silos": silos, "features": features, "n_clusters": n_clusters, "delta": delta,
+                    "plans": lines})  # fmt: skip
+        return
+    console = new_console()
+    if not enough:
+        show(
+            console, Text(f"{plural(silos, 'silo')} cannot hide a record: at least {max(3, colluding + 1)} are needed")
+        )
+    table = new_table()
+    for title in ("epsilon", "mu", "rows × mu", "needed", "enough"):
+        table.add_column(title, justify="right" if title != "enough" else "left")
+    for line in lines:
+        cells = f"{line['epsilon']:g}", f"{line['mu']:.3f}", f"{line['rows_times_mu']:,.0f}", f"{line['need']:,.0f}"
+        table.add_row(*cells, str(line["verdict"]))
+    console.print(table)
 
 
 # ----------------------------------------------------------------------------------------------------------- a silo

@@ -1,4 +1,4 @@
-"""Commands for after a run: publish it, join it later, update it, leave it, merge two."""
+"""Commands for after a run: publish it, join it later, update it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from rich.filesize import decimal
 
 from ..artifacts import runs
 from ..errors import DataError, FileError, listed
-from .models import _word_lookup
-from .options import data_options, free_path, out_option, quiet_option, random_state_option, text_option
+from ..tables.reading import EM, Reading
+from .models import word_lookup
+from .options import ROWS, free_path, out_option, quiet_option, random_state_option, reading_options, text_option
 from .program import Option, main_group
-from .words import Words, new_table, plural, print_json, show_run
+from .words import Words, plural, print_json, show_run
 
 if TYPE_CHECKING:
     from ..artifacts.published import JoinKit
@@ -48,7 +49,7 @@ Examples:
 def publish(run: Path, out: Path, schema: Path | None, force: bool, text_column: str | None, as_json: bool) -> None:
     """Write what a newcomer needs: means over all silos, units and names of columns, settings, given names of clusters.
 
-    RUN is the --out folder of `fmtc fit`, `fmtc federate local` or `fmtc coordinate`, or a model folder. It must be of
+    RUN is the --out folder of `fmtc fit` or `fmtc coordinate`, or a model folder. It must be of
     at least three silos. The kit holds no row and no silo's own model; docs/privacy.md says what it can tell. Hand it
     on to whoever wants to join: see `fmtc join-later`.
     """
@@ -93,11 +94,8 @@ Examples:
               help="Follow the federation: where its clusters are like your own, always or never.")  # fmt: skip
 @random_state_option
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of a text file is a row.")
-@click.option("--obsm", metavar="NAME", cls=Option, section="Data", help="Of an .h5ad file: what to use instead of X.")
 @quiet_option
-@data_options
-@text_option
+@reading_options(*ROWS, "obsm", missing=EM)
 def join_later(
     kit_path: Path,
     data: Path,
@@ -106,15 +104,8 @@ def join_later(
     guide: str,
     random_state: int,
     force: bool,
-    no_header: bool,
-    obsm: str | None,
     quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Join a federation after its run: fit your rows at home, with what it published. Nothing is sent.
@@ -128,12 +119,10 @@ def join_later(
 
     started = time.perf_counter()
     words = Words(quiet)
-    if client_column is not None:
-        raise click.UsageError("you are one silo; --client-column is for `fmtc fit`")
     out = free_path(out, force, runs.is_run)
     kit = read_kit(kit_path)
     with words.warnings_as_notes():
-        (silo,) = _read(kit, data, label_column, id_column, drop, missing_codes, no_header, obsm, text_column)
+        (silo,) = _read(kit, data, reading)
         silo = replace(silo, name=name or silo.name)
         given = silo.encoded if kit.text is None and kit.schema is not None else silo.X
         known, kit = kit, replace(kit, feature_names=None)  # names have been compared
@@ -147,15 +136,13 @@ def join_later(
         words.note(
             f"of your clusters, {', '.join(odd)} {'is' if len(odd) == 1 else 'are'} like none of the federation's"
         )
-    reading: dict[str, Any] = {} if known.text is None else asdict(known.text)
-    reading |= {"label_column": label_column, "id_column": id_column, "drop": drop, "missing": "em",
-                "missing_codes": missing_codes}  # fmt: skip
+    reading = reading.of_texts(known.text)
     report = runs.report(
         model, results, files=[data], as_published=False, seconds=time.perf_counter() - started, notes=words.notes,
         reading=reading,
     )  # fmt: skip
     report |= {"joined": asdict(model.joined_)}
-    lookup = None if known.text is None else _word_lookup([data], known.text, None)
+    lookup = None if known.text is None else word_lookup([data], reading)
     runs.write_run(out, force, model, results, report, words=lookup)
     if model.joined_.guided:
         _keep_names(out, known.names)
@@ -173,33 +160,17 @@ class _Columns(NamedTuple):
     text: TextRecipe | None
 
 
-def _read(
-    known: JoinKit | _Columns,
-    file: Path,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    no_header: bool,
-    obsm: str | None,
-    text_column: str | None,
-    client_column: str | None = None,
-) -> list[Silo]:
+def _read(known: JoinKit | _Columns, file: Path, reading: Reading) -> list[Silo]:
     """The rows of a file, with columns that are known."""
     from ..schema import Schema
     from ..tables import read_silos
 
-    if known.text is None and text_column is not None:
+    if known.text is None and reading.text_column is not None:
         raise click.UsageError(f"the federation is of {plural(known.n_features, 'column')} of numbers, not of texts")
-    reading = {} if known.text is None else asdict(known.text) | ({"text_column": text_column} if text_column else {})
     schema = known.schema
     if schema is None and known.text is None and known.feature_names is not None:
         schema = Schema.of_numbers(known.feature_names)
-    silos = read_silos(
-        [file], client_column=client_column, label_column=label_column, id_column=id_column, drop=drop, schema=schema,
-        features=None if schema is None else schema.names, missing="em", header=False if no_header else None,
-        obsm=obsm, missing_codes=missing_codes, **reading,
-    )  # fmt: skip
+    silos = read_silos([file], reading.for_model(schema, known.text))
     if silos[0].X.shape[1] != known.n_features:
         raise DataError(
             f"{file} has {silos[0].X.shape[1]} columns of numbers, and the federation has {known.n_features}"
@@ -209,7 +180,7 @@ def _read(
 
 def _keep_names(out: Path, names: Mapping[int, str]) -> None:
     """Give the clusters of a new run the names that the federation gave them."""
-    from ..concepts import Explanation
+    from ..describe import Explanation
 
     kept = runs.read_explanation(out)
     if not names or kept is None:
@@ -241,11 +212,8 @@ Examples:
               help="Only the last N rows of each silo count: a window that forgets.")  # fmt: skip
 @random_state_option
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of a text file is a row.")
-@click.option("--obsm", metavar="NAME", cls=Option, section="Data", help="Of .h5ad files: what to use instead of X.")
 @quiet_option
-@data_options
-@text_option
+@reading_options("silo_column", *ROWS, "obsm", missing=EM)
 def update(
     run: Path,
     files: tuple[Path, ...],
@@ -254,15 +222,8 @@ def update(
     keep_last: int | None,
     random_state: int,
     force: bool,
-    no_header: bool,
-    obsm: str | None,
     quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Go on with new rows: about a tenth of the rounds, and clusters keep their numbers. Nothing is sent.
@@ -276,7 +237,8 @@ def update(
 
     started = time.perf_counter()
     words = Words(quiet)
-    if client is not None and client_column is not None:
+    divided = reading.silo_column is not None
+    if client is not None and divided:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
     out = free_path(out, force, runs.is_run)
     model = open_run(run)
@@ -287,13 +249,11 @@ def update(
     found: dict[str, Any] = {}
     with words.warnings_as_notes():
         for file in files:
-            for silo in _read(
-                kit, file, label_column, id_column, drop, missing_codes, no_header, obsm, text_column, client_column
-            ):
-                own = silo.name if client_column is not None else client or stem_of(file)
+            for silo in _read(kit, file, reading):
+                own = silo.name if divided else client or stem_of(file)
                 if own not in model.client_ids_:
                     raise DataError(f"{file} has rows of {own!r}, and the model is of silos {listed(model.client_ids_)}"
-                                    + ("" if client or client_column else "; name the silo with --client"))  # fmt: skip
+                                    + ("" if client or divided else "; name the silo with --client"))  # fmt: skip
                 found[own] = _after(found.get(own), replace(silo, name=own))
         silos = [_last(silo, keep_last) for silo in found.values()]
         names = model.__dict__.pop("feature_names_in_", None)  # they have been compared
@@ -307,14 +267,12 @@ def update(
                    "changed: `fmtc fit --calibrate` for --abstain and `fmtc drift`")  # fmt: skip
     if rest := [cid for cid in model.client_ids_ if cid not in found]:
         words.note(f"no rows of {listed(rest)}: models as they were, and no labels in {out}")
-    reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
-    reading |= {"label_column": label_column, "id_column": id_column, "drop": drop, "client_column": client_column,
-                "missing": "em", "missing_codes": missing_codes}  # fmt: skip
+    reading = reading.of_texts(recipe)
     report = runs.report(
         model, results, files=files, as_published=False, seconds=time.perf_counter() - started, notes=words.notes,
         reading=reading,
     )  # fmt: skip
-    lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
+    lookup = None if recipe is None else word_lookup(files, reading)
     runs.write_run(out, force, model, results, report, words=lookup)
     _keep_names(out, _given_names(run))
     show_run(words, report, out)
@@ -343,8 +301,7 @@ def _last(silo: Any, n: int | None) -> Any:
     """The last rows of a silo, all of them without a number."""
     if n is None:
         return silo
-    cut = [None if part is None else part[-n:] for part in (silo.ids, silo.labels)]
-    return replace(silo, X=silo.X[-n:], rows=silo.rows[-n:], ids=cut[0], labels=cut[1])
+    return silo.take(range(silo.X.shape[0])[-n:])
 
 
 def _given_names(run: Path) -> dict[int, str]:
@@ -355,85 +312,3 @@ def _given_names(run: Path) -> dict[int, str]:
 def _needs_models(model: FMTC, run: Path) -> None:
     if not model._models:
         raise FileError(f"{run} is a coordinator's run, which holds no models: silos have theirs at home")
-
-
-# ----------------------------------------------------------------------------------------------------------- leave
-
-
-@main_group.command(
-    short_help="Take one silo out of a run, without its rows or the others'.",
-    epilog="""\b
-Examples:
-  fmtc leave run north --out run-without-north
-  fmtc publish run-without-north --out kit""",
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.argument("client", metavar="SILO")
-@out_option
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def leave(run: Path, client: str, out: Path, force: bool, as_json: bool) -> None:
-    """Take one silo out of a run: one step of the server without its part, and the others' models follow.
-
-    RUN is the --out folder of `fmtc fit` or `fmtc federate local`, or a model folder; it stays as it is. Writes a model
-    folder to --out. What the silo did to the rounds before stays in the others' models: where nothing of it may be
-    left, fit again without it.
-    """
-    from ..artifacts.models import MODEL_FILE
-    from ..later.models import open_run
-
-    words = Words()
-    out = free_path(out, force, lambda path: (path / MODEL_FILE).is_file())
-    model = open_run(run)
-    _needs_models(model, run)
-    after = model.leave(client)
-    after.save(out, overwrite=force)
-    words.say(f"wrote {out}: {plural(len(after.client_ids_), 'silo')} without {client!r}; {run} still holds its model")
-    if as_json:
-        print_json({"out": str(out), "left": client, "clients": after.client_ids_})
-
-
-# ----------------------------------------------------------------------------------------------------------- merge
-
-
-@main_group.command(
-    short_help="Give two federations one numbering of clusters.",
-    epilog="""\b
-Examples:
-  fmtc merge run-a run-b --out merged
-  fmtc predict merged new.csv --client north""",
-)
-@click.argument("first", type=click.Path(path_type=Path))
-@click.argument("second", type=click.Path(path_type=Path))
-@out_option
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def merge(first: Path, second: Path, out: Path, force: bool, as_json: bool) -> None:
-    """Give two federations that trained apart one numbering: the same number means the same concept in both.
-
-    FIRST and SECOND are folders of runs or models, of the same columns and the same view. Clusters are matched by what
-    they look like along the columns; those of SECOND without a partner get new numbers. Nothing is fitted. Writes a
-    model folder with the silos of both to --out.
-    """
-    from ..artifacts.models import MODEL_FILE
-    from ..later.models import merge as merged
-    from ..later.models import open_run
-
-    words = Words()
-    out = free_path(out, force, lambda path: (path / MODEL_FILE).is_file())
-    models = [open_run(run) for run in (first, second)]
-    for model, run in zip(models, (first, second), strict=True):
-        _needs_models(model, run)
-    both = merged(*models)
-    both.save(out, overwrite=force)
-    table = new_table()
-    for title in ("cluster", f"in {first}", f"in {second}", "likeness"):
-        table.add_column(title, justify="right")
-    for match in both.merged_:
-        cells = ["–" if number is None else str(number) for number in (match.first, match.second)]
-        table.add_row(str(match.number), *cells, f"{match.likeness:.2f}" if "–" not in cells else "–")
-    words.say(table)
-    words.say("")
-    words.say(f"wrote {out}: {plural(len(both.client_ids_), 'silo')}, {plural(both.n_clusters, 'cluster')}")
-    if as_json:
-        print_json(
-            {"out": str(out), "clients": both.client_ids_, "concepts": [asdict(match) for match in both.merged_]}
-        )

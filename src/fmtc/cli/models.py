@@ -1,4 +1,4 @@
-"""Commands about models: fit, predict, inspect and export."""
+"""Commands about models: fit, predict and export; what `explain` shows of labels and models."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ from rich.text import Text
 from ..artifacts import runs
 from ..artifacts.files import check_form, file_names, new_file, read_json, write_file
 from ..errors import DataError, FileError, UsageError, WriteError, listed
+from ..tables.reading import Reading
+from ..wording import FLAGS
+from .check import every_problem
 from .explain import show_atlas
+from .federation import check_count, fit_by_processes
 from .options import (
+    ROWS,
+    TABLES,
     accept_units_option,
-    data_options,
+    deadline_option,
     free_path,
+    min_clients_option,
     n_clusters_option,
     out_option,
     quiet_option,
     random_state_option,
-    reading_of,
-    table_options,
-    text_option,
+    reading_options,
 )
-from .preflight import every_problem
 from .program import Option, main_group
 from .settings import bind_bounds, build_model, model_options
 from .terminal import printable
@@ -55,7 +59,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from ..estimator import FMTC
-    from ..tables import TextRecipe
 
 # ------------------------------------------------------------------------------------------------------------ fit
 
@@ -75,6 +78,7 @@ Examples:
   fmtc fit *.csv -k 4 --out run --calibrate     (for `fmtc predict --abstain` and `fmtc drift`)
   fmtc fit *.npz -k 10 --beta 0.4 --n-jobs -1 --out run --json > run.json
   fmtc fit *.csv -k 4 --out run --resume        (resume after an interrupt)
+  fmtc fit *.csv -k 4 --out run --processes     (a federation on this machine, with the same result)
   fmtc fit --config study.toml                  (with a table [fit])""",
 )
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
@@ -97,11 +101,15 @@ Examples:
     "--calibrate", is_flag=True, cls=Option,
     help="Learn how certain clusters are, for `fmtc predict --abstain` and `fmtc drift`; up to half as long again.",
 )  # fmt: skip
+@click.option(
+    "--processes", is_flag=True, cls=Option,
+    help="Run each silo as a process of this machine, as in a federation: mutual TLS, and the same result.",
+)  # fmt: skip
+@min_clients_option
+@deadline_option
 @accept_units_option
 @quiet_option
-@data_options
-@table_options
-@text_option
+@reading_options(*TABLES, judge=True)
 @model_options
 @click.pass_context
 def fit(
@@ -114,20 +122,12 @@ def fit(
     with_page: bool,
     append: bool,
     calibrate: bool,
+    processes: bool,
+    min_clients: int | None,
+    deadline: float,
     accept_units: bool,
     quiet: bool,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    columns: tuple[str, ...],
-    as_types: dict[str, str],
-    missing: str,
-    schema: Path | None,
-    no_header: bool,
-    obsm: str | None,
-    text_column: str | None,
+    reading: Reading,
     as_published: bool,
     as_json: bool,
     **settings: Any,
@@ -139,23 +139,27 @@ def fit(
     output, constant columns are dropped, words with few levels are categories: notes say so, and --columns, --as and
     --schema decide otherwise. With --text-column, rows are texts, and their words are weighted by --scale tfidf unless
     you give another scale. Writes to --out: labels/SILO.csv, model/, schema.toml, outbox/, history.json,
-    report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc inspect --atlas`); with --report also
+    report.json, explanation.json (see `fmtc explain`) and atlas.json (`fmtc explain --show atlas`); with --report also
     report.html.
     """
-    from ..atlas import lone_words
+    from ..describe import lone_words
     from ..report import needs_jinja, study, summarise, write_page
     from ..report.page import PAGE
     from ..report.rows import POINTS
-    from ..tables import TextRecipe, read_silos
+    from ..tables import read_silos
 
     started = time.perf_counter()
     words = Words(quiet)
-    given = reading_of(columns, as_types, missing, schema, no_header, obsm, missing_codes)
     if append:
         _check_tables(files, "omit --append")
     if with_page:
         needs_jinja()  # before the work, not after it
-    recipe = None if text_column is None else TextRecipe(text_column)
+    if processes:
+        _check_processes(reading, resume)
+        check_count("--min-clients", min_clients, len(files))
+    elif min_clients is not None:
+        raise click.UsageError("--min-clients is for --processes")
+    recipe = reading.recipe
     if recipe is not None and settings["scale"] is None:
         settings["scale"] = "tfidf"
     if calibrate:
@@ -165,26 +169,28 @@ def fit(
     checkpoint = out.parent / f".{out.name}.checkpoint"
     _check_resume(words, checkpoint, resume, force)
     try:
-        reading: dict[str, Any] = {} if recipe is None else asdict(recipe)
-        reading |= {"client_column": client_column, "label_column": label_column, "id_column": id_column, "drop": drop}
-        reading |= given | {"judge": True}
+        about: dict[str, Any] = {}
         with every_problem(files, reading, settings["n_clusters"]), words.warnings_as_notes():
-            silos = read_silos(files, **reading)
+            silos = read_silos(files, reading)
             if recipe is None:
                 note_table(words, silos, scaled=model.scale != "none", accept_units=accept_units)
             bind_bounds(model, settings["bounds"], silos[0].schema)
-            with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
-                rows = {silo.name: silo.encoded for silo in silos}
-                model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
-                if recipe is not None:
-                    model.text_recipe_ = recipe
-                results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
+            if processes:
+                how = {"min_clients": min_clients, "deadline": deadline}
+                silos, about["missing"] = fit_by_processes(words, model, silos, files, reading, **how)
+            else:
+                with Rounds(words, model.max_iter, model.tol, f"{size_of(silos)}: preparing rows") as rounds:
+                    rows = {silo.name: silo.encoded for silo in silos}
+                    model.fit(rows, callbacks=[rounds], checkpoint=checkpoint, resume=resume)
+            if recipe is not None:
+                model.text_recipe_ = recipe
+            results = runs.results(model, silos, POINTS if with_page else runs.PROJECTED_ROWS)
         if len(silos) > 1 and not as_published:  # a warning of fit may have named some
             lone = [silo for silo in model.atlas_.lone if not any(repr(silo) in note for note in words.notes)]
             if lone:
                 words.note(lone_words(lone))
         seconds = time.perf_counter() - started
-        report = runs.report(
+        report = about | runs.report(
             model, results, files=files, as_published=as_published, seconds=seconds, notes=words.notes, reading=reading
         )
         details = {}
@@ -192,8 +198,8 @@ def fit(
             looking = words.console.status("scoring silos alone, and rows held out")
             with nullcontext() if quiet else looking:
                 details["details"] = study(model, results)
-        lookup = None if recipe is None else _word_lookup(files, recipe, client_column)
-        tables = _appended(files, results, header=given.get("header")) if append else None
+        lookup = None if recipe is None else word_lookup(files, reading)
+        tables = _appended(files, results, reading) if append else None
         runs.write_run(out, force, model, results, report | details, tables, words=lookup)
         if with_page:
             write_page(summarise(out), out / PAGE)
@@ -216,15 +222,22 @@ def fit(
         print_json({"out": str(out), **report})
 
 
-def _word_lookup(
-    files: Sequence[Path], recipe: TextRecipe, client_column: str | None
-) -> Callable[[Sequence[int]], Mapping[int, str]]:
+def _check_processes(reading: Reading, resume: bool) -> None:
+    """Refuse what a federation of processes cannot do."""
+    if reading.silo_column is not None:
+        raise click.UsageError("a federation has one file per silo; omit --processes, or --client-column")
+    if reading.obsm is not None:
+        raise click.UsageError("a federation reads tables and matrices; omit --processes, or --obsm")
+    if resume:
+        raise click.UsageError("processes of this machine are not resumed; omit --processes, or --resume")
+
+
+def word_lookup(files: Sequence[Path], reading: Reading) -> Callable[[Sequence[int]], Mapping[int, str]]:
     """What finds the words of some columns, in the texts that the columns were made of."""
     from ..tables import column_words, read_texts
 
     def lookup(columns: Sequence[int]) -> Mapping[int, str]:
-        texts = read_texts(files, recipe.text_column, client_column)
-        return column_words(texts, columns, recipe.salt, recipe.n_buckets)
+        return column_words(read_texts(files, reading), columns, reading.salt, reading.n_buckets)
 
     return lookup
 
@@ -234,14 +247,12 @@ def _check_tables(files: Sequence[Path], advice: str) -> None:
 
     for file in files:
         if suffix_of(file) == ".h5ad":
-            advice += f", and write clusters into obs afterwards: fmtc labels RUN --join {file} --out NEW.h5ad"
+            advice += f", and write clusters into obs afterwards: fmtc explain RUN --join {file} --out NEW.h5ad"
         if suffix_of(file) in (".npy", ".npz", ".h5ad"):
             raise click.UsageError(f"{file} is a matrix without a table to append to; {advice}")
 
 
-def _appended(
-    files: Sequence[Path], results: Sequence[runs.SiloResult], *, header: bool | None = None
-) -> dict[str, pl.DataFrame]:
+def _appended(files: Sequence[Path], results: Sequence[runs.SiloResult], reading: Reading) -> dict[str, pl.DataFrame]:
     """The tables as they were given, each with the cluster and its probability."""
     from ..tables.formats import read_file, stem_of
 
@@ -251,7 +262,7 @@ def _appended(
         rows = np.concatenate([r.silo.rows for r in own])
         labels = np.concatenate([r.labels for r in own])
         sure = np.concatenate([r.probabilities[np.arange(len(r.labels)), r.labels] for r in own])
-        found[stem_of(file)] = runs.with_labels(read_file(file, header=header), rows, labels, sure)
+        found[stem_of(file)] = runs.with_labels(read_file(file, reading), rows, labels, sure)
     return found
 
 
@@ -290,10 +301,7 @@ Examples:
               help="Cluster -1 for this share of rows, the least certain; adds their confidence.")  # fmt: skip
 @click.option("--append", is_flag=True, cls=Option, help="Write the whole table, with cluster and probability.")
 @click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-@click.option("--no-header", is_flag=True, cls=Option, section="Data", help="The first line of FILE is a row.")
-@click.option("--obsm", metavar="NAME", cls=Option, section="Data", help="Of an .h5ad file: what to use instead of X.")
-@data_options
-@text_option
+@reading_options("silo_column", *ROWS, "obsm")
 def predict(
     run: Path,
     file: Path,
@@ -304,14 +312,7 @@ def predict(
     abstain: float | None,
     append: bool,
     force: bool,
-    no_header: bool,
-    obsm: str | None,
-    client_column: str | None,
-    label_column: str | None,
-    id_column: str | None,
-    drop: tuple[str, ...],
-    missing_codes: tuple[str, ...],
-    text_column: str | None,
+    reading: Reading,
     as_json: bool,
 ) -> None:
     """Cluster new rows with a model: CSV to standard output, one line per row of FILE.
@@ -327,12 +328,8 @@ def predict(
         _check_tables([file], "omit --append")
     if out is not None:
         out = free_path(out, force)
-    header = False if no_header else None
     with words.warnings_as_notes():
-        model, silos, name = rows_for_model(
-            words, run, file, client, client_column=client_column, label_column=label_column, id_column=id_column,
-            drop=drop, missing_codes=missing_codes, header=header, obsm=obsm, text_column=text_column,
-        )  # fmt: skip
+        model, silos, name = rows_for_model(words, run, file, client, reading)
         if outliers and model.view_ != "mixture":
             raise click.UsageError("--outliers needs a model of the mixture view: fit with --view mixture")
         labels, P, far, sure_of = [], [], [], []
@@ -356,13 +353,11 @@ def predict(
         rows = np.concatenate([silo.rows for silo in silos])
         marks = np.concatenate(far) if outliers else None
         known = np.concatenate(sure_of) if sure_of else None
-        table = runs.with_labels(
-            read_file(file, header=header), rows, np.concatenate(labels), sure, marks, confidence=known
-        )
+        table = runs.with_labels(read_file(file, reading), rows, np.concatenate(labels), sure, marks, confidence=known)
     else:
         marked = far if outliers else None
         table = runs.label_table(
-            silos, labels, P, clients=client_column is not None, proba=proba, outliers=marked,
+            silos, labels, P, clients=reading.silo_column is not None, proba=proba, outliers=marked,
             confidence=sure_of or None,
         )  # fmt: skip
     table = runs.with_names(table, run)
@@ -376,14 +371,7 @@ def predict(
 
 
 def rows_for_model(
-    words: Words,
-    run: Path,
-    file: Path,
-    client: str | None,
-    *,
-    client_column: str | None = None,
-    text_column: str | None = None,
-    **reading: Any,
+    words: Words, run: Path, file: Path, client: str | None, reading: Reading
 ) -> tuple[FMTC, list[Any], str | None]:
     """The model of a run, the silos of a file of new rows, and whose model is meant for all; None: each its own.
 
@@ -394,36 +382,31 @@ def rows_for_model(
     run, file : Path
     client : str, optional
         The silo, as it was given.
-    client_column, text_column : str, optional
-    **reading
-        Of `read_silos`.
+    reading : Reading
     """
     from ..estimator import load
     from ..tables import read_silos
     from ..tables.formats import stem_of
 
-    if client is not None and client_column is not None:
+    divided = reading.silo_column is not None
+    if client is not None and divided:
         raise click.UsageError("give --client for all rows or --client-column for each, not both")
     model = load(runs.model_folder(run))
-    if client is None and client_column is None and len(model.client_ids_) > 1:
+    if client is None and not divided and len(model.client_ids_) > 1:
         client = stem_of(file) if stem_of(file) in model.client_ids_ else None
-    name = None if client_column is not None else _one_client(model, client)
+    name = None if divided else _one_client(model, client)
     schema = runs.schema_of(model, run)
     known = getattr(model, "feature_names_in_", None)
     recipe = getattr(model, "text_recipe_", None)
-    if recipe is None and text_column is not None:
+    if recipe is None and reading.text_column is not None:
         raise click.UsageError(f"the model is of {plural(model.n_features_in_, 'column')} of numbers, not of texts")
-    texts = {} if recipe is None else asdict(recipe) | ({"text_column": text_column} if text_column else {})
-    silos = read_silos(
-        [file], client_column=client_column, features=None if schema is None else schema.names, schema=schema,
-        missing="em", **reading, **texts,
-    )  # fmt: skip
+    silos = read_silos([file], reading.for_model(schema, recipe))
     width, named = silos[0].X.shape[1], silos[0].feature_names is not None
     if width != model.n_features_in_:
         raise DataError(f"{file} has {width} columns of numbers, the model has {model.n_features_in_}")
     if unknown := [silo.name for silo in silos if name is None and silo.name not in model.client_ids_]:
         raise DataError(
-            f"`client_column`: {file} has rows of {listed(unknown)}, and the model is of silos "
+            f"--client-column: {file} has rows of {listed(unknown)}, and the model is of silos "
             f"{listed(model.client_ids_)}"
         )
     if named != (known is not None):
@@ -461,29 +444,7 @@ def _one_client(model: FMTC, client: str | None) -> str:
 # --------------------------------------------------------------------------------------------------------- labels
 
 
-@main_group.command(
-    short_help="Show the labels of a run, or join them to a table.",
-    epilog="""\b
-Examples:
-  fmtc labels run > labels.csv
-  fmtc labels run --join north.csv --out north-with-clusters.csv
-  fmtc labels run --join all.parquet --client-column site
-  fmtc labels run --join visits.csv --client north --id patient
-  fmtc labels run --join cells.h5ad --out new.h5ad      (AnnData: clusters go into obs)""",
-)
-@click.argument("run", type=click.Path(path_type=Path))
-@click.option("--join", "table_path", type=click.Path(path_type=Path), metavar="FILE", cls=Option,
-              help="A table to add cluster and probability to.")  # fmt: skip
-@click.option("--client", metavar="SILO", cls=Option, help="The silo whose labels are meant; all by default.")
-@click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option,
-              help="With --join: the column of FILE with the identifiers, if it has another name there.")  # fmt: skip
-@click.option(
-    "--client-column", metavar="NAME", cls=Option, help="With --join: the column of FILE that names the silo."
-)
-@click.option("--no-header", is_flag=True, cls=Option, help="With --join: the first line of FILE is a row.")
-@click.option("--out", type=click.Path(path_type=Path), cls=Option, help="File to write instead of standard output.")
-@click.option("--force", is_flag=True, cls=Option, help="Replace --out.")
-def labels(
+def give_labels(
     run: Path,
     table_path: Path | None,
     client: str | None,
@@ -494,11 +455,7 @@ def labels(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Show the labels of a run as one table, or add them to the rows of another.
-
-    RUN is the --out folder of `fmtc fit`. Rows are joined by identifier; where the run has none, by their place in the
-    file. A row that has no label gets an empty cell. Of AnnData, --out is a copy with cluster and probability in obs.
-    """
+    """Show the labels of a run as one table, or add them to the rows of another."""
     from ..tables.formats import read_file, suffix_of
 
     words, write = Words(), None
@@ -518,7 +475,7 @@ def labels(
         write, table = partial(_write_obs, table_path, added), given.hstack(added)
     else:
         _check_tables([table_path], "give a table")
-        given = read_file(table_path, header=False if no_header else None)
+        given = read_file(table_path, Reading(header=False if no_header else None, wording=FLAGS))
         table = runs.with_names(runs.join_labels(given, known, table_path, id_column, client_column), run)
     cluster = next(name for name in reversed(table.columns) if name in ("fmtc_cluster", "cluster"))
     n_labelled = table.height - table.get_column(cluster).null_count()
@@ -565,56 +522,8 @@ def _into_obs(
 # -------------------------------------------------------------------------------------------------------- inspect
 
 
-@main_group.command(
-    "inspect",
-    short_help="Show what a model is, or what may leave a silo.",
-    epilog="""\b
-Examples:
-  fmtc inspect run
-  fmtc inspect run --top 8
-  fmtc inspect run --json | python -m json.tool
-  fmtc inspect run --atlas                      (concepts in words, who has them, how sure that is)
-  fmtc inspect run --influence                  (who pulls whom, and who was capped)
-  fmtc inspect --wire                           (every field that a silo may send or receive)""",
-)
-@click.argument("run", type=click.Path(path_type=Path), required=False)
-@click.option("--top", type=click.IntRange(1), default=4, show_default=True, cls=Option,
-              help="Features to show for each cluster.")  # fmt: skip
-@click.option("--wire", is_flag=True, cls=Option,
-              help="Show the declarations of all messages instead: fields, shapes, what each can tell.")  # fmt: skip
-@click.option("--atlas", is_flag=True, cls=Option,
-              help="Show the concepts instead: name, share in each silo, features, how alike silos are.")  # fmt: skip
-@click.option("--influence", is_flag=True, cls=Option,
-              help="Show who pulls whom instead, and which silos were capped, weighed down or refused.")  # fmt: skip
-def inspect_run(run: Path | None, top: int, wire: bool, atlas: bool, influence: bool, as_json: bool) -> None:
-    """Show what a model is: silos, features, clusters, how its rounds ended, file sizes.
-
-    RUN is the --out folder of `fmtc fit`, or a model folder. Features are listed for each cluster by their weight, per
-    unit of the feature after --scale: in the mixture view how far the cluster's centre lies from the mean of all; in
-    the graph view W times its centre, which decides where a new row goes, and may have either sign for columns that
-    hang together. What the rows of a cluster have in common is said by `fmtc explain`; --atlas needs no rows.
-    """
-    if wire == (run is not None):
-        raise click.UsageError("give either the folder of a run or a model, or --wire")
-    if run is None:
-        if influence or atlas:
-            raise click.UsageError(f"--{'influence' if influence else 'atlas'} needs the folder of a run")
-        _show_wire(as_json)
-        return
-    if influence and atlas:
-        raise click.UsageError("give either --atlas or --influence")
-    if influence:
-        _show_influence(run, as_json)
-        return
-    if atlas:
-        from ..estimator import load_atlas
-
-        found = load_atlas(run)
-        if as_json:
-            print_json(found.to_dict())
-        else:
-            show_atlas(new_console(), found)
-        return
+def show_model(run: Path, top: int, as_json: bool) -> None:
+    """Show what a model is: silos, features, clusters, how its rounds ended, file sizes."""
     from ..estimator import load
 
     folder = runs.model_folder(run)
@@ -646,7 +555,18 @@ def inspect_run(run: Path | None, top: int, wire: bool, atlas: bool, influence: 
         _show_model(about)
 
 
-def _show_wire(as_json: bool) -> None:
+def show_atlas_of(run: Path, as_json: bool) -> None:
+    """Show the concepts of a run: name, share in each silo, features, how alike silos are."""
+    from ..estimator import load_atlas
+
+    found = load_atlas(run)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        show_atlas(new_console(), found)
+
+
+def show_wire(as_json: bool) -> None:
     """The declarations of all messages of a run."""
     from ..protocol.auto import METHOD
     from ..protocol.base import LETTERS, declared
@@ -671,7 +591,7 @@ def _show_wire(as_json: bool) -> None:
     show(console, Text("In shapes: " + ", ".join(f"{letter} {what}" for letter, what in LETTERS.items()) + "."))
 
 
-def _show_influence(run: Path, as_json: bool) -> None:
+def show_influence(run: Path, as_json: bool) -> None:
     """Who pulls whom in a run, from its report.json."""
     if not (run / "report.json").is_file():
         raise FileError(f"{run} is not the folder of a run: it has no report.json, which says who pulls whom")
@@ -733,26 +653,14 @@ def _about_client(model: FMTC, folder: Path, cid: str, top: int) -> dict[str, An
 
 def _signatures(model: FMTC, cid: str) -> tuple[list[str], np.ndarray]:
     """Names of columns, and how each cluster of a silo lies along them in their common units; lifted, along none."""
-    from ..inference import AnchorModel, MixtureModel
-
-    own = model._models[cid]
     names = getattr(model, "feature_names_in_", None)
     names = [f"column {j}" for j in range(model.n_features_in_)] if names is None else [str(name) for name in names]
     schema = getattr(model, "schema_", None)
     if schema is not None and not schema.is_plain:
         numbers = [column.name for column in schema.columns if not column.levels]
         names = numbers + [f"{column.name}={level}" for column in schema.columns for level in column.levels]
-    if isinstance(own, AnchorModel):
-        return names, own.signatures
-    if isinstance(own, MixtureModel):
-        centers = own.centers
-        stretch = np.ones(centers.shape[1]) if own.frame.stretch is None else own.frame.stretch
-        keep = own.frame.keep
-        return names if keep is None else [names[j] for j in keep], (centers - own.shares @ centers) / stretch
-    if own.lift is not None:
-        return [], np.zeros((own.k, 0))
-    signatures = own.centers @ own.W.T if own.stretch is None else (own.centers @ own.W.T) * own.stretch
-    return names if own.keep is None else [names[j] for j in own.keep], signatures
+    signatures, columns = model._models[cid].directions()
+    return [names[j] for j in columns], signatures
 
 
 def _show_model(about: Mapping[str, Any]) -> None:

@@ -6,11 +6,14 @@ import csv
 import os
 import tempfile
 from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..tables.reading import EM, MISSING, Reading
+from ..wording import FLAGS
 from .program import Option
 
 if TYPE_CHECKING:
@@ -18,60 +21,6 @@ if TYPE_CHECKING:
 
 
 LONGEST = 255  # bytes that file systems take for a name
-
-
-def data_options(command: Any) -> Any:
-    """Which columns of the files are not features, and which cells are missing."""
-    for option in (
-        click.option("--missing-code", "missing_codes", multiple=True, metavar="CODE", cls=Option, section="Data",
-                     help="A cell that means missing in all columns, such as -999 or '<5'; may be given many times."),
-        click.option("--drop", multiple=True, metavar="NAME", cls=Option, section="Data",
-                     help="A column to omit; may be given many times."),
-        click.option("--id", "--id-column", "id_column", metavar="NAME", cls=Option, section="Data",
-                     help="Column that names each row; it is copied to the output."),
-        click.option("--label-column", metavar="NAME", cls=Option, section="Data",
-                     help="Column of known classes, used for scoring only."),
-        click.option("--client-column", metavar="NAME", cls=Option, section="Data",
-                     help="Column that names the silo of each row, where all silos are in one file."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def table_options(command: Any) -> Any:
-    """What the columns of tables are, and what becomes of missing cells; `reading_of` turns them into arguments."""
-    for option in (
-        click.option("--obsm", metavar="NAME", cls=Option, section="Data",
-                     help="Of .h5ad files: a representation such as X_pca to use instead of X."),
-        click.option("--no-header", is_flag=True, cls=Option, section="Data",
-                     help="The first line of a text file is a row; columns are called column_1, column_2 ..."),
-        click.option("--schema", type=click.Path(path_type=Path), cls=Option, section="Data",
-                     help="A schema.toml that says what the columns are: that of another run, or `fmtc schema`."),
-        click.option("--missing", type=click.Choice(["em", "drop", "refuse"]), default="em", show_default=True,
-                     cls=Option, section="Data",
-                     help="Missing cells: leave them to the method, omit their rows, or stop."),
-        click.option("--as", "as_types", multiple=True, metavar="KIND:NAMES", callback=read_types, cls=Option,
-                     section="Data", help="What columns are, such as category:sex,cp or number:zip; many times."),
-        click.option("--columns", multiple=True, metavar="NAMES", callback=read_names, cls=Option, section="Data",
-                     help="The only columns to use, such as age,sex; may be given many times."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def silo_options(command: Any) -> Any:
-    """What the columns of one silo's table are, in a federation: all silos need the same schema."""
-    for option in (
-        click.option("--no-header", is_flag=True, cls=Option, section="Data",
-                     help="The first line of a text file is a row; columns are called column_1, column_2 ..."),
-        click.option("--missing", type=click.Choice(["em", "drop", "refuse"]), default="em", show_default=True,
-                     cls=Option, section="Data",
-                     help="Missing cells: leave them to the method, omit their rows, or stop."),
-        click.option("--schema", type=click.Path(path_type=Path), cls=Option, section="Data",
-                     help="A schema.toml that all silos have, from `fmtc schema`; needed for categories."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
 
 
 def _names(text: str) -> list[str]:
@@ -97,29 +46,68 @@ def read_types(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...
     return found
 
 
-def reading_of(
-    columns: tuple[str, ...],
-    as_types: dict[str, str],
-    missing: str,
-    schema: Path | None,
-    no_header: bool,
-    obsm: str | None,
-    missing_codes: tuple[str, ...],
-) -> dict[str, Any]:
-    """Arguments of `fmtc.tables.read_silos` from flags; those that say nothing are omitted."""
-    if schema is not None and columns:
-        raise click.UsageError("--schema says which columns there are; omit --columns")
-    found = {
-        "columns": columns, "as_types": as_types, "schema": schema and str(schema), "obsm": obsm,
-        "header": False if no_header else None, "missing_codes": missing_codes,
-    }  # fmt: skip
-    return {name: value for name, value in found.items() if value is False or value} | {"missing": missing}
+def _said(ctx: click.Context, param: click.Parameter, no_header: bool) -> bool | None:
+    """Whether there is a header: a flag can only say that there is none."""
+    return False if no_header else None
 
 
-text_option = click.option(
-    "--text-column", metavar="NAME", cls=Option, section="Data",
-    help="Column of texts to cluster by their words; every other column must be named or dropped.",
-)  # fmt: skip
+_data = partial(click.option, cls=Option, section="Data")
+_READ = {  # in the order of help, by field of `Reading`
+    "silo_column": _data("--client-column", "silo_column", metavar="NAME",
+                         help="Column that names the silo of each row, where all silos are in one file."),
+    "label_column": _data("--label-column", metavar="NAME", help="Column of known classes, used for scoring only."),
+    "id_column": _data("--id", "--id-column", "id_column", metavar="NAME",
+                       help="Column that names each row; it is copied to the output."),
+    "drop": _data("--drop", multiple=True, metavar="NAME", help="A column to omit; may be given many times."),
+    "missing_codes": _data("--missing-code", "missing_codes", multiple=True, metavar="CODE",
+                           help="A cell that means missing in all columns, such as -999 or '<5'; may be given many "
+                           "times."),
+    "columns": _data("--columns", multiple=True, metavar="NAMES", callback=read_names,
+                     help="The only columns to use, such as age,sex; may be given many times."),
+    "as_types": _data("--as", "as_types", multiple=True, metavar="KIND:NAMES", callback=read_types,
+                      help="What columns are, such as category:sex,cp or number:zip; many times."),
+    "missing": _data("--missing", type=click.Choice(MISSING), default=EM, show_default=True,
+                     help="Missing cells: leave them to the method, omit their rows, or stop."),
+    "schema": _data("--schema", type=click.Path(path_type=Path),
+                    help="A schema.toml of what the columns are, the same for all silos: of another run, or `fmtc "
+                    "check --write-schema`."),
+    "header": _data("--no-header", "header", is_flag=True, callback=_said,
+                    help="The first line of a text file is a row; columns are called column_1, column_2 ..."),
+    "obsm": _data("--obsm", metavar="NAME", help="Of .h5ad files: a representation such as X_pca to use instead of X."),
+    "text_column": _data("--text-column", metavar="NAME",
+                         help="Column of texts to cluster by their words; every other column must be named or "
+                         "dropped."),
+}  # fmt: skip
+ROWS = ("label_column", "id_column", "drop", "missing_codes", "header", "text_column")  # of new rows of a silo
+SILO = (*ROWS, "missing", "schema")  # of a silo that joins a federation
+TABLES = tuple(_READ)  # of all silos
+text_option = _READ["text_column"]
+
+
+def reading_options(*names: str, **said: Any) -> Callable[[Any], Any]:
+    """Give a command the flags for some fields of `Reading`, and the reading they make as its argument `reading`.
+
+    Parameters
+    ----------
+    *names : str
+        Fields that have a flag.
+    **said
+        Other fields, and their values.
+    """
+
+    def decorate(command: Any) -> Any:
+        @wraps(command)
+        def with_reading(*args: Any, **given: Any) -> Any:
+            reading = Reading(**{name: given.pop(name) for name in names}, **said, wording=FLAGS)
+            if reading.schema is not None and reading.columns:
+                raise click.UsageError("--schema says which columns there are; omit --columns")
+            return command(*args, reading=reading, **given)
+
+        for name in reversed(_READ):
+            with_reading = _READ[name](with_reading) if name in names else with_reading
+        return with_reading
+
+    return decorate
 
 
 class Clusters(click.ParamType):
@@ -170,6 +158,12 @@ random_state_option = click.option(
     "--random-state", type=click.IntRange(0, 2**32 - 1), metavar="INTEGER", default=0, cls=Option,
     help="The same number gives the same labels, to the last bit.  [default: 0]",
 )  # fmt: skip
+min_clients_option = click.option(
+    "--min-clients", type=int, cls=Option, help="Continue while this many silos answer; all by default."
+)
+deadline_option = click.option(
+    "--deadline", type=float, default=600.0, show_default=True, cls=Option, help="Seconds a silo has for one answer."
+)
 accept_units_option = click.option(
     "--accept-units", is_flag=True, cls=Option, help="Run even if most columns of a silo seem to be in other units."
 )

@@ -74,7 +74,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of commands inside the program, such as `fmtc federate`; its commands are of the class `Command`.
+    """A group of commands inside the program, such as `fmtc federation`; its commands are of the class `Command`.
 
     Exceptions pass through to the `Program` at the top.
     """
@@ -188,35 +188,22 @@ NO_FILE = (errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR)  # the 
 # Where each command is defined. A module is imported when one of its commands is called, or for a list of all.
 COMMANDS = {
     "advise-k": "advice",
-    "audit": "audit",
-    "bench": "bench",
-    "bounds": "privacy",
+    "check": "check",
     "coordinate": "federation",
-    "data": "data",
     "demo": "demo",
     "doctor": "doctor",
     "drift": "drift",
-    "example": "demo",
     "explain": "explain",
     "export": "models",
-    "federate": "federation",
     "federation": "kits",
     "fit": "models",
-    "inspect": "models",
     "join": "federation",
     "join-later": "later",
-    "labels": "models",
-    "leave": "later",
-    "merge": "later",
     "outbox": "outbox",
     "predict": "models",
-    "preflight": "preflight",
-    "privacy": "privacy",
     "publish": "later",
     "report": "report",
-    "schema": "preflight",
     "update": "later",
-    "version": "demo",
 }
 
 
@@ -226,14 +213,17 @@ class Program(Group):
     Parameters
     ----------
     modules : mapping of str to str, optional
-        Commands that are not imported yet, and the modules beside this one that add them to the program.
+        Commands that are not imported yet, and the modules of `package` that add them to the program.
+    package : str
     """
 
     group_class = Group
 
-    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **kwargs: Any):
+    def __init__(
+        self, *args: Any, modules: Mapping[str, str] | None = None, package: str | None = __package__, **kwargs: Any
+    ):
         super().__init__(*args, **kwargs)
-        self.modules = modules or {}
+        self.modules, self.package = modules or {}, package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands, imported or not."""
@@ -242,7 +232,7 @@ class Program(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name, imported if it was not."""
         if cmd_name not in self.commands and cmd_name in self.modules:
-            import_module(f".{self.modules[cmd_name]}", __package__)
+            import_module(f".{self.modules[cmd_name]}", self.package)
         return super().get_command(ctx, cmd_name)
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
@@ -281,10 +271,8 @@ def judge(error: Exception) -> tuple[int, str]:
     Errors of our own classes know their exit code. Any other exception is a bug in fmtc, unless a package, memory or
     something of the system is missing.
     """
-    from .words import in_flags
-
     if isinstance(error, FmtcError):
-        return error.exit_code, in_flags(str(error))
+        return error.exit_code, str(error)
     if isinstance(error, MemoryError):
         return 3, f"there is not enough memory: {error or 'it ran out'}; omit rows or columns"
     if isinstance(error, ImportError):
@@ -308,10 +296,32 @@ def _complain(prefix: str, sentence: str) -> None:
     show(new_console(stderr=True), Text.assemble((prefix, "bold red"), sentence))
 
 
+def _tell_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    """Print the version; with -v those of all that is at work, and which extras are installed."""
+    if not value or ctx.resilient_parsing:
+        return
+    click.echo(f"fmtc {__version__}")
+    if ctx.meta.get("fmtc.verbose"):
+        from ..artifacts.runs import EXTRAS, versions
+
+        here = versions()
+        extras = here.pop("extras")
+        for name, number in here.items():
+            if name != "fmtc":
+                click.echo(f"{name:<14}{number}")
+        for name, number in extras.items():
+            what = f"{EXTRAS[name]} {number}" if number else f"not installed: pip install 'fmtc[{name}]'"
+            click.echo(f"{'[' + name + ']':<14}{what}")
+    ctx.exit()
+
+
 @click.group(cls=Program, modules=COMMANDS, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="fmtc %(version)s")
+@click.option("--version", is_flag=True, expose_value=False, callback=_tell_version,
+              help="Show the version; with -v, also those of what fmtc uses, and which extras are here.")  # fmt: skip
+@click.option("-v", "--verbose", is_flag=True, is_eager=True, expose_value=False, callback=_be_verbose,
+              help="Show where an error happened.")  # fmt: skip
 def main_group() -> None:
     """Federated multi-task clustering: one model per silo, learnt together.
 
-    Begin with `fmtc demo`, then `fmtc example` and `fmtc fit --help`.
+    Begin with `fmtc demo`, then `fmtc demo --tables hospitals` and `fmtc fit --help`.
     """

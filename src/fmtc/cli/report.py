@@ -29,7 +29,7 @@ Examples:
 def report(run: Path, out: Path | None, force: bool, open_it: bool, as_json: bool) -> None:
     """Make a page of a run: one HTML file that needs no network, to look at in a browser.
 
-    RUN is the --out folder of `fmtc fit`, `fmtc federate local`, `fmtc join` or `fmtc coordinate`. What needs the rows
+    RUN is the --out folder of `fmtc fit`, `fmtc join` or `fmtc coordinate`. What needs the rows
     (silhouettes, what is gained against staying alone) is there where `fmtc fit` was given --report. With --json,
     everything the page says is printed too.
     """

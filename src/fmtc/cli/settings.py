@@ -92,7 +92,7 @@ def model_options(command: Any) -> Any:
         click.option("--colluding", type=click.IntRange(0), cls=Option, section="Privacy",
                      help="Silos that may help the coordinator and still leave --epsilon true; 1 by default."),
         click.option("--bounds", type=click.Path(path_type=Path), cls=Option, section="Privacy",
-                     help="Public bounds of the columns, a file that `fmtc bounds` writes to be filled in."),
+                     help="Public bounds of the columns: `fmtc check --write-bounds` writes a file to be filled in."),
         click.option("--rows", "announced", type=click.IntRange(1), cls=Option, section="Privacy",
                      help="Rows of all silos together, as announced: too few for --epsilon are refused at once."),
         click.option("--yes", "accept_weak", is_flag=True, cls=Option, section="Privacy",
@@ -237,7 +237,7 @@ def build_model(settings: Mapping[str, Any], as_published: bool, *, advises: boo
         is_open = isinstance(model.n_clusters, str)
         if is_open and not advises:
             raise ValueError(
-                f"-k {model.n_clusters} is for `fmtc fit`, `fmtc federate local` and `fmtc coordinate`; here, give the "
+                f"-k {model.n_clusters} is for `fmtc fit` and `fmtc coordinate`; here, give the "
                 "number that `fmtc advise-k` says"
             )
         model.settings(n_clusters=2 if is_open else None)

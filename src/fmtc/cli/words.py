@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import RowsWarning
+from ..wording import FLAGS
 from .terminal import printable
 
 if TYPE_CHECKING:
@@ -27,27 +27,6 @@ if TYPE_CHECKING:
     from ..tables import Silo
 
 NAMED = 12  # clusters that are named at the end of a run
-
-# Arguments of the library that are flags here; its messages put them in backticks.
-_ARGUMENT = re.compile(
-    "`(client_column|label_column|id_column|text_column|drop|columns|missing|schema|obsm|scale|accept_units|max_k|min_rows"
-    "|max_runs)`"
-)
-_OTHERS = {"`header`=False": "--no-header", "`as_types`": "--as", "`missing_codes`": "--missing-code"}
-
-
-def in_flags(sentence: str) -> str:
-    """A message of the library with its arguments written as flags.
-
-    Examples
-    --------
-    >>> from fmtc.cli.words import in_flags
-    >>> in_flags("omit such columns (`drop`), or name them as `id_column`")
-    'omit such columns (--drop), or name them as --id-column'
-    """
-    for argument, flag in _OTHERS.items():
-        sentence = sentence.replace(argument, flag)
-    return _ARGUMENT.sub(lambda found: "--" + found[1].replace("_", "-"), sentence)
 
 
 class _Console(Console):
@@ -92,7 +71,6 @@ class Words:
 
     def note(self, text: str) -> None:
         """One line about something worth knowing, kept for the JSON output as well; the same note only once."""
-        text = in_flags(text)
         if text not in self.notes:
             self.notes.append(text)
             show(self.console, Text.assemble(("note: ", "yellow"), text))
@@ -199,14 +177,14 @@ def note_table(words: Words, silos: Sequence[Silo], *, scaled: bool, accept_unit
             f"{plural(len(constant), 'column')} with one value or none in all rows of a silo, which cannot help there: "
             f"{', '.join(shown)}{more}"
         )
-    for remark in remarks(silos, scaled=scaled, accept_units=accept_units):
+    for remark in remarks(silos, scaled=scaled, accept_units=accept_units, wording=FLAGS):
         words.note(remark)
 
 
 def show_run(words: Words, report: Mapping[str, Any], out: Path) -> None:
     """The table of a run, how it ended, and where it is; `report` is that of `fmtc.artifacts.runs`."""
     from ..artifacts.runs import OUTBOX, TABLES, of_one_silo
-    from ..concepts import empty_clusters_sentence
+    from ..describe import empty_clusters_sentence
     from ..schema import FILE as SCHEMA_FILE
 
     words.say(_run_table(report))
@@ -244,7 +222,7 @@ def show_end(words: Words, report: Mapping[str, Any]) -> None:
 def show_names(words: Words, out: Path, of_rows: str) -> None:
     """A line for each cluster of a run that has a name: what it is, and how many rows, such as "of all rows"."""
     from ..artifacts.runs import read_explanation
-    from ..concepts import Explanation, percents_of
+    from ..describe import Explanation, percents_of
 
     found = read_explanation(out)
     clusters = Explanation.from_dict(found).clusters if found else ()

@@ -1,20 +1,16 @@
-"""Evidence on the number of clusters: parts, eigengaps, models of many widths from one decomposition, agreement."""
+"""Evidence on the number of clusters: large parts and eigengaps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .centers import row_norms, unit_centers
 from .graph import knn_affinity, resolve_neighbors
 from .lift import MIN_SHARE
 
 Array = np.ndarray
-
-SMALLEST_AGREED = 3  # clusters from which agreement is compared: halves of the rows are found again nearly everywhere
 
 
 def large_parts(X: Any, n_neighbors: int | str = "auto") -> int:
@@ -64,103 +60,3 @@ def pooled_gap(eigenvalues: Array, ks: Sequence[int]) -> Array:
     """
     k = np.asarray(ks)
     return eigenvalues[:, k] - eigenvalues[:, k - 1]
-
-
-def widths(ks: Sequence[int]) -> list[slice]:
-    """Where the centres of each number of clusters stand in one flat array: k x k numbers, one k after the other."""
-    ends = np.cumsum([0, *(k * k for k in ks)]).tolist()
-    return [slice(ends[i], ends[i + 1]) for i in range(len(ks))]
-
-
-def directions(P: Array, k: int) -> Array:
-    """Projections to the first k columns, at unit norm; (n, e) -> (n, k)."""
-    E = np.ascontiguousarray(P[:, :k])
-    return E / row_norms(E)
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """Clusters of one client for many numbers of clusters."""
-
-    P: Array  # n x e, projections
-    ks: tuple[int, ...]
-    labels: Array  # v x n
-    centers: Array  # flat, see `widths`
-
-    def parts(self) -> list[tuple[Array, Array, Array]]:
-        """For each number of clusters: directions of rows (n, k), labels (n,) and centres (k, k)."""
-        found = zip(self.ks, self.labels, widths(self.ks), strict=True)
-        return [(directions(self.P, k), y, self.centers[place].reshape(k, k)) for k, y, place in found]
-
-
-def sweep(P: Array, ks: Sequence[int], n_init: int, seed: int) -> Sweep:
-    """k-means of projected rows for each k; the model of width k is the first k columns of one projection.
-
-    Parameters
-    ----------
-    P : array of shape (n, e)
-        Projected rows, X W; the column of the lowest eigenvalue first.
-    ks : sequence of int
-    n_init : int
-        Restarts of k-means.
-    seed : int
-    """
-    labels, centers = [], []
-    for k in ks:
-        E = directions(P, k)
-        C = unit_centers(E, k, n_init, seed)
-        labels.append((E @ C.T).argmax(axis=1))
-        centers.append(C.ravel())
-    return Sweep(P, tuple(ks), np.array(labels), np.concatenate(centers))
-
-
-def agreement(own: Sweep, X: Any, W: Array, centers: Array) -> Array:
-    """Adjusted Rand index, for each k, of a client's own labels and those that another client's model gives its rows.
-
-    Parameters
-    ----------
-    own : Sweep
-    X : array or `Rows` of shape (n, d)
-        The client's rows, in the units that all clients share.
-    W : array of shape (d, e)
-        Projection of the other client.
-    centers : array
-        Of the other client, flat.
-
-    Returns
-    -------
-    array of shape (v,)
-    """
-    P = X @ W
-    found = [
-        (directions(P, k) @ centers[place].reshape(k, k).T).argmax(axis=1)
-        for k, place in zip(own.ks, widths(own.ks), strict=True)
-    ]
-    return np.array([adjusted_rand(a, b) for a, b in zip(own.labels, found, strict=True)])
-
-
-def adjusted_rand(a: Array, b: Array) -> float:
-    """Adjusted Rand index of two labellings with numbers from 0; 1 where both are one cluster.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fmtc.kernels.sweep import adjusted_rand
-    >>> adjusted_rand(np.array([0, 0, 1, 1]), np.array([1, 1, 0, 0]))
-    1.0
-    """
-    width = int(b.max()) + 1
-    table = np.bincount(a * width + b, minlength=(int(a.max()) + 1) * width).reshape(-1, width).astype(np.float64)
-
-    def pairs(counts: Array) -> float:
-        return float((counts * (counts - 1)).sum() / 2)
-
-    both, first, second, all_ = (
-        pairs(table),
-        pairs(table.sum(axis=1)),
-        pairs(table.sum(axis=0)),
-        pairs(np.array(len(a))),
-    )
-    chance = first * second / all_ if all_ else 0.0
-    most = (first + second) / 2
-    return 1.0 if most == chance else (both - chance) / (most - chance)

@@ -1,5 +1,5 @@
-"""After a run: newcomers that upload nothing, new rows, silos that leave, federations that become one."""
+"""After a run: newcomers that upload nothing, and new rows."""
 
-from .models import join_later, merge
+from .models import join_later
 
-__all__ = ["join_later", "merge"]
+__all__ = ["join_later"]

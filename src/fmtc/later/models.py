@@ -1,9 +1,8 @@
-"""Fitted models that go on: publish, join later, update, leave and merge."""
+"""Fitted models that go on: publish, join later and update."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import replace
 from numbers import Integral
 from pathlib import Path
@@ -11,28 +10,24 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import check_is_fitted
 
 from ..artifacts.files import check_form, read_json
-from ..artifacts.models import portable
 from ..artifacts.published import JoinKit, read_kit, write_kit
 from ..artifacts.runs import CONSENSUS_REPORT, model_folder, schema_of
-from ..atlas import presence_of
 from ..clients import NAMELESS, client_name
+from ..describe import presence_of
 from ..errors import DataError, InputError, listed
 from ..estimator import FMTC, load, read_settings
-from ..inference import AnchorModel, assign
+from ..models.shared import Shared
 from ..protocol.alone import ALONE, FEDERATED
 from ..protocol.method import ClientResult
 from ..runtime.conductor import read_record
-from ..runtime.driver import RoundRecord, RunRecord
+from ..runtime.driver import RunRecord
 from ..schema import Schema
 from ..settings import Settings, check_number
-from ..shared import Shared, published
 from ..tables import TextRecipe
 from .join import GUIDES, newcomer
-from .merging import renumbered
-from .update import EM_STEPS, ROUNDS, left, updated
+from .update import updated
 
 Array = np.ndarray
 
@@ -42,13 +37,13 @@ Array = np.ndarray
 
 def shared_of(model: FMTC) -> Shared:
     """What the silos of a model have in common, or an `InputError` that says why it is not known."""
-    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+    if any(own.is_public for own in model._models.values()):
         raise InputError("this is the model of a private run, which is public as it is: hand on its folder instead")
     shared: Shared | None = getattr(model, "_shared", None)
     if shared is None:
         raise InputError(
-            "this model does not know what its silos have in common: it is of one silo of a federation, of a newcomer, "
-            "merged, or was saved by an older version of fmtc; take the folder of the run, or of its coordinator"
+            "this model does not know what its silos have in common: it is of one silo of a federation or of a "
+            "newcomer, or was saved by an older version of fmtc; take the folder of the run, or of its coordinator"
         )
     return shared
 
@@ -68,7 +63,7 @@ def kit_of(model: FMTC, names: Mapping[int, str] | None = None) -> JoinKit:
     if unknown:
         raise InputError(f"there is no cluster {unknown[0]} to name; there are {shared.n_clusters}, the first is 0")
     return JoinKit(
-        published(shared, settings),
+        shared.published(settings),
         model._params() | {"view": shared.view, "coupling": settings.coupling, "n_clusters": shared.n_clusters},
         model.n_features_in_,
         None if columns is None else tuple(map(str, columns)),
@@ -102,7 +97,9 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
         params = {name: value for name, value in report["settings"].items() if name != "as_published"}
         model = read_settings(path / "report.json", params)
         model._models, model._shared = {}, result.shared
-        model.n_features_in_ = int(about.get("n_features") or 0) or _n_columns(model._shared)
+        model.n_features_in_ = int(about.get("n_features") or 0) or (
+            0 if model._shared is None else model._shared.n_columns
+        )
         words = (
             model._shared is not None and model._shared.scaling is not None and model._shared.scaling.keep is not None
         )
@@ -121,14 +118,6 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
         if len(model.schema_.columns) != model.n_features_in_:
             raise InputError(f"{schema} is of {len(model.schema_.columns)} columns, {path} of {model.n_features_in_}")
     return model
-
-
-def _n_columns(shared: Shared | None) -> int:
-    """Columns of a run in which nobody counted them: those of the graph view's projections; 0: not known."""
-    if shared is None or shared.lift is not None:
-        return 0
-    stack = shared.reference if shared.W is None else shared.W
-    return 0 if stack is None else stack.shape[0]
 
 
 # ------------------------------------------------------------------------------------------------------ join later
@@ -260,143 +249,20 @@ def update(model: FMTC, X: Any, clients: Any, keep_last: int | None) -> FMTC:
         model.kappa_ = found.shared.kappa
     model.labels_ = np.empty(sum(Xt.shape[0] for Xt, _ in parts.values()), np.int64)
     for cid, (Xt, places) in parts.items():
-        model.labels_[places] = assign(Xt, model._models[cid])
+        model.labels_[places] = model._models[cid].assign(Xt)
         if cid in model._presence:
             model._presence = model._presence | {cid: presence_of(model.labels_[places], model._k)}
     sizes = {cid: np.bincount(one.labels, minlength=model._k) for cid, one in found.clients.items()}
     model._sizes = getattr(model, "_sizes", {}) | sizes
     model.choice_ = getattr(model, "choice_", {}) | dict.fromkeys(rows, FEDERATED)
-    rounds = ROUNDS if model.view_ == "graph" else EM_STEPS
-    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], rounds, None
-    model.stopped_because_ = f"{rounds} rounds from the model of before, for new rows of {listed(rows)}"
+    model.history_, model.received_, model.n_iter_, model.converged_ = [], [], 1, None
+    model.stopped_because_ = f"went on from the model of before, with new rows of {listed(rows)}"
     return model
 
 
 def _refuse_anchors(model: FMTC) -> None:
-    if any(isinstance(own, AnchorModel) for own in model._models.values()):
+    if any(own.is_public for own in model._models.values()):
         raise InputError("the model of a private run cannot go on: each step would spend privacy; start a new run")
 
 
-# ----------------------------------------------------------------------------------------------------------- leave
-
-
-def leave(model: FMTC, client: Any) -> FMTC:
-    """A copy of a model without a client; see `FMTC.leave`."""
-    _refuse_anchors(model)
-    name = client_name(client)
-    model._model_of(name)
-    if len(model.client_ids_) == 1:
-        raise InputError(f"{name!r} is the last silo: without it there is no model")
-    shared = shared_of(model)
-    if name not in shared.client_ids:
-        raise InputError(f"the run of this model knows nothing of {name!r}")
-    if (shared.view == "graph" and shared.Z is None) or (shared.mixture is not None and name not in shared.parts):
-        raise InputError(
-            f"the server of this run saw sums only, from which {name!r} cannot be taken out: start a new run without it"
-        )
-    found = copy(model)
-    found.__dict__ = dict(model.__dict__)
-    settings = run_settings(model, shared)
-    found._models, found._shared = left(model._models, shared, name, settings)
-    found.client_ids_ = list(found._models)
-    found._presence = {cid: shares for cid, shares in model._presence.items() if cid != name}
-    found._told = {cid: told for cid, told in model._told.items() if cid != name}
-    for attribute in ("labels_", "embedding_", "influence_", "influence_ids_", "agreement_", "_fitted_on"):
-        found.__dict__.pop(attribute, None)
-    for attribute in ("choice_", "_sizes", "_ledgers"):
-        if hasattr(model, attribute):
-            kept = {cid: value for cid, value in getattr(model, attribute).items() if cid != name}
-            setattr(found, attribute, kept)
-    weights = model.client_weights
-    if weights is not None:
-        found.client_weights = {cid: weight for cid, weight in weights.items() if client_name(cid) != name}
-    if found._shared.Z is not None:
-        found.consensus_ = found._shared.Z
-    if found._shared.mixture is not None:
-        found.kappa_ = found._shared.kappa
-    found.held_ = [cid for cid in model.held_ if cid != name]
-    found.history_ = [_without(record, name) for record in model.history_]
-    found.stopped_because_ = f"{name!r} left after the run: one step of the server without it"
-    return found
-
-
-def _without(record: RoundRecord, name: str) -> RoundRecord:
-    """A line of the history that does not name a client."""
-    affinity = record.affinity and {cid: value for cid, value in record.affinity.items() if cid != name}
-    missing, capped, odd = (tuple(c for c in part if c != name) for part in (record.missing, record.capped, record.odd))
-    return replace(record, missing=missing, capped=capped, odd=odd, affinity=affinity)
-
-
-# ----------------------------------------------------------------------------------------------------------- merge
-
-
-def merge(first: FMTC, second: FMTC) -> FMTC:
-    """Two federations that trained apart, as one model: the same number means the same concept in both.
-
-    Concepts are matched by what they look like along the columns. Those of the second federation that have no partner
-    in the first get new numbers. Nothing is fitted: each silo keeps its clusters, under the new numbers.
-
-    Parameters
-    ----------
-    first, second : FMTC
-        Fitted on the same columns, in the same view, with different names of silos.
-
-    Returns
-    -------
-    FMTC
-        With the clients of both. `merged_` lists the concepts: `number`, their numbers in `first` and `second` (None
-        where one lacks it), and `likeness`.
-
-    Examples
-    --------
-    >>> import numpy as np, fmtc
-    >>> rng = np.random.default_rng(0)
-    >>> def silo(concepts):
-    ...     return np.repeat(9 * np.eye(3)[concepts], 40, axis=0) + rng.normal(size=(40 * len(concepts), 3))
-    >>> a = fmtc.FMTC(2, random_state=0).fit({"north": silo([0, 1]), "south": silo([0, 1])})
-    >>> b = fmtc.FMTC(2, random_state=0).fit({"east": silo([1, 2]), "west": silo([1, 2])})
-    >>> both = fmtc.merge(a, b)
-    >>> both.n_clusters, both.client_ids_
-    (3, ['east', 'north', 'south', 'west'])
-    >>> sorted(both.predict(9 * np.eye(3)[[0, 1, 1, 2]], clients=["north", "south", "east", "west"]).tolist())[1:3]
-    [1, 1]
-    """
-    for model in (first, second):
-        check_is_fitted(model)
-        if any(isinstance(own, AnchorModel) for own in model._models.values()):
-            raise InputError("models of private runs cannot be merged: their anchors are not comparable")
-    if twice := sorted(set(first.client_ids_) & set(second.client_ids_)):
-        raise InputError(f"both models have a silo called {listed(twice)}; names must differ")
-    if first.n_features_in_ != second.n_features_in_:
-        raise DataError(
-            f"the first model is of {first.n_features_in_} columns and the second of {second.n_features_in_}; "
-            "both must have the same columns"
-        )
-    names = [list(map(str, getattr(model, "feature_names_in_", ()))) for model in (first, second)]
-    if names[0] and names[1] and names[0] != names[1]:
-        odd = next(pair for pair in zip(*names, strict=True) if pair[0] != pair[1])
-        raise DataError(f"the models have different columns, such as {odd[0]!r} in one and {odd[1]!r} in the other")
-    levels = [() if (s := getattr(model, "schema_", None)) is None else s.levels for model in (first, second)]
-    if any(levels[0]) != any(levels[1]) or (any(levels[0]) and levels[0] != levels[1]):
-        raise DataError("the models have different categories, or different levels of them; fit both with one schema")
-    recipes = [getattr(model, "text_recipe_", None) for model in (first, second)]
-    if recipes[0] != recipes[1]:
-        raise DataError("the models read texts in different ways; fit both with the same column of texts")
-    d = first.n_features_in_
-    models, found = renumbered(first._models, second._models, d, levels[0] if any(levels[0]) else ())
-    merged = read_settings(Path("model"), portable(first._params()) | {"n_clusters": len(found)})
-    said = f"merged from {len(first.client_ids_)} and {len(second.client_ids_)} silos"
-    merged._restore({cid: models[cid] for cid in sorted(models)}, RunRecord((), None, said), d, 0)
-    for attribute in ("feature_names_in_", "schema_", "text_recipe_"):
-        if hasattr(first, attribute):
-            setattr(merged, attribute, getattr(first, attribute))
-    for model, place in ((first, "first"), (second, "second")):
-        numbers = [getattr(match, place) for match in found]
-        for cid, shares in model._presence.items():
-            merged._presence[cid] = tuple(0.0 if j is None else shares[j] for j in numbers)
-    merged.held_ = sorted({*first.held_, *second.held_})
-    merged.merged_ = found
-    return merged
-
-
-__all__ = ["join_later", "kit_of", "leave", "merge", "publish", "update"]
+__all__ = ["join_later", "kit_of", "publish", "update"]

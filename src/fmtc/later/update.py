@@ -1,4 +1,4 @@
-"""A model that goes on from what was kept: new rows of some silos, and silos that leave."""
+"""A model that goes on from what was kept, with new rows of some silos."""
 
 from __future__ import annotations
 
@@ -8,41 +8,30 @@ from typing import Any
 
 import numpy as np
 
-from ..client import ClientState, rotated
+from ..client import open_client
 from ..errors import InputError
-from ..inference import GraphModel, MixtureModel
-from ..kernels.centers import row_norms
-from ..kernels.embedding import nearest_orthonormal
 from ..kernels.lift import RIDGE
-from ..kernels.scaling import Scaling
-from ..linalg.arrays import double, to_numpy
-from ..mixture import Cells, e_step, personal, summed
-from ..mixture.steps import Common, Personal, Statistics, Sums, packed
-from ..protocol.em import pool_of, settle_pool
-from ..protocol.finish import projected
-from ..protocol.round import ROUND, one_pass
-from ..server import server_step
+from ..linalg.arrays import to_numpy
+from ..mixture.steps import Common, Personal, packed
+from ..models import GraphModel, MixtureModel
+from ..models.shared import GraphShared, Shared
+from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, refit
 from ..settings import Settings
-from ..shared import Published, Shared, as_server, category_levels, pooled_parts, shift_of, without_client
-from . import home
 
 Array = np.ndarray
 
-ROUNDS = 3  # of the graph view, for new rows: about a tenth of a run
-EM_STEPS = 10  # of a mixture
 OWN_SPREAD = 1.0  # 1/kappa where a silo has only its own model to go on from: its old means count as one row each
-FULL_RANK = 1e-6  # smallest singular value of a projection, relative to the largest, with which it can be gone on from
 
 
 @dataclass(frozen=True)
 class Updated:
     """What new rows come to: models and labels of the silos that have some, and what all have in common now."""
 
-    clients: Mapping[str, home.Fitted]
+    clients: Mapping[str, Refitted]
     shared: Shared | None
 
 
-def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared | None, settings: Settings) -> Updated:
+def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, settings: Settings) -> Updated:
     """Go on from some silos' models with the rows that count now; concepts keep their numbers.
 
     Parameters
@@ -54,260 +43,66 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Shared |
         What all silos have in common. Silos without new rows keep their part in it. None: each silo goes on by itself.
     settings : Settings
     """
-    refuse_lacking(models, "updated")
+    refuse_lacking(models)
     if shared is not None and not set(rows) <= set(shared.client_ids):
         shared = None
-    view = "mixture" if isinstance(next(iter(models.values())), MixtureModel) else "graph"
-    settings = home.at_home(settings, view)
-    clients = {cid: home.opened(cid, X, settings, shared or units_of(models[cid])) for cid, X in rows.items()}
-    if view == "mixture":
-        return _mixtures(clients, models, shared, settings)
-    return _graphs(clients, models, shared, settings)
+    known: dict[str, Any] = {"graph": _graph_common, "mixture": _mixture_common}
+    found = {}
+    for cid, X in rows.items():
+        model, unread = models[cid], replace(settings, view="auto")
+        silo = Silo(cid, model.k, replace(settings, view=model.kind))
+        X = open_client(cid, X, unread).X  # checked
+        found[cid] = refit(silo, known[model.kind](model, shared, silo), X, (model.personal,))
+    return Updated(found, None if shared is None else followed(shared, found, settings))
 
 
-def refuse_lacking(models: Mapping[str, Any], what: str) -> None:
+def followed(shared: Shared, found: Mapping[str, Refitted], settings: Settings) -> Shared:
+    """What all silos have in common, after one step of the server with what some of them came to."""
+    W = {cid: to_numpy(one.client.W) for cid, one in found.items() if one.client.W is not None}
+    shared = shared.with_projections(W, settings)
+    if shared.mixture is None or not set(shared.client_ids) <= set(shared.parts):
+        return shared
+    sums = {cid: packed(one.sums) for cid, one in found.items() if one.sums is not None}
+    return replace(shared, parts={**shared.parts, **sums}).pooled(settings)
+
+
+def refuse_lacking(models: Mapping[str, Any]) -> None:
     """Raise `InputError` for models of the graph view that lack concepts: their axes are their own."""
-    lacking = [cid for cid, model in models.items() if isinstance(model, GraphModel) and model.lacks is not None]
+    lacking = [cid for cid, model in models.items() if model.has_own_axes]
     if lacking:
         raise InputError(
-            f"a graph view in which silos lack concepts cannot be {what}, and {lacking[0]!r} lacks some: fit again, or "
-            'fit with view="mixture"'
+            f"a graph view in which silos lack concepts cannot be updated, and {lacking[0]!r} lacks some: fit again, "
+            'or fit with view="mixture"'
         )
 
 
-def units_of(model: GraphModel | MixtureModel) -> Published:
-    """The units of a silo's columns, as its own model knows them."""
-    if isinstance(model, MixtureModel):
-        frame = model.frame
-        scaling = None if frame.stretch is None else Scaling(frame.stretch, frame.shift, frame.keep)
-        return Published("mixture", model.k, 0, scaling, axes=frame.axes, origin=frame.origin)
-    scaling = None if model.stretch is None else Scaling(model.stretch, model.fill, model.keep)
-    return Published("graph", model.k, 0, scaling, model.lift)
-
-
-# ------------------------------------------------------------------------------------------------------ graph view
-
-
-def _graphs(
-    clients: dict[str, ClientState], models: Mapping[str, Any], shared: Shared | None, settings: Settings
-) -> Updated:
-    if shared is None or shared.W is None:
-        clients = {cid: _alone(client, models[cid], settings) for cid, client in clients.items()}
-    else:
-        server, scale = as_server(shared, settings), shared.scale
-        ridges = shared.rho / (2 * shared.omega * settings.alpha)
-        for cid, client in clients.items():
-            t = shared.client_ids.index(cid)
-            W = np.ascontiguousarray(shared.W[:, :, t])
-            clients[cid] = begun(client, W, settings, scale, float(ridges[t]))
-        for number in range(1, ROUNDS + 1):
-            asks, answers = ROUND.asks(server, settings), {}
-            for cid, client in clients.items():
-                turned = rotated(client, asks[cid].rotation)
-                clients[cid], cut, misfit = one_pass(turned, asks[cid].anchor, settings, number)
-                answers[cid] = ROUND.Answer(W=to_numpy(clients[cid].W), cut=cut, misfit=misfit)
-            server, _ = server_step(server, answers, settings)
-        clients = {cid: rotated(client, server.rotations.get(cid)) for cid, client in clients.items()}
-        shared = replace(shared, W=server.W, Z=server.Z, Y=server.Y)
-    rows = {cid: projected(client, settings) for cid, client in clients.items()}
-    first = next(iter(models.values()))
-    if first.precision is None:
-        found = {cid: _unit(clients[cid], models[cid], *rows[cid]) for cid in clients}
-        return Updated(found, shared)
-    cells = {cid: Cells(double(E), np.zeros((E.shape[0], 0), np.int64)) for cid, (E, _) in rows.items()}
-    pools = {cid: settle_pool(settings, part.n).concentration for cid, part in cells.items()}
-    own = {cid: Personal(to_numpy(double(m.centers)), np.maximum(m.shares, 1e-300), np.zeros((m.k, 0)))
-           for cid, m in models.items()}  # fmt: skip
-    priors = {cid: _prior(m, shared) for cid, m in models.items()}
-    shared, commons, statistics = _followed(cells, own, priors, pools, shared, settings)
-    return Updated(
-        {
-            cid: home.graph_result(client, rows[cid][1], rows[cid][0], commons[cid], statistics[cid], None, settings)
-            for cid, client in clients.items()
-        },
-        shared,
-    )
-
-
-def begun(client: ClientState, W: Array, settings: Settings, scale: float, ridge: float) -> ClientState:
-    """A client with its graph, whose embedding begins where its old projection puts the rows."""
-    assert client.rows is not None
-    M = to_numpy(client.rows @ W.astype(client.X.dtype))
-    s = np.linalg.svd(M, compute_uv=False)
-    F = nearest_orthonormal(M) if s[-1] > FULL_RANK * s[0] else None
-    client = home.prepared(client, settings, scale, ridge, F)
-    if F is not None:
-        return client
-    client = one_pass(client, np.zeros_like(W), settings, 1)[0]
-    return home.turned(client, W)
-
-
-def _alone(client: ClientState, model: GraphModel, settings: Settings) -> ClientState:
-    """Rounds towards the client's own projection, where it has nothing else."""
-    assert client.rows is not None
-    rows = client.rows
-    n, k = rows.shape[0], model.W.shape[1]
-    scale = float(np.sqrt(n / max(rows.sum_of_squares(), 1e-300)))
-    W = model.W if model.stretch is None or model.lift is not None else model.W * model.stretch[:, None]
-    gamma = scale / np.sqrt(n) if settings.solver.rho is None else 1.0
-    W = W * (np.sqrt(k) / max(gamma * float(np.linalg.norm(to_numpy(rows @ W))), 1e-300))  # as large as F
-    client = begun(client, W, settings, scale, RIDGE if model.lift is not None else settings.solver.ridge)
-    for number in range(1, ROUNDS + 1):
-        client = home.turned(one_pass(client, W, settings, number)[0], W)
-    return client
-
-
-def _unit(client: ClientState, model: GraphModel, E: Array, fresh: GraphModel) -> home.Fitted:
-    """Steps of k-means from the old centres; a concept without rows keeps its own."""
-    centers = to_numpy(double(model.centers))
-    points = to_numpy(double(E))
-    for _ in range(EM_STEPS):
-        labels = (points @ centers.T).argmax(axis=1)
-        sums = np.zeros_like(centers)
-        np.add.at(sums, labels, points)
-        there = np.bincount(labels, minlength=len(centers)) > 0
-        centers = np.where(there[:, None], sums / row_norms(sums), centers)
-    return home.with_labels(client, replace(fresh, centers=centers.astype(fresh.W.dtype)), E)
-
-
-def _prior(model: GraphModel, shared: Shared | None) -> Common:
-    """What the clusters of a silo are drawn to: the common concepts, or else its own of before."""
+def _mixture_common(model: MixtureModel, shared: Shared | None, silo: Silo) -> MixtureCommon:
+    """What a silo of the mixture view has to go on from: the common concepts, or else its own of before."""
     if shared is not None and shared.mixture is not None:
-        return shared.mixture
-    assert model.precision is not None and model.shares is not None
-    covariance, there = np.linalg.inv(model.precision), model.shares > 0
-    shares = there / there.sum()
-    return Common(
-        to_numpy(double(model.centers)), (covariance + covariance.T) / 2, shares, np.zeros((model.k, 0)),
-        np.full(model.k, OWN_SPREAD), 0.0,
-    )  # fmt: skip
+        return MixtureCommon(shared, shared.mixture)
+    return MixtureCommon(model.units, _as_common(model.personal, model.covariance))
 
 
-# ---------------------------------------------------------------------------------------------------- mixture view
+def _graph_common(model: GraphModel, shared: GraphShared | None, silo: Silo) -> GraphCommon:
+    """What a silo of the graph view has to go on from: its slice of the consensus, or else its own projection."""
+    mixture = None if shared is None else shared.mixture
+    if mixture is None and model.precision is not None:
+        even = replace(model.personal, shares=np.full(model.k, 1 / model.k))  # as in a run
+        mixture = _as_common(even, np.linalg.inv(model.precision))
+    if shared is not None and shared.Z is not None and shared.Y is not None:
+        t = shared.client_ids.index(silo.name)
+        anchor = np.ascontiguousarray(shared.Z[:, :, t] - shared.Y[:, :, t] / shared.rho)
+        ridge = float(shared.rho / (2 * shared.omega[t] * silo.settings.alpha))
+        return GraphCommon(shared, anchor, ridge, shared.scale, mixture=mixture)
+    W = model.W if model.stretch is None or model.lift is not None else model.W * model.stretch[:, None]
+    ridge = silo.settings.solver.ridge if model.lift is None else RIDGE
+    return GraphCommon(model.units, W, ridge, is_unit=True, mixture=mixture)
 
 
-def _mixtures(
-    clients: dict[str, ClientState], models: Mapping[str, Any], shared: Shared | None, settings: Settings
-) -> Updated:
-    cells = {cid: client.cells for cid, client in clients.items() if client.cells is not None}
-    priors = {}
-    for cid, m in models.items():
-        if shared is not None and shared.mixture is not None:
-            priors[cid] = shared.mixture
-        else:
-            spread = np.full(m.k, OWN_SPREAD)
-            priors[cid] = Common(m.means, m.covariance, m.shares, m.profiles, spread, 0.0)
-    pools = dict.fromkeys(clients, pool_of(settings).concentration)
-    own = {cid: m.personal for cid, m in models.items()}
-    shared, commons, statistics = _followed(cells, own, priors, pools, shared, settings)
-    return Updated(
-        {
-            cid: home.mixture_result(client, commons[cid], statistics[cid], None, settings)
-            for cid, client in clients.items()
-        },
-        shared,
-    )
+def _as_common(own: Personal, covariance: Array) -> Common:
+    """A silo's own concepts in place of common ones."""
+    spread = np.full(len(own.shares), OWN_SPREAD)
+    return Common(own.means, (covariance + covariance.T) / 2, own.shares, own.profiles, spread, 0.0)
 
 
-def _followed(
-    cells: Mapping[str, Cells],
-    own: Mapping[str, Personal],
-    priors: Mapping[str, Common],
-    pools: Mapping[str, float],
-    shared: Shared | None,
-    settings: Settings,
-) -> tuple[Shared | None, dict[str, Common], dict[str, Statistics]]:
-    """EM from the silos' own parameters; the common ones follow where the sums of all silos are known."""
-    commons, statistics = dict(priors), {}
-    for cid, part in cells.items():
-        statistics[cid], _ = home.expected(part, own[cid], commons[cid])
-    moves = shared is not None and shared.mixture is not None and set(shared.client_ids) <= set(shared.parts)
-    for _ in range(EM_STEPS):
-        sums: dict[str, Sums] = {}
-        for cid, part in cells.items():
-            mine = personal(commons[cid], statistics[cid], part.levels, pools[cid], part.never)
-            found = e_step(part, mine, commons[cid].covariance)
-            statistics[cid], sums[cid] = summed(commons[cid], statistics[cid], mine, found, part.levels, part.n)
-        if moves:
-            assert shared is not None
-            parts = {**shared.parts, **{cid: packed(one) for cid, one in sums.items()}}
-            shared = pooled_parts(replace(shared, parts=parts), settings)
-            assert shared.mixture is not None
-            commons = dict.fromkeys(commons, shared.mixture)
-    return shared, commons, statistics
-
-
-# ---------------------------------------------------------------------------------------------------- a silo leaves
-
-
-def left(
-    models: Mapping[str, Any], shared: Shared, client_id: str, settings: Settings
-) -> tuple[dict[str, Any], Shared]:
-    """The others' models after one step of the server without a silo, and what they have in common.
-
-    Their own rows are not asked again: what a silo's clusters are drawn to moves, and they with it.
-    """
-    refuse_lacking(models, "taken apart")
-    after = without_client(shared, client_id, settings)
-    found: dict[str, Any] = {}
-    for cid, model in models.items():
-        if cid == client_id:
-            continue
-        t, s = shared.client_ids.index(cid), after.client_ids.index(cid)
-        if isinstance(model, MixtureModel):
-            found[cid] = _moved_mixture(cid, model, shared, after, settings)
-            continue
-        if shared.Z is not None and after.Z is not None:
-            move = after.Z[:, :, s] - shared.Z[:, :, t]
-            if model.stretch is not None and model.lift is None:
-                move = move / model.stretch[:, None]
-            model = replace(model, W=(model.W + move).astype(model.W.dtype))
-        found[cid] = _moved_graph(cid, model, shared, after)
-    return found, after
-
-
-def _drawn(sums: Sums, common: Common) -> Array:
-    """Means of a silo, ``(n b x + μ)/(n b + 1) + δ``, from its sums (x is less its shift δ); (k, r)."""
-    b = np.where(np.isinf(common.spread), 1e12, common.spread)
-    n = sums.counts
-    there = sums.weights > 1e-12
-    x = np.where(there[:, None], sums.means / np.where(there, sums.weights, 1)[:, None], common.means)
-    return ((n * b)[:, None] * x + common.means) / (n * b + 1)[:, None] + shift_of(sums, common)
-
-
-def _is_of(covariance: Array, common: Common) -> bool:
-    """Whether a silo's clusters have the common shape: those of a silo that kept its own model do not."""
-    return covariance.shape == common.covariance.shape and bool(np.allclose(covariance, common.covariance, rtol=1e-6))
-
-
-def _moved_graph(cid: str, model: GraphModel, shared: Shared, after: Shared) -> GraphModel:
-    if shared.mixture is None or after.mixture is None or model.precision is None or cid not in shared.parts:
-        return model
-    if not _is_of(np.linalg.inv(model.precision), shared.mixture):
-        return model
-    centers = model.centers + _drawn(after.sums(cid, ()), after.mixture) - _drawn(shared.sums(cid, ()), shared.mixture)
-    precision = np.linalg.inv(after.mixture.covariance)
-    return replace(model, centers=centers.astype(model.centers.dtype), precision=(precision + precision.T) / 2)
-
-
-def _moved_mixture(cid: str, model: MixtureModel, shared: Shared, after: Shared, settings: Settings) -> MixtureModel:
-    old, new = shared.mixture, after.mixture
-    if old is None or new is None or cid not in shared.parts or not _is_of(model.covariance, old):
-        return model
-    levels = category_levels(shared.axes, settings)
-    sums = shared.sums(cid, levels)
-    pool = pool_of(settings).concentration
-    total = float(sums.counts.sum()) + pool
-    shares = np.maximum(model.shares + pool * (new.shares - old.shares) / total, 1e-12)
-    shares = np.where(model.lacks, 0.0, shares)
-    profiles, begin = model.profiles.copy(), 0
-    for c, size in enumerate(levels):  # (n b p + P)/(n b + 1): 1 - w b of what is common
-        part = slice(begin, begin + size)
-        follows = np.clip(1 - sums.level_weights[:, c] * old.spread, 0, 1)[:, None]
-        profiles[:, part] = np.maximum(profiles[:, part] + follows * (new.profiles - old.profiles)[:, part], 1e-12)
-        begin += size
-    means = model.means + _drawn(after.sums(cid, levels), new) - _drawn(sums, old)
-    return replace(model, means=means, covariance=new.covariance, shares=shares, profiles=profiles)
-
-
-__all__ = ["Updated", "left", "updated"]
+__all__ = ["Updated", "updated"]

@@ -2,7 +2,7 @@
 
 Rules look at the plain answer and at the client it comes from, and decide nothing by themselves: a `Finding` says what
 was found, and the client's `Policy` whether it is a warning, waits for a person, or does not leave. They are no
-guarantee: an answer that no rule objects to can tell of single records all the same (`fmtc audit members` measures it).
+guarantee: an answer that no rule objects to can tell of single records all the same (audits measure it).
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..atlas import presence_of
-from ..concepts import FEW
+from ..describe import FEW, presence_of
 from ..errors import FileError, TrustError, nearest_names
 from ..kernels.centers import row_norms
 from ..kernels.influence import record_influence
@@ -170,8 +169,6 @@ class Rules:
         least = self.policy.min_cluster if self.policy.small_cluster == OMIT else 0
         if phase == "finish" and client is not None and getattr(client, "own", None) is not None:
             return _pooled_centers(answer, client.own, max(least, ALONE), self.policy.min_cluster)
-        if phase == "spectrum" and getattr(client, "sweep", None) is not None:
-            return _pooled_sweep(answer, client.sweep, max(least, ALONE), self.policy.min_cluster)
         if phase in ("number", "conclude"):
             return _without_small_shares(answer, client, self.policy.min_share_rows)
         if phase == "seed" and least:
@@ -195,10 +192,9 @@ class Rules:
             Whether the phase is answered for the first time in this run: what costs time is looked at only then.
         """
         found = [self._small(phase, answer, client)]
-        models = phase == "spectrum" and getattr(client, "sweep", None) is not None
-        if first and (models or phase in ("round", "coordinates")):
+        if first and phase in ("round", "coordinates"):
             found.append(self._few(client))
-        if (first and phase == "round") or phase == "finish" or models:
+        if (first and phase == "round") or phase == "finish":
             found.append(self._dominance(client))
         return [finding for finding in found if finding is not None]
 
@@ -210,8 +206,6 @@ class Rules:
             return None
         if phase == "finish" and getattr(client, "own", None) is not None:
             counts = _sizes(client.own)
-        elif phase == "spectrum" and getattr(client, "sweep", None) is not None:
-            counts = np.concatenate([np.bincount(y, minlength=len(C)) for _, y, C in client.sweep.parts()])
         elif phase in ("seed", "em", "settle"):
             counts = answer.counts
         else:
@@ -287,15 +281,6 @@ def _of_nearest(E: Array, centers: Array, small: Array, wanted: int) -> Array:
         mean = E[near[:, place]].mean(axis=0, keepdims=True)
         centers[cluster] = (mean / row_norms(mean))[0]
     return centers
-
-
-def _pooled_sweep(answer: Any, sweep: Any, least: int, wanted: int) -> Any:
-    """The same for the centres of many numbers of clusters, which stand in one flat array."""
-    parts = []
-    for E, labels, centers in sweep.parts():
-        small = np.flatnonzero(np.bincount(labels, minlength=len(centers)) < least)
-        parts.append(_of_nearest(double(E), np.array(centers), small, wanted) if len(small) else centers)
-    return replace(answer, centers=np.concatenate([C.ravel() for C in parts]).astype(answer.centers.dtype))
 
 
 def _without_small_shares(answer: Any, client: Any, least: int) -> Any:

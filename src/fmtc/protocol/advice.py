@@ -3,10 +3,7 @@
 moments   each client sums up its columns                          only where all clients scale columns alike
 rescale   columns take the common units
 hello     each client counts its rows; the server decides which numbers of clusters are compared
-spectrum  eigenvalues and large parts of each client's graph; its own models, one of each width from one decomposition
-cross     each client labels its rows with models of a few others, and says how far they agree with its own
-
-Models are local: coupled ones agree at any number of clusters, and say nothing about it.
+spectrum  eigenvalues and large parts of each client's graph
 """
 
 from __future__ import annotations
@@ -21,8 +18,7 @@ from ..client import ClientState, open_client, stream, with_rows
 from ..errors import DataError, RefusedError
 from ..kernels.embedding import spectral_start
 from ..kernels.graph import build_graph
-from ..kernels.projection import RidgeFactors
-from ..kernels.sweep import Sweep, agreement, large_parts, sweep
+from ..kernels.sweep import large_parts
 from ..server import ServerState
 from ..settings import POOLED_SCALES, Settings, Solver
 from .base import Array, Phase, above, array, number, required
@@ -35,8 +31,6 @@ from .rescale import RESCALE
 ROWS = 1200  # of a client that are looked at, at most
 MOST = 30  # clusters that are compared by default, at most
 ROWS_PER_CLUSTER = 4  # in the smallest client, that a number of clusters needs to be compared
-SHOWN = 3  # other clients whose models a client is shown, at most
-N_INIT = 3  # restarts of k-means for each number of clusters
 AUTO = "auto"
 
 
@@ -112,16 +106,10 @@ def advice_settings(settings: Settings, k_range: tuple[int, int] | None) -> Advi
     return AdviceSettings(**own | lowest | {"view": "graph", "solver": replace(settings.solver, lift=False)})
 
 
-def advice_method(evidence: str, n_clients: int) -> AdviceMethod:
-    """What is run for some evidence: where there is one client, and for the spectrum, no model leaves."""
-    return SPECTRUM_METHOD if evidence == "spectrum" or n_clients == 1 else METHOD
-
-
 @dataclass(frozen=True)
 class AdviceClient(ClientState):
     """One client between messages."""
 
-    sweep: Sweep | None = None
     evidence: Evidence | None = None
 
 
@@ -131,7 +119,6 @@ class Evidence:
 
     ks: Array  # v
     eigenvalues: Array  # e
-    agreement: Array = field(default_factory=lambda: np.empty((0, 0)))  # o x v; nobody's models were seen: 0 x 0
 
 
 @dataclass(frozen=True)
@@ -142,8 +129,6 @@ class AdviceServer(ServerState):
     ks: tuple[int, ...] = ()  # numbers of clusters that are compared
     eigenvalues: Mapping[str, Array] = field(default_factory=dict)  # e each
     large: Mapping[str, int] = field(default_factory=dict)  # number of large parts of each graph
-    models: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)  # projection and centres
-    agreement: Mapping[str, Array] = field(default_factory=dict)  # o x v each
 
 
 # ------------------------------------------------------------------------------------------------------------- phases
@@ -188,26 +173,17 @@ def _are_numbers(ks: Any, sizes: Mapping[str, int]) -> str | None:
 
 
 class Spectrum(Phase):
-    """The lowest eigenvalues and the large parts of each client's graph, and no more."""
+    """The lowest eigenvalues and the large parts of each client's graph."""
 
     name = "spectrum"
     doing = "looking at its graph"
     threads = True
     concludes = True
-    shows_models = False
 
     @dataclass(frozen=True, kw_only=True)
     class Ask:
-        """Units of the run, and what is compared."""
+        """What is compared."""
 
-        scale: float = number(
-            "common factor that gives the rows mean squared norm 1",
-            "The mean squared norm of all rows that are looked at; with two clients, one equation about the other's "
-            "`n_samples` and `sum_of_squares`.", check=above(0),
-        )  # fmt: skip
-        ridge: float = number(
-            "weight of the ridge in the projection", "The settings of the run, and no more.", check=above(0)
-        )
         ks: Array = array(
             "v", "numbers of clusters that are compared", "A quarter of the rows of the smallest client, if that is "
             "below the largest number asked for.", kind="int", check=_are_numbers,
@@ -228,14 +204,12 @@ class Spectrum(Phase):
 
     def asks(self, server: AdviceServer, settings: AdviceSettings) -> dict[str, Any]:
         """The same for all."""
-        ridge = server.rho * len(server.client_ids) / (2 * settings.alpha)
-        ask = self.Ask(scale=server.scale, ridge=float(ridge), ks=np.array(server.ks, np.int64))
-        return dict.fromkeys(server.client_ids, ask)
+        return dict.fromkeys(server.client_ids, self.Ask(ks=np.array(server.ks, np.int64)))
 
     def reply(
         self, client: AdviceClient, ask: Any, settings: AdviceSettings, round_no: int
     ) -> tuple[AdviceClient, Any]:
-        """Graph and lowest eigenpairs; where models are shown, one ridge regression for the models of all widths."""
+        """The graph, its lowest eigenvalues and its large parts."""
         if settings.scale in POOLED_SCALES and settings.scale != "auto":
             required(client, "scaling")
         solver, cid, ks = settings.solver, client.client_id, tuple(int(k) for k in ask.ks)
@@ -250,20 +224,10 @@ class Spectrum(Phase):
         lam = np.einsum("ij,ij->j", F, graph.to_client_order(graph.laplacian @ graph.to_graph_order(F)))
         lam = np.maximum.accumulate(np.clip(lam, 0.0, 2.0).astype(np.float64))
         client = replace(client, evidence=Evidence(np.array(ks), lam))
-        found = Spectrum.Answer(eigenvalues=lam, parts=large_parts(rows.X, solver.n_neighbors))
-        if not self.shows_models:
-            return client, found
-        rows = replace(rows, gamma=float(ask.scale / np.sqrt(rows.shape[0])))
-        factors = RidgeFactors(rows, ask.ridge)
-        W = factors.solve(F, np.zeros((rows.shape[1], F.shape[1]), dtype=F.dtype))
-        seed = int(stream(settings.seed, cid, "kmeans").integers(2**31))
-        own = sweep(np.asarray(rows @ W), ks, N_INIT, seed)
-        client = replace(client, rows=rows, factors=factors, F=F, W=W, sweep=own)
-        models = {"W": W.astype(np.float32), "centers": own.centers.astype(np.float32)}
-        return client, Models.Answer(**vars(found), **models)
+        return client, self.Answer(eigenvalues=lam, parts=large_parts(rows.X, solver.n_neighbors))
 
     def impossible(self, server: AdviceServer, answers: Mapping[str, Any], settings: Any) -> dict[str, str]:
-        """Eigenvalues that no normalised Laplacian has, and models of another size than asked for."""
+        """Eigenvalues that no normalised Laplacian has, and others than asked for."""
         found = {}
         for cid, answer in answers.items():
             lam = answer.eigenvalues
@@ -274,109 +238,19 @@ class Spectrum(Phase):
         return found
 
     def _fits(self, answer: Any, ks: Sequence[int]) -> bool:
-        e = ks[-1] + 1
-        models = not self.shows_models or (answer.W.shape[1] == e and len(answer.centers) == sum(k * k for k in ks))
-        return len(answer.eigenvalues) == e and models
+        return len(answer.eigenvalues) == ks[-1] + 1
 
     def reduce(self, server: AdviceServer, answers: MutableMapping[str, Any], settings: AdviceSettings) -> AdviceServer:
         """Keep what came."""
-        _refuse([cid for cid in sorted(answers) if not self._fits(answers[cid], server.ks)])
+        if misfits := [cid for cid in sorted(answers) if not self._fits(answers[cid], server.ks)]:
+            raise RefusedError(
+                f"client {', '.join(map(repr, misfits))} answered for other numbers of clusters than asked"
+            )
         found = {cid: answers[cid].eigenvalues for cid in sorted(answers)}
-        server = replace(server, eigenvalues=found, large={cid: answers[cid].parts for cid in found})
-        if not self.shows_models:
-            return server
-        return replace(server, models={cid: (answers[cid].W, answers[cid].centers) for cid in sorted(answers)})
+        return replace(server, eigenvalues=found, large={cid: answers[cid].parts for cid in found})
 
 
-def _refuse(misfits: list[str]) -> None:
-    """Raise `RefusedError` for clients whose answers do not fit the question, where nobody has dropped them before."""
-    if misfits:
-        raise RefusedError(f"client {', '.join(map(repr, misfits))} answered for other numbers of clusters than asked")
-
-
-class Models(Spectrum):
-    """The same, and each client's own models of all widths."""
-
-    concludes = False
-    shows_models = True
-
-    @dataclass(frozen=True, kw_only=True)
-    class Answer(Spectrum.Answer):
-        """Spectrum and models of one client."""
-
-        W: Array = array(
-            "d e", "projection of the client alone, to the eigenvectors of its graph",
-            "A combination of the client's rows, which no other client has smoothed; see [W](#w).",
-        )  # fmt: skip
-        centers: Array = array(
-            "u", "cluster centres among normalised projections, for each number of clusters",
-            "The directions of the clusters, and more where a cluster is small; see [Centres](#centres).",
-        )  # fmt: skip
-
-
-class Cross(Phase):
-    """How far models of other clients agree with a client's own, on its rows."""
-
-    name = "cross"
-    doing = "comparing models of others with its own"
-    concludes = True
-
-    @dataclass(frozen=True, kw_only=True)
-    class Ask:
-        """Models of some other clients, without their names."""
-
-        W: Array = array(
-            "o d e", "projections of up to three other clients, unnamed",
-            "As `W` of the phase before, to another client: with two clients, whose it is.",
-        )  # fmt: skip
-        centers: Array = array("o u", "their cluster centres", "As `centers` of the phase before, to another client.")
-
-    @dataclass(frozen=True, kw_only=True)
-    class Answer:
-        """Agreement on the rows of one client."""
-
-        agreement: Array = array(
-            "o v", "adjusted Rand index of own labels and those of another's model, for each number of clusters",
-            "How alike the client is to others; a model made for the purpose can ask about single rows.",
-        )  # fmt: skip
-
-    def times(self, server: AdviceServer, settings: AdviceSettings) -> int:
-        """Once, where there is another client."""
-        return int(len(server.models) > 1)
-
-    def asks(self, server: AdviceServer, settings: AdviceSettings) -> dict[str, Any]:
-        """Models of a few others, drawn by the seed."""
-        found = {}
-        for cid in server.client_ids:
-            others = [other for other in server.models if other != cid]
-            drawn = stream(settings.seed, cid, "cross").permutation(len(others))[:SHOWN]
-            W, centers = zip(*(server.models[others[i]] for i in sorted(drawn)), strict=True)
-            found[cid] = self.Ask(W=np.array(W), centers=np.array(centers))
-        return found
-
-    def reply(
-        self, client: AdviceClient, ask: Ask, settings: AdviceSettings, round_no: int
-    ) -> tuple[AdviceClient, Answer]:
-        """Label the rows with each model, and compare."""
-        own, rows, evidence = required(client, "sweep", "rows", "evidence")
-        found = np.array([agreement(own, rows, W, C) for W, C in zip(ask.W, ask.centers, strict=True)])
-        return replace(client, evidence=replace(evidence, agreement=found)), self.Answer(agreement=found)
-
-    def impossible(self, server: AdviceServer, answers: Mapping[str, Answer], settings: Any) -> dict[str, str]:
-        """No agreement is above 1, and there is one for each number of clusters."""
-        return {
-            cid: "is no agreement for each number of clusters"
-            for cid, answer in answers.items()
-            if answer.agreement.shape[1] != len(server.ks) or answer.agreement.max(initial=0) > 1 + 1e-9
-        }
-
-    def reduce(self, server: AdviceServer, answers: MutableMapping[str, Any], settings: AdviceSettings) -> AdviceServer:
-        """Keep what came."""
-        _refuse([cid for cid in sorted(answers) if answers[cid].agreement.shape[1] != len(server.ks)])
-        return replace(server, agreement={cid: answers[cid].agreement for cid in sorted(answers)})
-
-
-SPECTRUM, MODELS_OF_ALL, COUNTED, CROSS = Spectrum(), Models(), Counted(), Cross()
+SPECTRUM, COUNTED = Spectrum(), Counted()
 
 
 # ------------------------------------------------------------------------------------------------------------ methods
@@ -386,8 +260,8 @@ class AdviceMethod(GraphView):
     """Evidence on the number of clusters; no rounds, and no model is kept."""
 
     name = "fmtc-advice"
-    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, COUNTED, MODELS_OF_ALL)
-    closing: tuple[Phase, ...] = (CROSS,)
+    opening: tuple[Phase, ...] = (MOMENTS, RESCALE, COUNTED, SPECTRUM)
+    closing: tuple[Phase, ...] = ()
     settings_type = AdviceSettings
     model_type: Any = Evidence
     saved: tuple[str, ...] = ()
@@ -398,7 +272,7 @@ class AdviceMethod(GraphView):
     @property
     def phases(self) -> tuple[Phase, ...]:
         """All phases; none repeats."""
-        return (*self.opening, *self.closing)
+        return self.opening
 
     @property
     def loops(self) -> tuple[Phase, ...]:
@@ -436,25 +310,18 @@ class AdviceMethod(GraphView):
         del found["k"]
         if client.evidence is not None:
             found |= {"e": len(client.evidence.eigenvalues), "v": len(client.evidence.ks)}
-        if client.sweep is not None:
-            found["u"] = len(client.sweep.centers)
         return found
 
     def common(self, server: Any) -> dict[str, Any]:
         """Evidence of all clients, in their order: what `fmtc.advice.advice_of` reads."""
         ids = list(server.client_ids)
-        found = {
+        return {
             "ks": np.array(server.ks, np.int64),
             "sizes": np.array([server.sizes[cid] for cid in ids], np.int64),
             "eigenvalues": np.array([server.eigenvalues[cid] for cid in ids]),
             "parts": np.array([server.large[cid] for cid in ids], np.int64),
             "n_features": np.array([server.Z.shape[0]], np.int64),
         }
-        seen = [cid for cid in ids if cid in server.agreement]
-        if seen:
-            found["seen"] = np.array([ids.index(cid) for cid in seen], np.int64)
-            found["agreement"] = np.array([server.agreement[cid] for cid in seen])
-        return found
 
     def result(self, client: Any) -> ClientResult:
         """What the client has found; it has no labels."""
@@ -462,24 +329,14 @@ class AdviceMethod(GraphView):
         return ClientResult(found, np.empty(0, np.int64))
 
 
-class SpectrumMethod(AdviceMethod):
-    """The same from eigenvalues only: no model leaves a client."""
-
-    name = "fmtc-advice-spectrum"
-    opening = (MOMENTS, RESCALE, COUNTED, SPECTRUM)
-    closing = ()
-
-
-METHOD, SPECTRUM_METHOD = AdviceMethod(), SpectrumMethod()
+METHOD = AdviceMethod()
 
 
 __all__ = [
     "AUTO",
     "METHOD",
-    "SPECTRUM_METHOD",
     "AdviceSettings",
     "Evidence",
-    "advice_method",
     "advice_settings",
     "compared",
     "range_of",

@@ -3,7 +3,7 @@
 A phase is one exchange between server and clients. It is declared once, as a subclass of `Phase`: what is asked, what
 is answered (`Ask` and `Answer`, dataclasses whose fields are made with `array` and `number`), how a client replies and
 how the server reduces the answers. The checks of messages, their packed form, byte counts, the privacy table in the
-documentation, the report's "what left" and ``fmtc inspect --wire`` all read these declarations.
+documentation, the report's "what left" and ``fmtc explain --show wire`` all read these declarations.
 """
 
 from __future__ import annotations
@@ -58,8 +58,6 @@ LETTERS = {  # in the shapes of fields
     "g": "frames that are compared",
     "e": "eigenvalues: one more than the largest number of clusters that is compared",
     "v": "numbers of clusters that are compared",
-    "u": "entries of the centres of all these: the sum of k × k",
-    "o": "other clients whose models are shown",
 }
 
 
@@ -416,7 +414,7 @@ def value_digest(value: Any) -> str:
 
 
 def declared(phases: Iterable[Phase]) -> list[dict[str, Any]]:
-    """The declarations of some phases in what JSON knows: what ``fmtc inspect --wire`` prints."""
+    """The declarations of some phases in what JSON knows: what ``fmtc explain --show wire`` prints."""
 
     def listed(kind: type) -> list[dict[str, Any]]:
         return [

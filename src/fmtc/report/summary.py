@@ -15,8 +15,17 @@ from rich.filesize import decimal
 from ..artifacts.files import check_form, check_schema, jsonable, read_json, read_tensors
 from ..artifacts.models import ROUND, current_settings
 from ..artifacts.runs import ATLAS, CONSENSUS_REPORT, REPORT, REPORT_FORMAT, of_one_silo, read_explanation
-from ..atlas import Atlas
-from ..concepts import FEW, Cluster, Explanation, Histogram, empty_clusters_sentence, held_words, percents, percents_of
+from ..describe import (
+    FEW,
+    Atlas,
+    Cluster,
+    Explanation,
+    Histogram,
+    empty_clusters_sentence,
+    held_words,
+    percents,
+    percents_of,
+)
 from ..errors import FileError
 from ..estimator import FMTC, load, load_atlas, read_settings
 from ..protocol.base import LETTERS
@@ -37,7 +46,7 @@ def summarise(folder: str | Path) -> dict[str, Any]:
     Parameters
     ----------
     folder : path
-        What `fmtc fit`, `fmtc federate local` or `fmtc join` wrote, or `fmtc coordinate`, which has no rows or models.
+        What `fmtc fit` or `fmtc join` wrote, or `fmtc coordinate`, which has no rows or models.
         What needs the rows is there where the run was asked for it (`fmtc fit --report`).
 
     Returns
@@ -495,19 +504,21 @@ def _code(run: _Run) -> str:
     if solver:
         given.append(f"solver=Solver({', '.join(solver)})")
     files = run.report.get("files", ())
-    reading = run.report.get("reading") or run.details.get("reading") or {}
-    options = "".join(f", {name}={value!r}" for name, value in reading.items() if value or value is False)
-    remark = "" if reading else "  # and the columns that are not features: label_column=..., id_column=..., drop=[...]"
+    from ..tables.reading import Reading
+
+    reading = Reading.from_dict(run.report.get("reading") or run.details.get("reading") or {})
+    how = f", {reading!r}" if reading.said() else ""
+    remark = "" if how else "  # and the columns that are not features: Reading(label_column=..., drop=[...])"
     imports = [f"from fmtc import FMTC{', Solver' if solver else ''}"]
     if files:
         read = [
             "files = [  # as seen from the folder where the run was started",
             *(f"    {file!r}," for file in files),
             "]",
-            f"silos = read_silos(files{options}){remark}",
+            f"silos = read_silos(files{how}){remark}",
             "X = {silo.name: silo.encoded for silo in silos}",
         ]
-        imports.append("from fmtc.tables import read_silos")
+        imports.append(f"from fmtc.tables import {'Reading, ' if how else ''}read_silos")
     else:
         names = ", ".join(f"{name!r}: ..." for name in run.names)
         read = [f"X = {{{names}}}  # the rows of each silo"]

@@ -12,11 +12,12 @@ import numpy as np
 from ..artifacts.files import check_schema, jsonable, read_tensors, write_tensors
 from ..artifacts.states import flatten, unflatten
 from ..errors import AbortedError, DataError, FileError, InputError, OwnError, TrustError
+from ..models.shared import SHARED, Shared
 from ..protocol.base import Message, dropped, pack, unpack
 from ..protocol.end import END, told
+from ..protocol.kept import kept
 from ..protocol.survey import SURVEY
 from ..protocol.verdict import VERDICT
-from ..shared import Shared, kept
 from .driver import ClientError, Received, RoundRecord, RunRecord, Transport, add_received, run, with_server
 from .events import Channel, at_coordinator
 from .spec import RunSpec
@@ -28,7 +29,7 @@ RESULT_FORMAT = 2
 # parts of a record that JSON holds as they are
 SAVED = ("client_ids", "converged", "stopped_because", "missing", "before", "why", "roster", "held")
 SERVER = "server/"  # names of arrays of a server that waits for last answers
-SHARED = "shared/"  # names of arrays in a result that go on where the run ended
+GOES_ON = "shared/"  # names of arrays in a result that go on where the run ended
 
 
 def conduct(transport: Transport, spec: RunSpec, events: Channel) -> None:
@@ -213,7 +214,7 @@ def _differ(transport: Transport, spec: RunSpec, events: Channel) -> bool:
     if there != known:
         raise DataError(
             f"the clients have {there} column{'s' if there != 1 else ''} of categories, and the coordinator knows of "
-            f"{known}: give it the schema that they have (`schema`)"
+            f"{known}: give it the schema that they have (--schema)"
         )
     return False
 
@@ -242,17 +243,18 @@ def write_record(spec: RunSpec, record: RunRecord) -> None:
     arrays = dict(record.common)
     shared = kept(server, settings) if spec.method.keeps else None  # advice has nothing to go on from
     if shared is not None:  # Z is there already, as the consensus
-        inner, about["shared"] = flatten(shared, SHARED)
-        arrays |= {name: array for name, array in inner.items() if name != f"{SHARED}Z"}
+        inner, rest = flatten(shared, GOES_ON)
+        about["shared"] = rest | {"view": shared.view}
+        arrays |= {name: array for name, array in inner.items() if name != f"{GOES_ON}Z"}
     write_tensors(spec.folder / RESULT, arrays, about)
 
 
 def _shared(arrays: dict[str, Any], rest: dict[str, Any] | None) -> Shared | None:
     if rest is None:
         return None
-    if f"{SHARED}W" in arrays:
-        arrays = arrays | {f"{SHARED}Z": arrays["consensus"]}
-    found: Shared = unflatten(Shared, arrays, rest, SHARED)
+    if f"{GOES_ON}W" in arrays:
+        arrays = arrays | {f"{GOES_ON}Z": arrays["consensus"]}
+    found: Shared = unflatten(SHARED[rest["view"]], arrays, rest, GOES_ON)
     return found
 
 
@@ -268,7 +270,7 @@ def read_record(path: Path) -> tuple[RunRecord, dict[str, Any]]:
         record = RunRecord(
             tuple(RoundRecord.from_dict(line) for line in about["history"]),
             **saved,
-            common={name: array for name, array in arrays.items() if not name.startswith(SHARED)},
+            common={name: array for name, array in arrays.items() if not name.startswith(GOES_ON)},
             received=tuple(Received(**line | {"shape": tuple(line["shape"])}) for line in about["received"]),
             shared=_shared(arrays, about.get("shared")),
         )

@@ -16,10 +16,10 @@ from ..artifacts.files import check_schema, jsonable, new_folder, read_tensors, 
 from ..artifacts.states import flatten, unflatten
 from ..errors import ClientError, DataError, FileError, OwnError, RefusedError, SiteError, TrustError
 from ..linalg.threads import one_thread
+from ..models.shared import Shared
 from ..protocol.base import Message, Phase, dropped, pack, value_bytes
 from ..protocol.graph import METHOD
 from ..protocol.method import Method, dotted
-from ..shared import Shared
 
 logger = logging.getLogger(__name__)
 

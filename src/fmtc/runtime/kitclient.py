@@ -11,7 +11,7 @@ import re
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,14 +41,14 @@ from ..privacy.outbox import Outbox, Payloads
 from ..privacy.rules import Policy, Rules
 from ..protocol.base import Failure, Message, is_count
 from ..protocol.method import ClientResult, method_of
-from ..schema import Schema
+from ..tables.reading import Reading
 from .clock import SYSTEM, Clock
 from .events import Event, at_silo
 from .node import ClientNode, FolderStore
 from .spec import RunSpec
 
 if TYPE_CHECKING:
-    from ..tables import Columns, Silo, TextRecipe
+    from ..tables import Columns, Silo
 
 SOURCE = "fmtc.json"  # in the `local` folder of a kit: which file holds the rows, and how to read it
 SALT = "salt"  # file of a kit: the clients' common secret, which the coordinator does not have
@@ -71,21 +71,13 @@ class ClientSource:
 
     client_id: str
     data: str
-    drop: tuple[str, ...] = ()
-    id_column: str | None = None
-    label_column: str | None = None
-    text_column: str | None = None
-    features: tuple[str, ...] | None = None  # columns and their order, where one machine sees all clients
+    reading: Reading = field(default_factory=Reading)  # how the rows are read
     salt: str | None = None  # for the hashes of words; None: that of the kit
     max_k: int | None = None  # clusters that a run may ask for
     min_rows: int = 0  # rows for each cluster, on average, that a run must leave
     max_runs: int | None = None  # runs within 24 hours
     shown: bool = False  # a person is shown the settings of a run before anything is answered
     hold: bool = False  # a person is asked before the first answer of each kind leaves
-    schema: dict[str, Any] | None = None  # what the columns are, as `Schema.to_dict` has it; None: numbers
-    missing: str = "refuse"  # what becomes of missing cells, as in `fmtc.tables.read_silos`
-    missing_codes: tuple[str, ...] = ()  # which cells are missing
-    header: bool | None = None  # whether a text file has one, if that was said
     floor: str | None = None  # the least privacy that a run must have, as `fmtc.privacy.floor.Floor` reads it
     sites: dict[str, str] | None = None  # names in certificates of clients that have another name in a run
     epsilon_budget: float | None = None  # most that private runs may ever spend of the rows' privacy; None: no limit
@@ -95,16 +87,16 @@ class ClientSource:
 
     def write(self, kit: Path) -> None:
         """Keep it in the kit, for the processes of a run."""
-        write_json(kit / "local" / SOURCE, asdict(self))
+        write_json(kit / "local" / SOURCE, vars(self) | {"reading": self.reading.to_dict()})
 
     @classmethod
     def read(cls, kit: Path) -> ClientSource:
         """Undo `write`."""
         file = kit / "local" / SOURCE
-        about: dict[str, Any] = read_json(file, {"client_id": str, "data": str, "epsilon_budget?": (float, None)})
-        fields: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in about.items()}
+        form = {"client_id": str, "data": str, "reading": dict, "epsilon_budget?": (float, None)}
+        about: dict[str, Any] = read_json(file, form)
         try:
-            return cls(**fields)
+            return cls(**about | {"reading": Reading.from_dict(about["reading"])})
         except TypeError as error:
             raise FileError(f"{file} is damaged: {error}") from None
 
@@ -147,36 +139,24 @@ class ClientSource:
                 f"{self.min_rows} rows per cluster"
             )
 
-    def recipe(self, kit: Path) -> TextRecipe | None:
-        """How texts are read, where rows are texts."""
-        from ..tables.text import TextRecipe
-
-        if self.text_column is None:
-            return None
-        return TextRecipe(self.text_column, self.salt or read_salt(kit / SALT))
+    def reading_in(self, kit: Path) -> Reading:
+        """How the rows are read, with the salt of the kit where rows are texts."""
+        if self.reading.text_column is None:
+            return self.reading
+        return replace(self.reading, salt=self.salt or read_salt(kit / SALT))
 
     def rows(self, kit: Path) -> Silo:
         """The client's table, read and checked."""
         from ..tables import read_silos
 
-        recipe = self.recipe(kit)
-        schema = None if self.schema is None else Schema.from_dict(self.schema)
-        (silo,) = read_silos(
-            [self.data], drop=self.drop, id_column=self.id_column, label_column=self.label_column,
-            features=self.features if schema is None else None, schema=schema, missing=self.missing,
-            header=self.header, missing_codes=self.missing_codes, **({} if recipe is None else asdict(recipe)),
-        )  # fmt: skip
+        (silo,) = read_silos([self.data], self.reading_in(kit))
         return silo
 
     def columns(self) -> Columns:
         """The client's table, read for a comparison with others; refuses only what cannot be read at all."""
         from ..tables import read_columns
 
-        (columns,) = read_columns(
-            [self.data], id_column=self.id_column, label_column=self.label_column, drop=self.drop,
-            schema=None if self.schema is None else Schema.from_dict(self.schema), header=self.header,
-            missing_codes=self.missing_codes, text_column=self.text_column,
-        ).values()  # fmt: skip
+        (columns,) = read_columns([self.data], self.reading).values()
         return columns
 
 
@@ -339,7 +319,7 @@ class KitClient:
         if asked is not None and (any(own) or any(asked)) and tuple(own) != tuple(asked):
             raise DataError(
                 "the run is of other categories than this client's table: all clients and the coordinator need one "
-                "schema (`schema`); one of them makes it with `fmtc schema FILES > schema.toml`"
+                "schema (--schema); one of them makes it with `fmtc check FILES --write-schema schema.toml`"
             )
         self.data = fingerprint(silo.X, silo.ids)
         if not (self.folder / ROWS).exists():
@@ -401,7 +381,8 @@ class _Table:
 
         cid = self.client.source.client_id
         found = from_verdict(findings, cid)
-        words = {severity: explain(found, cid, {cid: self.columns}, severity) for severity in (ERROR, NOTE)}
+        known, wording = {cid: self.columns}, self.client.source.reading.wording
+        words = {severity: explain(found, cid, known, severity, wording) for severity in (ERROR, NOTE)}
         self.client.events.tell("preflight", run=self.client.run_id, **words)
 
 

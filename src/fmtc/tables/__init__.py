@@ -5,16 +5,19 @@ from typing import TYPE_CHECKING
 from .. import lazy_names
 
 if TYPE_CHECKING:
+    from .catalogue import explain
     from .columns import Columns, read_columns
     from .doubts import remarks
-    from .findings import Finding, explain
+    from .findings import Finding
     from .preflight import compare
+    from .reading import Reading
     from .silos import Silo, constant_columns, missing_line, read_silos, read_texts
     from .text import TextRecipe, column_words, hashed_counts
 
 __all__ = [
     "Columns",
     "Finding",
+    "Reading",
     "Silo",
     "TextRecipe",
     "column_words",
@@ -32,9 +35,11 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     columns=("Columns", "read_columns"),
-    findings=("Finding", "explain"),
+    catalogue=("explain",),
+    findings=("Finding",),
     preflight=("compare",),
     doubts=("remarks",),
+    reading=("Reading",),
     silos=("Silo", "constant_columns", "missing_line", "read_silos", "read_texts"),
     text=("TextRecipe", "column_words", "hashed_counts"),
 )

@@ -13,6 +13,7 @@ import polars as pl
 import scipy.sparse as sp
 
 from ..errors import DataError, nearest_names
+from .reading import Reading
 
 Array = np.ndarray
 
@@ -40,26 +41,27 @@ class Annotated:
         return tuple(self.X.shape)
 
 
-def read_h5ad(path: Path, obsm: str | None, check_memory: Callable[[Path, int], None]) -> Annotated:
+def read_h5ad(path: Path, reading: Reading, check_memory: Callable[[Path, int], None]) -> Annotated:
     """The matrix X of a file of AnnData, or one of its `obsm`, and `obs`.
 
     Parameters
     ----------
     path : Path
-    obsm : str, optional
-        Name of a representation, such as ``"X_pca"``; None takes X.
+    reading : Reading
+        With the name of a representation, such as ``"X_pca"``; None takes X.
     check_memory : callable
         Refuses what the machine has no memory for.
     """
+    obsm, named = reading.obsm, reading.wording.option("obsm")
     with _opened(path) as file:
         if obsm is None:
             if "X" not in file:
-                raise DataError(f"{path} has no matrix X; name a representation with `obsm`")
+                raise DataError(f"{path} has no matrix X; name a representation with {named}")
             source, genes = file["X"], _frame(file["var"]) if "var" in file else None
         else:
             known = list(file["obsm"]) if "obsm" in file else []
             if obsm not in known:
-                raise DataError(f"`obsm`: {path} has no representation {obsm!r}; {nearest_names(obsm, known)}")
+                raise DataError(f"{named}: {path} has no representation {obsm!r}; {nearest_names(obsm, known)}")
             source, genes = file["obsm"][obsm], None
         X = _matrix(path, source, check_memory)
         ids, about = _frame(file["obs"]) if "obs" in file else ([], pl.DataFrame())
@@ -209,11 +211,4 @@ def _words(values: Array) -> list[Any]:
     return [value.decode() if isinstance(value, bytes) else value for value in values.tolist()]
 
 
-def column_about(content: Annotated, role: str, name: str, file: str) -> pl.Series:
-    """A column of the table about the rows, as text."""
-    if name not in content.about.columns:
-        raise DataError(f"`{role}`: {file} has no column {name!r} in obs; {nearest_names(name, content.about.columns)}")
-    return content.about.get_column(name).cast(pl.String).str.strip_chars().replace("", None)
-
-
-__all__ = ["Annotated", "add_obs", "column_about", "read_h5ad", "read_obs"]
+__all__ = ["Annotated", "add_obs", "read_h5ad", "read_obs"]

@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 
 from ..errors import DataError, listed
+from .reading import Reading
 
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 _SAMPLE = 50  # lines that are looked at to tell the separator
@@ -44,7 +45,7 @@ class Layout:
         return [name.strip() for name in self.header]
 
 
-def read_delimited(path: Path, suffix: str, header: bool | None, most: int) -> pl.DataFrame:
+def read_delimited(path: Path, suffix: str, reading: Reading, most: int) -> pl.DataFrame:
     """All cells as text: they become numbers later, so that the type of a column does not depend on its first rows.
 
     Parameters
@@ -52,19 +53,17 @@ def read_delimited(path: Path, suffix: str, header: bool | None, most: int) -> p
     path : Path
     suffix : str
         One of `SEPARATORS`; the separator of another is used if the lines agree on it.
-    header : bool, optional
+    reading : Reading
         Whether the first line holds names; None: it must, and a line of numbers is refused.
     most : int
         Bytes that a compressed file may expand to.
     """
     content = _content(path, most)
-    layout = _layout(path, content, suffix, header)
+    layout = _layout(path, content, suffix, reading)
     names = layout.names
     if not any(names):
         raise DataError(f"{path} has no header; its first line must name the columns")
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+    check_names(path, names)
     try:
         frame = pl.read_csv(
             content if isinstance(content, Path) else BytesIO(content),
@@ -88,15 +87,37 @@ def read_delimited(path: Path, suffix: str, header: bool | None, most: int) -> p
     return frame
 
 
-def first_line_of(path: Path, suffix: str, header: bool | None, most: int) -> int:
+def first_line_of(path: Path, suffix: str, reading: Reading, most: int) -> int:
     """Number of the line of the first row."""
-    return _layout(path, _content(path, most), suffix, header).first_line
+    return _layout(path, _content(path, most), suffix, reading).first_line
+
+
+def check_names(path: Path, names: list[str]) -> None:
+    """Refuse two columns of one name."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+
+
+def no_header(path: Path, kind: str, shown: str, reading: Reading) -> str:
+    """What to say where the first line looks like a row."""
+    return (
+        f"{path} seems to have no header: its first {kind} is {shown}. Write the names of the columns there, or say "
+        f"that it has none ({reading.wording.option('header')})."
+    )
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is compressed."""
+    return path.suffix.lower() == ".gz"
 
 
 def _content(path: Path, most: int) -> Path | bytes:
     """The file itself, or its content if it is compressed."""
-    if path.suffix.lower() != ".gz":
-        return path
+    return unpacked(path, most) if is_packed(path) else path
+
+
+def unpacked(path: Path, most: int) -> bytes:
+    """Content of a compressed file, of this many bytes at most."""
     with gzip.open(path) as stream:
         content = stream.read(most + 1)
     if len(content) > most:
@@ -114,7 +135,7 @@ def _lines(content: Path | bytes) -> StringIO:
         return StringIO("".join(islice(stream, 20 * _SAMPLE)), newline="")
 
 
-def _layout(path: Path, content: Path | bytes, suffix: str, header: bool | None) -> Layout:
+def _layout(path: Path, content: Path | bytes, suffix: str, reading: Reading) -> Layout:
     try:
         text = _lines(content).read()
         if isinstance(content, bytes):
@@ -124,8 +145,8 @@ def _layout(path: Path, content: Path | bytes, suffix: str, header: bool | None)
             raise DataError(f"{path} is not UTF-8 text; save it with that encoding") from None
     lines = text.splitlines(keepends=True)
     marked = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
-    found = [_under(lines[marked:], separator) for separator in dict.fromkeys((SEPARATORS[suffix], *",;\t|"))]
-    default, *others = found
+    separators = dict.fromkeys((SEPARATORS[suffix], *",;\t|"))
+    default, *others = [_Under(separator, _cells(lines[marked:], separator)) for separator in separators]
     better = [one for one in others if one.fits and one.rank > default.rank]
     chosen = max(better, key=lambda one: one.rank, default=default)
     # a line with # may be the header itself: then it has as many cells, and numbers follow
@@ -137,15 +158,12 @@ def _layout(path: Path, content: Path | bytes, suffix: str, header: bool | None)
             _NUMBER.fullmatch(cell) for row in chosen.rows[1:2] for cell in row
         )
         if above and len(above[0]) == len(first) and not plain:
-            n_comments, chosen = marked - 1, _under(lines[marked - 1 :], chosen.separator)
+            n_comments, chosen = marked - 1, _Under(chosen.separator, _cells(lines[marked - 1 :], chosen.separator))
     cells = tuple(chosen.rows[0]) if chosen.rows else ()
-    layout = Layout(chosen.separator, n_comments, cells, header is not False)
-    if header is None and _is_row(cells):
+    layout = Layout(chosen.separator, n_comments, cells, reading.header is not False)
+    if reading.header is None and _is_row(cells):
         shown = ", ".join(cells[:4]) + (", …" if len(cells) > 4 else "")
-        raise DataError(
-            f"{path} seems to have no header: its first line is {shown}. Write the names of the columns there, or say "
-            "that it has none (`header`=False)."
-        )
+        raise DataError(no_header(path, "line", shown, reading))
     return layout
 
 
@@ -168,10 +186,6 @@ class _Under:
         cells = [cell for row in self.rows[1:] for cell in row]
         plain = [cell for cell in cells if _NUMBER.fullmatch(cell)]
         return self.fits, len(plain) / max(1, len(cells)) if self.fits else 0.0
-
-
-def _under(lines: list[str], separator: str) -> _Under:
-    return _Under(separator, _cells(lines, separator))
 
 
 def _cells(lines: list[str], separator: str) -> list[list[str]]:

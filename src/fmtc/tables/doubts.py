@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from ..errors import DataError, joined
+from ..errors import DataError
 from ..kernels.scaling import far_row
+from ..wording import PARAMETERS, Wording
+from .catalogue import called, explain, sentinels, sentinels_of_silo, words_of
 from .columns import Columns
-from .findings import ERROR, explain
-from .guess import dominant, sentinel
+from .findings import ERROR, Finding
+from .guess import Doubt, Sentinel, dominant, sentinels_in
 from .preflight import compare
 from .survey import survey
 
@@ -26,7 +28,14 @@ _UNITS = ("unit", "scale", "coding", "standardised", "negatives")
 _COUNTS = 5  # so many columns, nine tenths of all, whose lowest value is 0 are counts, where 0 is no code
 
 
-def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = True, files: bool = True) -> list[str]:
+def remarks(
+    silos: Sequence[Silo],
+    *,
+    scaled: bool = True,
+    accept_units: bool = True,
+    files: bool = True,
+    wording: Wording = PARAMETERS,
+) -> list[str]:
     """Sentences about values that look wrong; none for sparse rows.
 
     Parameters
@@ -39,6 +48,8 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = 
     files : bool
         Whether the rows come from files. Of others, `fit` names rows that are far from all others by itself, and
         columns that are below 0 in few silos only are no remark: they may be centred.
+    wording : Wording
+        For whom.
 
     Examples
     --------
@@ -51,16 +62,27 @@ def remarks(silos: Sequence[Silo], *, scaled: bool = True, accept_units: bool = 
     """
     if any(sp.issparse(silo.X) for silo in silos):
         return []
-    numbers = _number_columns(silos[0])
-    found = [*_sentinels(silos, numbers), *_dominant(silos, numbers, scaled)]
-    for silo in silos if files else ():
-        if (far := far_row(silo.X[:, numbers])) is not None:
-            row, column = far[0], numbers[far[1]]
-            found.append(
-                f"row {int(silo.rows[row]) + 1} of {silo.name!r} has {silo.X[row, column]:.3g} in "
-                f"{_name(silo, column)}, far from all others, and may become a cluster of its own: correct or remove it"
-            )
-    return found + _units(silos, numbers, _UNITS if files else _UNITS[:-1], accept_units)
+    numbers = {place: silos[0].column(place) for place in _number_columns(silos[0])}
+    doubts = [] if scaled else _outweighing(silos, numbers)
+    doubts += [doubt for silo in silos if files for doubt in _far(silo, numbers)]
+    said = [sentence] if (sentence := sentinels(_codes(silos, numbers), wording)) else []
+    said += [words_of(doubt, wording) for doubt in doubts]
+    if len(silos) < 2 or not numbers:
+        return said
+    columns = {silo.name: _columns(silo, numbers) for silo in silos}
+    findings = _units(columns, _UNITS if files else _UNITS[:-1], accept_units)
+    if stops := _explained(findings, columns, wording, ERROR):
+        raise DataError(". ".join(stops))
+    return said + _explained(findings, columns, wording)
+
+
+def codes_in(columns: Columns, wording: Wording = PARAMETERS) -> str:
+    """Codes for missing values that the columns of one silo seem to hold, as part of a sentence; empty if none."""
+    content = columns.content
+    if not isinstance(content, pl.DataFrame):
+        return ""
+    plain = [c for c in content.get_columns() if c.dtype.is_numeric() and c.name not in columns.categories]
+    return sentinels_of_silo(sentinels_in({c.name: c.cast(pl.Float64).to_numpy() for c in plain}), wording)
 
 
 def _number_columns(silo: Silo) -> list[int]:
@@ -68,91 +90,48 @@ def _number_columns(silo: Silo) -> list[int]:
     return [place for place, count in enumerate(levels) if count == 0]
 
 
-def _name(silo: Silo, column: int) -> str:
-    return f"column {column}" if silo.feature_names is None else repr(silo.feature_names[column])
-
-
-def _sentinels(silos: Sequence[Silo], numbers: Sequence[int]) -> list[str]:
-    X = {column: np.concatenate([silo.X[:, column] for silo in silos]).astype(np.float64) for column in numbers}
-    found = {column: code for column, values in X.items() if (code := sentinel(values)) is not None}
+def _codes(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> list[Sentinel]:
+    X = {name: np.concatenate([silo.X[:, j] for silo in silos]).astype(np.float64) for j, name in numbers.items()}
     lowest = sum(bool(np.nanmin(values, initial=np.inf) == 0) for values in X.values())
-    if lowest >= max(_COUNTS, 0.9 * len(numbers)):
-        found = {column: code for column, code in found.items() if code[0] != 0}
-    if not found:
+    return sentinels_in(X, zeros=lowest < max(_COUNTS, 0.9 * len(numbers)))
+
+
+def _outweighing(silos: Sequence[Silo], numbers: Mapping[int, str | int]) -> list[Doubt]:
+    X = np.concatenate([silo.X[:, list(numbers)] for silo in silos]).astype(np.float64)
+    if len(numbers) < 2 or not len(X) or np.isnan(X).all(axis=0).any():
         return []
-    shown = [f"{_name(silos[0], c)} is {code:g} in {n:,} rows and else from {nearest:g} on"
-             for c, (code, n, nearest) in found.items()]  # fmt: skip
-    names = {column: _name(silos[0], column).strip("'") for column in found}
-    return [f"codes for missing values? {joined(shown, '; ')}: {_as_missing(X, found, names)}"]
-
-
-def _as_missing(
-    values: Mapping[Any, Array], found: Mapping[Any, tuple[float, int, float]], names: Mapping[Any, str]
-) -> str:
-    """What to do about codes: a flag, which is for all columns, or where others hold such values as well, a schema."""
-    everywhere = {
-        code: all((one := found.get(c)) is not None and one[0] == code for c, x in values.items() if (x == code).any())
-        for code, _, _ in found.values()
-    }
-    flags = " ".join(f"`missing_codes` {code:g}" for code, alone in everywhere.items() if alone)
-    listed = [f"missing = [{code:g}] for {names[c]!r}" for c, (code, _, _) in found.items() if not everywhere[code]]
-    ways = [f"count them as missing ({flags})"] if flags else []
-    if listed:
-        ways.append(f"write {joined(listed)} into a schema (fmtc schema FILES > schema.toml) and use it (`schema`)")
-    return ", and ".join(ways)
-
-
-def _dominant(silos: Sequence[Silo], numbers: Sequence[int], scaled: bool) -> list[str]:
-    if scaled or len(numbers) < 2:
-        return []
-    X = np.concatenate([silo.X[:, numbers] for silo in silos]).astype(np.float64)
     with np.errstate(all="ignore"):
-        spread = np.nanmax(X, axis=0) - np.nanmin(X, axis=0) if len(X) and not np.isnan(X).all(axis=0).any() else None
-        variances = np.nanvar(X, axis=0) if spread is not None else np.zeros(X.shape[1])
-    if spread is not None:
-        variances[spread == 0] = 0.0
+        variances = np.where(np.nanmax(X, axis=0) == np.nanmin(X, axis=0), 0.0, np.nanvar(X, axis=0))
     found = dominant(variances)
-    if found is None:
+    return [] if found is None else [Doubt("dominant", list(numbers.values())[found[0]], {"share": 100 * found[1]})]
+
+
+def _far(silo: Silo, numbers: Mapping[int, str | int]) -> list[Doubt]:
+    places = list(numbers)
+    if (far := far_row(silo.X[:, places])) is None:
         return []
-    return [
-        f"{_name(silos[0], numbers[found[0]])} is {100 * found[1]:.1f} % of the variance of all columns and decides "
-        "the clusters alone: give columns the same weight (`scale` global), or omit it (`drop`)"
-    ]
+    row, column = far[0], places[far[1]]
+    facts = {"row": f"{int(silo.rows[row]) + 1} of {silo.name!r}", "value": silo.X[row, column]}
+    return [Doubt("far", numbers[column], facts)]
 
 
-def _units(silos: Sequence[Silo], numbers: Sequence[int], codes: Sequence[str], accept_units: bool) -> list[str]:
-    """Clients whose values look like those of another unit or coding."""
-    if len(silos) < 2 or not numbers:
-        return []
-    salt, columns = secrets.token_hex(32), {}
-    for silo in silos:
-        names = [_name(silo, column).strip("'") if silo.feature_names is None else silo.feature_names[column]
-                 for column in numbers]  # fmt: skip
-        columns[silo.name] = Columns(pl.DataFrame(dict(zip(names, silo.X[:, numbers].T, strict=True))))
-    said: Mapping[str, Columns] = columns
-    surveys = {name: survey(content, salt) for name, content in said.items()}
-    findings = [f for f in compare(surveys, by_name=True, accept_units=accept_units) if f.code in codes]
-
-    def sentences(severity: str | None = None) -> list[str]:
-        about = {silo.name: explain(findings, silo.name, said, severity) for silo in silos}
-        return [f"{name} {'; '.join(found)}" for name, found in about.items() if found]
-
-    if stops := sentences(ERROR):
-        raise DataError(". ".join(stops))
-    return sentences()
+def _columns(silo: Silo, numbers: Mapping[int, str | int]) -> Columns:
+    names = [name if isinstance(name, str) else called(name) for name in numbers.values()]
+    return Columns(pl.DataFrame(dict(zip(names, silo.X[:, list(numbers)].T, strict=True))))
 
 
-def codes_in(columns: Columns) -> str:
-    """Codes for missing values that the columns of one client seem to hold, as part of a sentence; empty if none."""
-    content = columns.content
-    if not isinstance(content, pl.DataFrame):
-        return ""
-    X = {c.name: c.cast(pl.Float64).to_numpy() for c in content.get_columns()
-         if c.dtype.is_numeric() and c.name not in columns.categories}  # fmt: skip
-    found = {name: code for name, values in X.items() if (code := sentinel(values)) is not None}
-    shown = [f"{c!r} ({code:g} in {n:,} rows, else from {nearest:g} on)" for c, (code, n, nearest) in found.items()]
-    way = _as_missing(X, found, {name: name for name in found})
-    return f"seems to hold codes for missing values in {joined(shown)}: {way}" if shown else ""
+def _units(columns: Mapping[str, Columns], codes: Sequence[str], accept_units: bool) -> list[Finding]:
+    """Silos whose values look like those of another unit or coding."""
+    salt = secrets.token_hex(32)
+    surveys = {name: survey(content, salt) for name, content in columns.items()}
+    return [f for f in compare(surveys, by_name=True, accept_units=accept_units) if f.code in codes]
 
 
-__all__ = ["remarks"]
+def _explained(
+    findings: Sequence[Finding], columns: Mapping[str, Columns], wording: Wording, severity: str | None = None
+) -> list[str]:
+    about = {name: explain(findings, name, columns, severity, wording) for name in columns}
+    return [f"{name} {'; '.join(found)}" for name, found in about.items() if found]
+
+
+__all__ = ["codes_in", "remarks"]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
 import os
 import zipfile
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -21,7 +19,8 @@ from rich.filesize import decimal
 
 from ..errors import DataError, listed
 from .annotated import read_h5ad
-from .delimited import SEPARATORS, first_line_of, read_delimited
+from .delimited import SEPARATORS, check_names, first_line_of, is_packed, no_header, read_delimited, unpacked
+from .reading import Reading
 
 LINES = (".jsonl", ".ndjson")
 ARROW = (".arrow", ".feather", ".ipc")
@@ -31,7 +30,7 @@ INFLATED = 2**30  # bytes that any archive may need in memory
 INFLATION = 100  # a larger archive may need this many times its own size
 
 
-def read_file(path: Path, *, header: bool | None = None, obsm: str | None = None) -> Any:
+def read_file(path: Path, reading: Reading | None = None) -> Any:
     """Content of one file: a frame, a float array, a csr_array or `Annotated`, with at least one row and one column.
 
     Cells of a text file stay text.
@@ -39,49 +38,42 @@ def read_file(path: Path, *, header: bool | None = None, obsm: str | None = None
     Parameters
     ----------
     path : Path
-    header : bool, optional
-        Of a text file or a sheet: whether its first line names the columns. None: it must, and numbers are refused.
-    obsm : str, optional
-        Of a file of AnnData: the representation to take instead of X.
+    reading : Reading, optional
+        Whether text files and sheets have a header, and which representation of a file of AnnData to take.
     """
-    suffix = suffix_of(path)
-    if suffix not in EXTENSIONS or (path.suffix.lower() == ".gz" and suffix not in PACKED):
+    reading, suffix = reading or Reading(), suffix_of(path)
+    _check_readable(path, suffix)
+    try:
+        if suffix in SEPARATORS:
+            content: Any = read_delimited(path, suffix, reading, _most(path))
+        elif suffix == ".h5ad":
+            content = read_h5ad(path, reading, _check_memory)
+        elif suffix == ".xlsx":
+            content = _read_sheet(path, reading)
+        else:
+            content = _READERS[suffix](path)
+    except (ImportError, DataError):
+        raise
+    except (Exception, pl.exceptions.PanicException) as error:  # whatever NumPy, SciPy, zlib and Polars raise
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DataError(f"{path} cannot be read, it is damaged or not a {suffix} file: {reason}") from error
+    rows, columns = content.shape
+    if not rows or not columns:
+        lacking = f"{columns} columns but no rows" if not rows else f"{rows} rows but no columns"
+        raise DataError(f"{path} has {lacking}")
+    return content
+
+
+def _check_readable(path: Path, suffix: str) -> None:
+    if suffix not in EXTENSIONS or (is_packed(path) and suffix not in PACKED):
         packed = ", ".join(f"{end}.gz" for end in PACKED)
         raise DataError(f"{path} has an unknown file type; fmtc reads {', '.join(EXTENSIONS)}, {packed}")
     if not path.exists():
         raise DataError(f"{path} does not exist; check the name and the current folder")
     if not path.is_file():
         raise DataError(f"{path} is not a file; give the files of a folder one by one")
-    try:
-        size = path.stat().st_size
-        if size == 0:
-            raise DataError(f"{path} is empty (0 bytes)")
-        if suffix in SEPARATORS:
-            content: Any = read_delimited(path, suffix, header, max(INFLATED, INFLATION * size))
-        elif suffix in LINES:
-            content = _read_lines(path)
-        elif suffix == ".xlsx":
-            content = _read_sheet(path, header)
-        elif suffix == ".parquet":
-            content = _read_parquet(path)
-        elif suffix in ARROW:
-            content = _read_arrow(path)
-        elif suffix == ".h5ad":
-            content = read_h5ad(path, obsm, _check_memory)
-        else:
-            content = _read_array(path)
-    except ImportError:
-        raise
-    except DataError:
-        raise
-    except (Exception, pl.exceptions.PanicException) as error:  # whatever NumPy, SciPy, zlib and Polars raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DataError(f"{path} cannot be read, it is damaged or not a {suffix} file: {reason}") from error
-    if content.shape[0] == 0:
-        raise DataError(f"{path} has {content.shape[1]} columns but no rows")
-    if content.shape[1] == 0:
-        raise DataError(f"{path} has {content.shape[0]} rows but no columns")
-    return content
+    if path.stat().st_size == 0:
+        raise DataError(f"{path} is empty (0 bytes)")
 
 
 def is_typed(path: Path) -> bool:
@@ -99,15 +91,15 @@ def suffix_of(path: Path) -> str:
     >>> suffix_of(Path("north.CSV.gz")), stem_of(Path("data/north.CSV.gz"))
     ('.csv', 'north')
     """
-    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).suffix.lower()
+    return (path.with_suffix("") if is_packed(path) else path).suffix.lower()
 
 
 def stem_of(path: Path) -> str:
     """Name of a file without the end that tells its kind: what its client is called."""
-    return (path.with_suffix("") if path.suffix.lower() == ".gz" else path).stem
+    return (path.with_suffix("") if is_packed(path) else path).stem
 
 
-def line_of(path: Path, row: int, *, header: bool | None = None) -> str:
+def line_of(path: Path, row: int, reading: Reading) -> str:
     """Where a row stands in its file, in words.
 
     Parameters
@@ -115,10 +107,11 @@ def line_of(path: Path, row: int, *, header: bool | None = None) -> str:
     path : Path
     row : int
         Counted from 0.
+    reading : Reading
     """
     suffix = suffix_of(path)
     if suffix in SEPARATORS:
-        first = first_line_of(path, suffix, header, max(INFLATED, INFLATION * path.stat().st_size))
+        first = first_line_of(path, suffix, reading, _most(path))
         return f"line {first + row} of {path.name}"
     if suffix in LINES:
         return f"line {row + 1} of {path.name}"
@@ -218,13 +211,7 @@ def _read_arrow(path: Path) -> pl.DataFrame:
 
 def _read_lines(path: Path) -> pl.DataFrame:
     """One JSON object per line; what some lines lack is missing there."""
-    content = path.read_bytes()
-    if path.suffix.lower() == ".gz":
-        most = max(INFLATED, INFLATION * len(content))
-        with gzip.open(path) as stream:
-            content = stream.read(most + 1)
-        if len(content) > most:
-            raise DataError(f"{path} expands to more than {most:,} bytes: expand it yourself, if you trust it")
+    content = unpacked(path, _most(path)) if is_packed(path) else path.read_bytes()
     lines = []
     for number, line in enumerate(content.decode("utf-8-sig").splitlines(), start=1):
         if not line.strip():
@@ -240,7 +227,7 @@ def _read_lines(path: Path) -> pl.DataFrame:
     return pl.DataFrame([_typed(name, [row.get(name) for row in lines]) for name in names])
 
 
-def _read_sheet(path: Path, header: bool | None) -> pl.DataFrame:
+def _read_sheet(path: Path, reading: Reading) -> pl.DataFrame:
     """The first sheet of an Excel file."""
     try:
         import openpyxl
@@ -253,28 +240,26 @@ def _read_sheet(path: Path, header: bool | None) -> pl.DataFrame:
         rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
     finally:
         book.close()
-    while rows and all(cell is None for cell in rows[-1]):
-        rows.pop()
-    begin = next((place for place, row in enumerate(rows) if any(cell is not None for cell in row)), 0)
-    rows = rows[begin:]
+    rows, width = _filled(rows)
     if not rows:
         raise DataError(f"{path}: its first sheet is empty")
-    width = max(place + 1 for row in rows for place, cell in enumerate(row) if cell is not None)
-    rows = [[*row[:width], *[None] * (width - len(row))] for row in rows]
-    if header is False:
+    if reading.header is False:
         names, cells = [f"column_{place}" for place in range(1, width + 1)], rows
     else:
         names, cells = ["" if name is None else str(name).strip() for name in rows[0]], rows[1:]
         numbers = sum(isinstance(name, int | float) for name in rows[0])
-        if header is None and 2 * numbers > width and len({type(name) for name in rows[0]}) > 1:
-            raise DataError(
-                f"{path} seems to have no header: its first row is {', '.join(names[:4])}. Write the names of the "
-                "columns there, or say that it has none (`header`=False)."
-            )
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise DataError(f"{path} has more than one column called {listed(twice)}; column names must be unique")
+        if reading.header is None and 2 * numbers > width and len({type(name) for name in rows[0]}) > 1:
+            raise DataError(no_header(path, "row", ", ".join(names[:4]), reading))
+    check_names(path, names)
     return pl.DataFrame([_typed(name, [row[place] for row in cells]) for place, name in enumerate(names)])
+
+
+def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:
+    """The rows between the first and the last with a cell, all as wide as the widest."""
+    filled = [place for place, row in enumerate(rows) if any(cell is not None for cell in row)]
+    rows = rows[filled[0] : filled[-1] + 1] if filled else []
+    width = max((place + 1 for row in rows for place, cell in enumerate(row) if cell is not None), default=0)
+    return [[*row[:width], *[None] * (width - len(row))] for row in rows], width
 
 
 def _typed(name: str, cells: list[Any]) -> pl.Series:
@@ -368,6 +353,11 @@ class _Header:
         return math.prod(self.shape) * (4 if self.dtype == np.float32 else 8)
 
 
+def _most(path: Path) -> int:
+    """Bytes that a compressed file may expand to."""
+    return max(INFLATED, INFLATION * path.stat().st_size)
+
+
 def _check_memory(path: Path, n_bytes: int) -> None:
     """Raise `DataError` for more than this machine's memory."""
     if n_bytes > _memory():
@@ -380,12 +370,11 @@ def _check_memory(path: Path, n_bytes: int) -> None:
 def _check_inflated(path: Path, n_bytes: int) -> None:
     """Raise `DataError` for an archive that expands so much in memory that it is probably malicious."""
     _check_memory(path, n_bytes)
-    size = path.stat().st_size
-    if n_bytes > max(INFLATED, INFLATION * size):
+    if n_bytes > _most(path):
         raise DataError(
-            f"{path} has {decimal(size)} and would need {decimal(n_bytes)} of memory: above {decimal(INFLATED)}, a "
-            f"file may expand {INFLATION} times. If you trust it, save it without compression (numpy.save), or a "
-            "sparse matrix without its empty rows and columns"
+            f"{path} has {decimal(path.stat().st_size)} and would need {decimal(n_bytes)} of memory: above "
+            f"{decimal(INFLATED)}, a file may expand {INFLATION} times. If you trust it, save it without compression "
+            "(numpy.save), or a sparse matrix without its empty rows and columns"
         )
 
 
@@ -404,5 +393,12 @@ def _as_numbers(path: Path, X: Any) -> Any:
         raise DataError(f"{path} holds values of type {X.dtype}; fmtc needs real numbers")
     return X.astype(np.float32 if X.dtype == np.float32 else np.float64, copy=False)
 
+
+_READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": _read_parquet,
+    **dict.fromkeys(LINES, _read_lines),
+    **dict.fromkeys(ARROW, _read_arrow),
+    **dict.fromkeys((".npy", ".npz"), _read_array),
+}
 
 __all__ = ["EXTENSIONS", "is_typed", "line_of", "read_file", "stem_of", "suffix_of"]

@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import shlex
+from collections import Counter
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ..errors import DataError
-from ..schema import CATEGORY, NUMBER, Column, Schema, level_words
-from .guess import CONSTANT, IDENTIFIER, judge, levels_in
-
-
-def package_of(X: Any) -> str:
-    """The package that an object's class is from."""
-    return type(X).__module__.partition(".")[0]
-
-
-def is_frame(X: Any) -> bool:
-    """Whether X is a data frame of pandas or Polars."""
-    return (package_of(X) in ("pandas", "polars") and hasattr(X, "columns")) or isinstance(X, pl.LazyFrame)
-
-
-def column_names(X: Any) -> list[Any]:
-    """Names of the columns of a data frame."""
-    return list(X.columns)
+from ..errors import DataError, listed
+from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
+from ..wording import FRAMES
+from .catalogue import named_rows, questions_about, words_of
+from .guess import CONSTANT, IDENTIFIER, Doubt, judge, levels_in
 
 
 def as_polars(X: Any) -> pl.DataFrame:
@@ -87,21 +74,42 @@ def is_plain(X: Any) -> bool:
     return all(getattr(kind, "kind", "O") in "iuf" for kind in X.dtypes)
 
 
-def infer(frames: dict[str, pl.DataFrame], joining: bool = False) -> tuple[Schema, list[str], list[str], list[str]]:
+def check_frames(frames: Mapping[str, Any]) -> None:
+    """Refuse frames of silos that have a column twice, or other columns than the first."""
+    first = [str(name) for name in next(iter(frames.values())).columns]
+    for name, frame in frames.items():
+        own = [str(column) for column in frame.columns]
+        if twice := [column for column, count in Counter(own).items() if count > 1]:
+            raise DataError(
+                f"{f'client {name!r}: ' if name else ''}X has more than one column called {listed(twice)}; "
+                "names of columns must be unique"
+            )
+        if set(own) != set(first):
+            lacking = [column for column in first if column not in own]
+            extra = [column for column in own if column not in first]
+            what = f"lacks {listed(lacking)}" if lacking else f"also has {listed(extra)}"
+            raise DataError(f"client {name!r}: X {what}; all clients need the same columns")
+
+
+def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple[Schema, list[str]]:
     """What the columns of data frames are: words and truths are categories, everything else must be a number.
 
     Parameters
     ----------
-    frames : dict of client to polars.DataFrame
+    frames : mapping of silo to polars.DataFrame
         With the same columns.
     joining : bool
         Whether silos are known already.
 
     Returns
     -------
-    tuple of Schema, list of str, list of str, list of str
-        The schema of all columns, sentences about those that cannot be used, columns of numbers that seem to identify
-        rows, and questions about columns that may be no features.
+    tuple of Schema, list of str
+        The schema of all columns, and sentences about those that may be no features.
+
+    Raises
+    ------
+    DataError
+        If there are columns that cannot be used.
 
     Examples
     --------
@@ -111,80 +119,33 @@ def infer(frames: dict[str, pl.DataFrame], joining: bool = False) -> tuple[Schem
     (0, 2)
     """
     names = next(iter(frames.values())).columns
-    cells = {name: [frame.get_column(name) for frame in frames.values() if name in frame.columns] for name in names}
+    cells = {name: [frame.get_column(name) for frame in frames.values()] for name in names}
     declared = [name for name in names if all(column.dtype in (pl.Categorical, pl.Enum) for column in cells[name])]
     judged = judge(
         frames,
         names=names,
         as_types=dict.fromkeys(declared, CATEGORY),
         place=lambda silo, row: f"row {row}" + (f" of {silo!r}" if silo else ""),
+        wording=FRAMES,
     )
-    columns, problems, identifiers = [], judged.problems, []
+    columns, doubts, identifiers = [], judged.doubts, []
     for name, verdict in judged.verdicts.items():
-        words = any(column.dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean) for column in cells[name])
-        if verdict.kind == IDENTIFIER and words and not _numeric(cells[name]):
-            n = len(levels_in(cells[name]))
-            problems.append(
-                f"column {name!r} holds {n} different words, which name rows: omit it, or make it the index"
-            )
-        elif verdict.kind == IDENTIFIER:
+        levels = verdict.levels
+        if verdict.kind == IDENTIFIER and all(column.dtype.is_numeric() for column in cells[name]):
             identifiers.append(name)
-        if verdict.kind == CATEGORY:
-            columns.append(Column(name, CATEGORY, verdict.levels))
-        elif verdict.kind == CONSTANT and words and (levels := levels_in(cells[name])):
-            columns.append(Column(name, CATEGORY, levels))
-        else:
-            columns.append(Column(name, NUMBER))
-    return Schema(tuple(columns)), problems, identifiers, judged.questions(joining=joining)
+        elif verdict.kind == IDENTIFIER:
+            doubts.append(Doubt("names rows", name, {"n": len(levels_in(cells[name]))}))
+        elif verdict.kind == CONSTANT and any(_holds_words(column) for column in cells[name]):
+            levels = levels_in(cells[name])
+        columns.append(Column(name, CATEGORY if levels else NUMBER, levels))
+    if doubts:
+        raise DataError("\n  ".join(words_of(doubt, FRAMES) for doubt in doubts))
+    lines = [named_rows(identifiers)] if identifiers else []
+    return Schema(tuple(columns)), lines + questions_about(judged, FRAMES, joining=joining)
 
 
-def in_python(problem: str, *, framed: bool = True) -> str:
-    """A sentence about a column of a data frame, or with `framed` False of an array, with what would help in Python.
-
-    Examples
-    --------
-    >>> from fmtc.tables.frames import in_python
-    >>> in_python("column 'bp' holds dates: omit it (`drop` bp)")
-    "column 'bp' holds dates: omit it (X.drop(columns='bp'))"
-    >>> in_python("count it as missing (`missing_codes` -999 `missing_codes` '<5')")
-    "count it as missing (X.replace([-999.0, '<5'], float('nan')))"
-    >>> in_python("column 3 decides alone: scale it (`scale` global), or omit it (`drop`)", framed=False)
-    'column 3 decides alone: scale it (scale="global"), or omit it'
-    """
-    problem = re.sub(r"\(`scale` (\w+)\)", r'(scale="\1")', problem)
-    problem = re.sub(r"(set|write) [^:]*\(`schema`\)", "replace them by NaN", problem)
-    problem = re.sub(r"(?:, (omit it \(`drop`[^)]*\)))?, or keep it \(`as_types`[^)]*\)", _without_keeping, problem)
-    if not framed:
-        problem = re.sub(r"count them as missing \(`missing_codes`[^)]*\)", "replace them by NaN", problem)
-        return re.sub(r" \(`[^)]*\)", "", problem)
-    found = re.search(r"('.*?'|\".*?\") ", problem)
-    name = found[1] if found else "..."
-    for pattern, code in (
-        (r"\(`(?:drop|label_column)`[^)]*\)", f"(X.drop(columns={name}))"),
-        (r"\(`as_types` number:[^)]*\)", f"(pandas.to_numeric(X[{name}], errors='coerce'))"),
-        (r"\(`as_types` category:[^)]*\)", f"(X[{name}].astype('category'))"),
-        (r"\(`client_column`[^)]*\)", f"(clients={name})"),
-        (r"\(`text_column`[^)]*\)", "(fmtc.tables.hashed_counts)"),
-    ):
-        problem = re.sub(pattern, code.replace("\\", r"\\"), problem)
-    return re.sub(
-        r"\((`missing_codes` [^)]*)\)", lambda found: f"(X.replace({_codes(found[1])}, float('nan')))", problem
-    )
+def _holds_words(column: pl.Series) -> bool:
+    return is_text(column) or column.dtype == pl.Boolean
 
 
-def _without_keeping(found: re.Match[str]) -> str:
-    """Keeping a column takes nothing here."""
-    return f", or {found[1]}" if found[1] else ""
-
-
-def _codes(flags: str) -> list[str | float]:
-    """The codes of missing values that flags name, as numbers where they are."""
-    words = shlex.split(flags.replace("`missing_codes`", ""))
-    return [float(word) if re.fullmatch(r"-?\d+(\.\d+)?", word) else word for word in words]
-
-
-def _numeric(columns: list[pl.Series]) -> bool:
-    return all(column.dtype.is_numeric() for column in columns)
-
-
-__all__ = ["as_polars", "in_python", "infer", "is_frame", "is_plain"]
+__all__ = ["as_polars", "check_frames", "infer", "is_plain"]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from ..errors import DataError, joined, listed, nearest_names
-from ..schema import CATEGORY, MISSING_WORDS, NUMBER, Column, Schema, level_words
+from ..errors import DataError, nearest_names
+from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words, numbers_in
+from ..wording import PARAMETERS, Wording
 
 Array = np.ndarray
 
@@ -38,12 +39,31 @@ _TEMPORAL = (pl.Date, pl.Datetime, pl.Time, pl.Duration)
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """What is wrong with a column, or with a value of it; `fmtc.tables.catalogue` has the sentences.
+
+    Parameters
+    ----------
+    code : str
+        One of `catalogue.DOUBTS`.
+    column : str or int
+        Its name or, where it has none, its position.
+    facts : mapping
+        What the sentence is made of.
+    """
+
+    code: str
+    column: str | int
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What a column is, and why it cannot be used if it cannot."""
 
     kind: str
     levels: tuple[str, ...] = ()
-    problem: str = ""
+    doubt: Doubt | None = None
     is_code: bool = False  # whether numbers are few whole ones, which may stand for something else
     words_missing: bool = False  # whether words among numbers count as missing
 
@@ -71,9 +91,9 @@ class Judged:
         return [name for name, verdict in self.verdicts.items() if verdict.kind in kinds]
 
     @property
-    def problems(self) -> list[str]:
-        """Sentences about columns that cannot be used."""
-        return [verdict.problem for verdict in self.verdicts.values() if verdict.problem]
+    def doubts(self) -> list[Doubt]:
+        """Why columns cannot be used."""
+        return [verdict.doubt for verdict in self.verdicts.values() if verdict.doubt is not None]
 
     @property
     def schema(self) -> Schema:
@@ -81,7 +101,7 @@ class Judged:
         columns = tuple(
             Column(name, verdict.kind, verdict.levels, words_missing=verdict.words_missing)
             for name, verdict in self.verdicts.items()
-            if verdict.kind in (NUMBER, CATEGORY) and not verdict.problem
+            if verdict.kind in (NUMBER, CATEGORY) and verdict.doubt is None
         )
         return Schema(columns, self.id_column or "")
 
@@ -100,43 +120,14 @@ class Judged:
         id_column = None if kept is not None and kept.kind == NUMBER else self.id_column
         return Judged(verdicts, id_column, self.given | frozenset(names))
 
-    def said(self, kept: Collection[str] = ()) -> list[str]:
-        """What was done with columns, in two lines, and questions; constant columns among `kept` were left alone."""
-        aside = [name for name in self.of_kind(IDENTIFIER) if name != self.id_column]
-        constant = [name for name in self.of_kind(CONSTANT) if name not in kept]
-        categories = self.of_kind(CATEGORY)
-        parts = []
-        if self.id_column in self.of_kind(IDENTIFIER):
-            parts.append(f"{self.id_column!r} names the rows and is no feature")
-        if "" in aside:
-            aside.remove("")
-            parts.append("the column without a name set aside, as numbers of rows")
-        if aside:
-            parts.append(f"{listed(aside)} set aside as identifiers")
-        if constant:
-            parts.append(f"{listed(constant)} dropped: one value in all rows")
-        lines = ["; ".join(parts)] if parts else []
-        shown = [f"{name!r} ({len(self.verdicts[name].levels)} levels)" for name in categories]
-        lines += [f"categories: {joined(shown)}"] if categories else []
-        return lines + self.questions()
-
-    def questions(self, *, joining: bool = False) -> list[str]:
-        """What to ask about features whose names are those of an answer or of silos; with `joining`, of one silo."""
-        lines = []
+    def questioned(self) -> dict[str, str]:
+        """Features whose names are those of an answer or of silos, which nobody has called features."""
+        asked = {}
         for name, verdict in self.verdicts.items():
-            if name in self.given or not (verdict.kind == CATEGORY or verdict.is_code):
-                continue
-            tokens, quoted = _tokens(name), shlex.quote(name)
-            keep = "" if joining else f", or keep it (`as_types` {verdict.kind}:{quoted})"
-            if tokens & _ANSWERS:
-                lines.append(
-                    f"is {name!r} the answer? It is clustered on: leave it out (`label_column` {quoted}){keep}"
-                )
-            elif tokens & _SILOS:
-                ways = f"omit it (`drop` {quoted})"
-                ways = ways if joining else f"divide rows by it (`client_column` {quoted}), {ways}"
-                lines.append(f"does {name!r} name silos? It is clustered on: {ways}{keep}")
-        return lines
+            if name not in self.given and (verdict.kind == CATEGORY or verdict.is_code):
+                tokens = _tokens(name)
+                asked[name] = "answer" if tokens & _ANSWERS else "silos" if tokens & _SILOS else ""
+        return {name: kind for name, kind in asked.items() if kind}
 
 
 def judge(
@@ -147,6 +138,7 @@ def judge(
     index: Sequence[str] = (),
     id_column: str | None = None,
     place: Callable[[str, int], str] = lambda silo, row: f"row {row + 1} of client {silo!r}",
+    wording: Wording = PARAMETERS,
 ) -> Judged:
     """What each column is, over the tables of all clients that have it.
 
@@ -164,6 +156,8 @@ def judge(
         Column that names the rows, which is not among `names`.
     place : callable
         Where the row of a client stands, in words, for messages.
+    wording : Wording
+        For whom messages are.
 
     Examples
     --------
@@ -173,17 +167,16 @@ def judge(
     >>> found = judge({"north": rows})
     >>> {name: verdict.kind for name, verdict in found.verdicts.items()}
     {'patient': 'identifier', 'sex': 'category', 'age': 'number'}
-    >>> found.said()
-    ["'patient' names the rows and is no feature", "categories: 'sex' (2 levels)"]
     """
     as_types = as_types or {}
     everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
     names = list(everywhere) if names is None else list(names)
+    option = wording.option("as_types")
     for name, kind in as_types.items():
         if kind not in (NUMBER, CATEGORY):
-            raise DataError(f"`as_types`: {name!r} cannot be a {kind!r}; say {NUMBER!r} or {CATEGORY!r}")
+            raise DataError(f"{option}: {name!r} cannot be a {kind!r}; say {NUMBER!r} or {CATEGORY!r}")
         if name not in everywhere:
-            raise DataError(f"`as_types`: no file has a column {name!r}; {nearest_names(name, everywhere)}")
+            raise DataError(f"{option}: no file has a column {name!r}; {nearest_names(name, everywhere)}")
     verdicts = {}
     for name in names:
         cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
@@ -222,10 +215,8 @@ def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
 
 def parsed(cells: pl.Series) -> pl.Series | None:
     """Text as numbers, with null where one is missing; None if a word is neither."""
-    words = cells.cast(pl.String).str.strip_chars()
-    numbers = words.cast(pl.Float64, strict=False)
-    strange = words.filter(numbers.is_null() & words.is_not_null()).str.to_lowercase()
-    return numbers.fill_nan(None) if bool(strange.is_in(MISSING_WORDS).all()) else None
+    numbers, strange = numbers_in(cells)
+    return None if strange.any() else numbers.fill_nan(None)
 
 
 def date_in(cells: pl.Series) -> str | None:
@@ -271,28 +262,9 @@ def strays_in(cells: pl.Series) -> list[str]:
     return strays.to_list() if 2 * len(strays) <= len(words) else []
 
 
-def counted_missing(words: Iterable[str]) -> str:
-    """The flags that count words as missing, for a message."""
-    return " ".join(f"`missing_codes` {shlex.quote(word)}" for word in words)
-
-
 def clipped(text: str) -> str:
     """The beginning of a text, for a message."""
     return text if len(text) <= 40 else text[:39] + "…"
-
-
-def free_text(name: str, text: str) -> str:
-    """A sentence about a column of free text, with the flags that use or omit it."""
-    quoted = shlex.quote(name)
-    return (
-        f"column {name!r} holds free text (such as {clipped(text)!r}): cluster by its words (`text_column` {quoted}), "
-        f"or omit it (`drop` {quoted})"
-    )
-
-
-def is_text(cells: pl.Series) -> bool:
-    """Whether a column holds words."""
-    return cells.dtype in (pl.String, pl.Categorical, pl.Enum)
 
 
 # -------------------------------------------------------------------------------------------------------- one column
@@ -307,14 +279,11 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
     kinds = {str(column.dtype): column.dtype for column in filled.values()}
     for kind in kinds.values():
         if kind == pl.Duration:
-            way = f'table["{name}"] = table["{name}"].dt.total_seconds()'
-            problem = f"column {name!r} holds durations: omit it (`drop` {name}), or write them as numbers:\n  {way}"
-            return Verdict(DATE, problem=problem)
+            return Verdict(DATE, doubt=Doubt("durations", name))
         if kind in _TEMPORAL:
-            return _date(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
+            return _dates(name, str(next(column.drop_nulls()[0] for column in filled.values() if column.dtype == kind)))
         if not (kind.is_numeric() or kind in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
-            problem = f"column {name!r} holds values of type {kind}, neither numbers nor words: omit it (`drop`)"
-            return Verdict(OTHER, problem=problem)
+            return Verdict(OTHER, doubt=Doubt("type", name, {"kind": kind}))
     if not filled:
         return Verdict(CONSTANT)
     if not any(is_text(column) for column in filled.values()):
@@ -338,20 +307,23 @@ def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False)
     if not np.isfinite(together).all() or (together != np.round(together)).any() or missing:
         return Verdict(NUMBER)
     n, tokens = len(together), _tokens(name)
-    distinct = [len(np.unique(rows)) for rows in values.values()]
-    unique = all(count == len(rows) for count, rows in zip(distinct, values.values(), strict=True))
-    if _ID_WORDS & tokens and (sum(distinct) > 20 or 2 * sum(distinct) > n):
+    distinct = sum(len(np.unique(rows)) for rows in values.values())
+    if _ID_WORDS & tokens and (distinct > 20 or 2 * distinct > n):
         return Verdict(IDENTIFIER)
-    if not unique or n < 10:
+    if distinct < n or n < 10:
         return Verdict(NUMBER, is_code=len(np.unique(together)) <= MOST_LEVELS)
-    if padded or name == "" or tokens & _ROW_WORDS:
-        return Verdict(IDENTIFIER)
-    # different in all rows beyond chance: evenly spread over their range, some would have met
-    met = sum(len(rows) ** 2 / (2 * (np.ptp(rows) + 1)) for rows in values.values() if len(rows))
-    ordered = n >= 20 and all(len(rows) >= 10 and (np.diff(rows) > 0).all() for rows in values.values())
+    named = padded or name == "" or bool(tokens & _ROW_WORDS)
+    return Verdict(IDENTIFIER if named or _count_rows(list(values.values()), together) else NUMBER)
+
+
+def _count_rows(values: list[Array], together: Array) -> bool:
+    """Whether whole numbers, which differ in all rows of a silo, do so beyond chance."""
+    # evenly spread over their range, some would have met
+    met = sum(len(rows) ** 2 / (2 * (np.ptp(rows) + 1)) for rows in values if len(rows))
+    ordered = len(together) >= 20 and all(len(rows) >= 10 and (np.diff(rows) > 0).all() for rows in values)
     digits = {len(f"{abs(value):.0f}") for value in together[:1000].tolist()}
-    long = n >= 20 and len(digits) == 1 and min(digits) >= 6
-    return Verdict(IDENTIFIER if met >= 4 or ordered or long else NUMBER)
+    long = len(together) >= 20 and len(digits) == 1 and min(digits) >= 6
+    return bool(met >= 4 or ordered or long)
 
 
 def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, int], str]) -> Verdict:
@@ -363,9 +335,9 @@ def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, i
         return Verdict(CONSTANT)
     shown = distinct.head(2000)
     if (date := _as_date(shown)) is not None:
-        return _date(name, date)
+        return _dates(name, date)
     if (text := text_in(pl.concat(list(words.values())))) is not None:
-        return Verdict(WORDS, problem=free_text(name, text))
+        return Verdict(WORDS, doubt=Doubt("text", name, {"example": clipped(text)}))
     strong = bool(_ID_WORDS & _tokens(name)) and (len(distinct) > 20 or 2 * len(distinct) > n)
     if strays_in(shown):
         silo, row, word = next(
@@ -373,22 +345,13 @@ def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, i
             for silo, column in words.items()
             for row in (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true().to_list()
         )
-        problem = (
-            f"column {name!r} holds numbers, but {word!r} in {place(silo, row)}: correct it, count such words as "
-            f"missing (`as_types` number:{name}), take the column as a category (`as_types` category:{name}), or omit "
-            "it (`drop`)"
-        )
-        return Verdict(WORDS, problem=problem)
+        return Verdict(WORDS, doubt=Doubt("strays", name, {"word": word, "place": place(silo, row)}))
     if strong or (unique and n >= 3):
         return Verdict(IDENTIFIER)
     if len(distinct) <= MOST_LEVELS:
         return _category(cells)
     first = next(iter(words.values())).drop_nulls()[0]
-    problem = (
-        f"column {name!r} holds {len(distinct)} different words (such as {first!r}), too many for a category: omit it "
-        f"(`drop`), cluster by its words (`text_column`), or insist (`as_types` category:{name})"
-    )
-    return Verdict(WORDS, problem=problem)
+    return Verdict(WORDS, doubt=Doubt("words", name, {"n": len(distinct), "example": first}))
 
 
 def _category(cells: Mapping[str, pl.Series]) -> Verdict:
@@ -410,14 +373,8 @@ def _as_date(words: pl.Series) -> str | None:
     return str(words.filter(read)[0]) if len(read) and read.sum() >= 0.9 * len(read) else None
 
 
-def _date(name: str, example: str) -> Verdict:
-    return Verdict(
-        DATE,
-        problem=f"column {name!r} holds dates (such as {example}), and a date is no quantity. Omit it (`drop` {name}), "
-        "or write what matters about it as a number first:\n"
-        f'  table["days"] = (pandas.to_datetime(table["{name}"]) - pandas.Timestamp("2020-01-01")).dt.days\n'
-        f'  table = table.drop(columns="{name}")',
-    )
+def _dates(name: str, example: str) -> Verdict:
+    return Verdict(DATE, doubt=Doubt("dates", name, {"example": example}))
 
 
 # ------------------------------------------------------------------------------------------------------- values
@@ -427,6 +384,28 @@ _CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0, 9999
 _FEWEST = 3  # cells with a code, and
 _SPREAD = 15  # different other values, below which nothing is said
 _BEYOND = 3  # ranges of all other values, from which a negative code is far off even among negative numbers
+
+
+@dataclass(frozen=True)
+class Sentinel:
+    """A value of a column that seems to mean "not measured"."""
+
+    column: str | int
+    code: float
+    n: int  # rows that have it
+    nearest: float  # other value
+    alone: bool  # whether all columns with this value have it for a code
+
+
+def sentinels_in(columns: Mapping[str | int, Array], *, zeros: bool = True) -> list[Sentinel]:
+    """Codes for missing values in columns of numbers; with `zeros`, 0 may be one."""
+    found = {name: code for name, values in columns.items() if (code := sentinel(values)) is not None}
+    found = {name: code for name, code in found.items() if zeros or code[0] != 0}
+
+    def alone(code: float) -> bool:
+        return all(c in found and found[c][0] == code for c, values in columns.items() if (values == code).any())
+
+    return [Sentinel(name, code, n, nearest, alone(code)) for name, (code, n, nearest) in found.items()]
 
 
 def sentinel(values: Array) -> tuple[float, int, float] | None:
@@ -461,18 +440,21 @@ def sentinel(values: Array) -> tuple[float, int, float] | None:
         if count < _FEWEST or len(others) < _SPREAD or 10 * count > 9 * len(values):
             continue
         nearest = float(others[0] if code == low else others[-1])
-        gap, spread = abs(code - nearest), float(np.quantile(others, 0.95) - np.quantile(others, 0.05))
-        step = float(np.median(np.diff(others)))
-        if code == 0:
-            wide = nearest > 0 and nearest >= 0.2 * float(np.median(others)) and gap >= 5 * step
-        elif code < 0:
-            wide = nearest >= 0 and gap >= 5 * step and (abs(code) >= 9 or gap >= 0.2 * spread)
-            wide = wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
-        else:
-            wide = gap >= spread
-        if wide:
+        if _is_far(code, nearest, others):
             return code, count, nearest
     return None
+
+
+def _is_far(code: float, nearest: float, others: Array) -> bool:
+    """Whether a code lies beyond a wide gap from all other values, which are in order."""
+    gap, spread = abs(code - nearest), float(np.quantile(others, 0.95) - np.quantile(others, 0.05))
+    step = float(np.median(np.diff(others)))
+    if code == 0:
+        return nearest > 0 and nearest >= 0.2 * float(np.median(others)) and gap >= 5 * step
+    if code > 0:
+        return gap >= spread
+    wide = nearest >= 0 and gap >= 5 * step and (abs(code) >= 9 or gap >= 0.2 * spread)
+    return wide or (abs(code) >= 9 and gap >= _BEYOND * float(others[-1] - others[0]))
 
 
 def dominant(variances: Array) -> tuple[int, float] | None:
@@ -485,4 +467,4 @@ def dominant(variances: Array) -> tuple[int, float] | None:
     return (place, share) if share > 0.9 else None
 
 
-__all__ = ["Judged", "Verdict", "dominant", "judge", "sentinel"]
+__all__ = ["Doubt", "Judged", "Sentinel", "Verdict", "dominant", "judge", "sentinel", "sentinels_in"]

@@ -5,6 +5,7 @@ KINDS = (
     "levels of a category", "identifiers",
 )  # fmt: skip
 NUMBERS, TEXT, NOTHING, OTHER, SPARSE, NAMELESS, CATEGORY, IDENTIFIERS = range(len(KINDS))
+SMALLEST = 10  # no sum over fewer values than this leaves a silo
 LIMIT = 1e148  # larger values cannot be squared and summed
 
 # What can be found; the position in this list is the number of a code on the wire.

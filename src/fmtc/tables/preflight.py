@@ -10,45 +10,22 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from ..errors import RefusedError
-from .columns import SMALLEST
 from .findings import ERROR, NOTE, UNITS, Finding, Unit, bounded, fold_of
 from .guess import dominant
-from .kinds import CATEGORY, CODES, IDENTIFIERS, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT
+from .kinds import CATEGORY, CODES, IDENTIFIERS, NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT
+from .survey import Surveyed
 
 Array = np.ndarray
 Key = TypeVar("Key")
 
 
-class Survey(Protocol):
-    """What a client says about its columns, in the order of the columns; `fmtc.tables.survey.survey` makes it."""
-
-    @property
-    def n_samples(self) -> int | None: ...
-    @property
-    def columns(self) -> Array | None: ...
-    @property
-    def aliases(self) -> Array | None: ...
-    @property
-    def kinds(self) -> Array | None: ...
-    @property
-    def counts(self) -> Array | None: ...
-    @property
-    def missing(self) -> Array | None: ...
-    @property
-    def means(self) -> Array | None: ...
-    @property
-    def squares(self) -> Array | None: ...
-    @property
-    def negatives(self) -> Array | None: ...
-
-
 def compare(
-    surveys: Mapping[str, Survey],
+    surveys: Mapping[str, Surveyed],
     *,
     by_name: bool = False,
     n_clusters: int = 1,
@@ -63,7 +40,7 @@ def compare(
 
     Parameters
     ----------
-    surveys : mapping of client to Survey
+    surveys : mapping of client to Surveyed
         What `survey` returned for each client.
     by_name : bool
         Whether the run matches columns by name, as it does for files on one machine: names must then agree, and their
@@ -117,8 +94,8 @@ def compare(
     return sorted(findings, key=lambda f: (f.silo, f.severity != ERROR, CODES.index(f.code), f.column, f.place))
 
 
-def _form(said: Survey) -> int:
-    return 0 if said.aliases is not None else 2 if (_known(said.kinds) == SPARSE).all() else 1
+def _form(said: Surveyed) -> int:
+    return 0 if said.aliases is not None else 2 if (said.kinds == SPARSE).all() else 1
 
 
 def _known(array: Array | None) -> Array:
@@ -139,9 +116,9 @@ def _odd(answers: Mapping[Key, Hashable]) -> dict[Key, Key]:
     return odd
 
 
-def _by_itself(silo: str, said: Survey, n_clusters: int, complete: bool) -> Iterator[Finding]:
+def _by_itself(silo: str, said: Surveyed, n_clusters: int, complete: bool) -> Iterator[Finding]:
     """What would stop a run, whatever the others have."""
-    kinds = _known(said.kinds)
+    kinds = said.kinds
     if said.counts is None:  # a run with privacy: what columns are called and what they hold is all that is known
         for code, kind in (("no name", NAMELESS), ("empty", NOTHING), ("identifier", IDENTIFIERS)):
             severity = ERROR if code != "empty" or complete else NOTE
@@ -169,12 +146,12 @@ def _by_itself(silo: str, said: Survey, n_clusters: int, complete: bool) -> Iter
 _Group = dict[str, int]  # the clients that have a column, and its position in each
 
 
-def _match(peers: Mapping[str, Survey]) -> list[_Group]:
+def _match(peers: Mapping[str, Surveyed]) -> list[_Group]:
     """Which columns of the clients are the same: those of the same name or, if it is unambiguous, of similar names."""
     groups: dict[int, _Group] = {}
     alike: dict[int, list[int]] = {}
     for silo, said in peers.items():
-        keys = _known(said.columns).tolist()
+        keys = said.columns.tolist()
         aliases = [None] * len(keys) if said.aliases is None else said.aliases.tolist()
         for place, (key, alias) in enumerate(zip(keys, aliases, strict=True)):
             if key not in groups and alias is not None:
@@ -188,11 +165,11 @@ def _match(peers: Mapping[str, Survey]) -> list[_Group]:
     return list(groups.values())
 
 
-def _columns_differ(peers: Mapping[str, Survey], groups: Sequence[_Group], by_name: bool) -> list[Finding]:
+def _columns_differ(peers: Mapping[str, Surveyed], groups: Sequence[_Group], by_name: bool) -> list[Finding]:
     """Columns that some clients lack, that differ in name or position, or that do not hold numbers."""
     found = []
-    kinds = {silo: _known(said.kinds).tolist() for silo, said in peers.items()}
-    hashes = {silo: _known(said.columns).tolist() for silo, said in peers.items()}
+    kinds = {silo: said.kinds.tolist() for silo, said in peers.items()}
+    hashes = {silo: said.columns.tolist() for silo, said in peers.items()}
     for where in groups:
         has, first = len(where), next(iter(where))
         if 2 * has >= len(peers):
@@ -220,12 +197,12 @@ def _columns_differ(peers: Mapping[str, Survey], groups: Sequence[_Group], by_na
     return found
 
 
-def _outweighed(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> list[Finding]:
+def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list[Finding]:
     """A column that has more than nine tenths of the variance of all, over the clients together."""
     common = [where for where in groups if len(where) == len(peers)]
     sums = _collect(peers, common)
     live = sums.there.all(axis=0)
-    if live.sum() < 2 or any((_known(said.kinds) == SPARSE).any() for said in peers.values()):
+    if live.sum() < 2 or any((said.kinds == SPARSE).any() for said in peers.values()):
         return []
     n, mean = sums.n[:, live], sums.mean[:, live]
     middle = (n * mean).sum(axis=0) / n.sum(axis=0)
@@ -275,7 +252,7 @@ class _Sums:
         return float(self.n[row, column]), float(self.mean[row, column]), float(self.sd[row, column])
 
 
-def _collect(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> _Sums:
+def _collect(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> _Sums:
     n, mean, squares, negatives, there = np.zeros((5, len(peers), len(groups)))
     for row, (silo, said) in enumerate(peers.items()):
         if said.counts is None:
@@ -284,7 +261,7 @@ def _collect(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> _Sums:
         at = [groups[column][silo] for column in columns]
         n[row, columns], negatives[row, columns] = _known(said.counts)[at], _known(said.negatives)[at]
         mean[row, columns], squares[row, columns] = _known(said.means)[at], _known(said.squares)[at]
-        there[row, columns] = np.isin(_known(said.kinds)[at], (NUMBERS, SPARSE)) & (n[row, columns] >= SMALLEST)
+        there[row, columns] = np.isin(said.kinds[at], (NUMBERS, SPARSE)) & (n[row, columns] >= SMALLEST)
     n = np.maximum(n, 1)
     return _Sums(n, mean, np.sqrt(squares / n), negatives, there > 0)
 
@@ -292,7 +269,7 @@ def _collect(peers: Mapping[str, Survey], groups: Sequence[_Group]) -> _Sums:
 _Difference = tuple[int, int, str, int, float]  # client, column, code, a client to compare with, number
 
 
-def _values_differ(peers: Mapping[str, Survey], groups: Sequence[_Group], accept_units: bool) -> list[Finding]:
+def _values_differ(peers: Mapping[str, Surveyed], groups: Sequence[_Group], accept_units: bool) -> list[Finding]:
     """Columns whose values do not look like the same thing in the same unit or coding.
 
     Notes, except for a client with most of its columns in other units: the server would set it aside.

@@ -14,19 +14,19 @@ import scipy.sparse as sp
 
 from ..errors import SHOWN, DataError, joined, listed, nearest_names
 from ..schema import Encoded, Schema
-from .annotated import Annotated, column_about
-from .columns import Opened, Part, column_kind, example_of, names_in, open_files, words_in
-from .formats import line_of
-from .guess import counted_missing, free_text, strays_in, text_in
-from .text import N_BUCKETS, SALT, hashed_counts
+from ..wording import Wording
+from .catalogue import done_with, words_of
+from .guess import Doubt, clipped, strays_in, text_in
+from .parts import Part, column_kind, example_of, judged_parts, open_files, words_in
+from .reading import DROP, EM, Reading
+from .text import TextRecipe, hashed_counts
 
 Array = np.ndarray
-MISSING = EM, DROP, REFUSE = "em", "drop", "refuse"  # what becomes of missing cells
 
 
 @dataclass(frozen=True, eq=False)
 class Silo:
-    """The rows of one client, as numbers.
+    """The rows of one silo, as numbers.
 
     `X` is a float array or a sparse ``csr_array`` of shape (n, d): a category as the code of its level, NaN where a
     cell is missing. `rows` are the positions of the rows in their file, counted from 0. `schema` says what the columns
@@ -47,66 +47,30 @@ class Silo:
         """The rows for `fit` and `predict`: with what the columns are, where that is known."""
         return self.X if self.schema is None or sp.issparse(self.X) else Encoded(self.X, self.schema)
 
+    def column(self, place: int) -> str | int:
+        """The name of a column or, where it has none, its position."""
+        return place if self.feature_names is None else self.feature_names[place]
 
-def read_silos(
-    paths: Iterable[str | Path],
-    *,
-    client_column: str | None = None,
-    label_column: str | None = None,
-    id_column: str | None = None,
-    drop: Sequence[str] = (),
-    features: Sequence[str] | None = None,
-    text_column: str | None = None,
-    salt: str = SALT,
-    n_buckets: int = N_BUCKETS,
-    columns: Sequence[str] = (),
-    as_types: Mapping[str, str] | None = None,
-    missing: str = REFUSE,
-    schema: Schema | str | Path | None = None,
-    judge: bool = False,
-    header: bool | None = None,
-    obsm: str | None = None,
-    missing_codes: Sequence[str | float] = (),
-) -> list[Silo]:
-    """Read one client per file, named after the file; or, with `client_column`, one per value of it in a single file.
+    def take(self, rows: Sequence[int]) -> Silo:
+        """Some of the rows, by their positions among those of the silo."""
+        ids = None if self.ids is None else [self.ids[row] for row in rows]
+        labels = None if self.labels is None else [self.labels[row] for row in rows]
+        return replace(self, X=self.X[list(rows)], rows=self.rows[list(rows)], ids=ids, labels=labels)
 
-    Columns in another order than the first client's are reordered, with a warning.
+
+def read_silos(paths: Iterable[str | Path], reading: Reading | None = None) -> list[Silo]:
+    """Read one silo per file, named after the file; or, with `silo_column`, one per value of it in a single file.
+
+    Columns in another order than the first silo's are reordered, with a warning.
 
     Parameters
     ----------
     paths : iterable of paths
         Tables (``.csv``, ``.tsv``, ``.jsonl``, also ``.gz``; ``.xlsx``, ``.parquet``, ``.arrow``, ``.feather``),
         matrices without column names (``.npy``; ``.npz`` with one 2-D array, with one under the key ``X``, or written
-        by ``scipy.sparse.save_npz``), or AnnData (``.h5ad``: the columns named below are then those of `obs`).
-    client_column, label_column, id_column : str, optional
-        Columns that are not features: client, known class and identifier of each row.
-    drop : sequence of str
-        Further columns to omit.
-    features : sequence of str, optional
-        The columns of a model, which all clients must have. By default all must have those of the first.
-    text_column : str, optional
-        Column of texts, whose words are counted: `X` is then `fmtc.tables.hashed_counts` of it, and there are no
-        other features. A missing text has no words.
-    salt, n_buckets
-        For the words of texts, as in `hashed_counts`.
-    columns : sequence of str
-        The only columns to use; all by default.
-    as_types : mapping of column to {"number", "category"}, optional
-        What columns hold. Words in a column that is said to hold numbers count as missing.
-    missing : {"refuse", "em", "drop"}
-        What becomes of missing cells: an error; NaN, for a method that takes it; or their rows are omitted.
-    schema : Schema or path of a schema.toml, optional
-        What the columns are; other columns are ignored. A matrix, whose columns have no names, holds a category as the
-        codes of its levels, 0, 1, ...
-    judge : bool
-        Without a schema: find out what the columns are. Identifiers are set aside, constant columns dropped, words with
-        few levels become categories, and a warning says so. Otherwise only numbers are accepted.
-    header : bool, optional
-        Of text files: whether the first line names the columns. None: it must, and a line of numbers is refused.
-    obsm : str, optional
-        Of AnnData: the representation to use instead of X.
-    missing_codes : sequence of str or float
-        Codes of missing values in all features of tables, such as -999 or "<5", besides those of the schema.
+        by ``scipy.sparse.save_npz``), or AnnData (``.h5ad``: columns with a role are then those of `obs`).
+    reading : Reading, optional
+        How they are read.
 
     Returns
     -------
@@ -115,432 +79,296 @@ def read_silos(
     Raises
     ------
     DataError
-        If a file is missing, damaged, empty or of another kind, or if the clients do not hold one number per cell and
+        If a file is missing, damaged, empty or of another kind, or if the silos do not hold one number per cell and
         the same columns.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from fmtc.tables import read_silos
+    >>> from fmtc.tables import Reading, read_silos
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "north.csv"
     ...     _ = file.write_text("name,height,weight\\nAda,170,60\\nBob,180,80.5\\n")
-    ...     (silo,) = read_silos([file], id_column="name")
+    ...     (silo,) = read_silos([file], Reading(id_column="name"))
     >>> silo.name, silo.feature_names, silo.ids
     ('north', ('height', 'weight'), ['Ada', 'Bob'])
     >>> silo.X
     array([[170. ,  60. ],
            [180. ,  80.5]])
     """
-    if missing not in MISSING:
-        raise DataError(f"`missing` must be one of {', '.join(MISSING)}, got {missing!r}")
-    opened = open_files(
-        paths, client_column, drop, missing_codes, label_column=label_column, id_column=id_column,
-        text_column=text_column, header=header, obsm=obsm,
-    )  # fmt: skip
-    _check_forms(opened)
-    if any(isinstance(content, Annotated) for content in opened.contents.values()):
-        silos = _annotated(opened, client_column, label_column, id_column)
-    elif not opened.parts:
-        silos = [Silo(name, X, None, np.arange(X.shape[0])) for name, X in opened.contents.items()]
-        _check_widths(silos)
-        silos = silos if schema is None else _coded(silos, schema)
-    elif text_column is not None:
-        return [
-            Silo(
-                name,
-                hashed_counts(_only_texts(name, part.frame, text_column, opened.others), salt, n_buckets),
-                None,
-                part.rows,
-                *_ids_and_labels(part, id_column, label_column),
-                id_name=id_column,
-            )
-            for name, part in opened.parts.items()
-        ]
-    elif schema is not None or judge or as_types or columns:
-        silos = _typed_silos(
-            opened,
-            schema,
-            columns,
-            as_types or {},
-            id_column,
-            label_column,
-            "the schema" if features is None else "the model",
-            missing_codes,
-        )
+    reading = reading or Reading()
+    parts = open_files(paths, reading)
+    forms = {part.path.name: part.form for part in parts.values()}
+    if len(set(forms.values())) > 1:
+        found = joined([f"{file} is {form}" for file, form in forms.items()])
+        raise DataError(f"the files are of different kinds: {found}. Save all of them as one kind.")
+    if not next(iter(parts.values())).is_table:
+        silos = _matrices(parts, reading)
+    elif reading.recipe is not None:
+        return _texts(parts, reading, reading.recipe)
+    elif reading.schema is not None or reading.asks:
+        silos = _by_schema(parts, reading)
     else:
-        features_of = {name: part.features(opened.others) for name, part in opened.parts.items()}
-        tables = _same_columns(features_of, features)
-        _check_numbers(tables)
-        silos = [
-            Silo(
-                name,
-                _as_matrix(table),
-                tuple(table.columns),
-                opened.parts[name].rows,
-                *_ids_and_labels(opened.parts[name], id_column, label_column),
-                Schema.of_numbers(table.columns).with_missing(missing_codes),
-                id_column,
-            )
-            for name, table in tables.items()
-        ]
-    _check_infinite(silos, opened)
-    return _without_missing(silos, missing, opened)
+        silos = _numbers(parts, reading)
+    _check_infinite(silos, parts, reading.wording)
+    return _without_missing(silos, parts, reading)
 
 
-def read_texts(paths: Iterable[str | Path], text_column: str, client_column: str | None = None) -> list[str | None]:
-    """The texts of all clients, one after the other, as `read_silos` reads them to count their words.
+def read_texts(paths: Iterable[str | Path], reading: Reading) -> list[str | None]:
+    """The texts of all silos, one after the other, as `read_silos` reads them to count their words.
 
     Examples
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from fmtc.tables import read_texts
+    >>> from fmtc.tables import Reading, read_texts
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "north.csv"
     ...     _ = file.write_text("notes\\nno fever\\ncough\\n")
-    ...     read_texts([file], "notes")
+    ...     read_texts([file], Reading(text_column="notes"))
     ['no fever', 'cough']
     """
-    opened = open_files(paths, client_column, (), text_column=text_column)
-    return [text for part in opened.parts.values() for text in words_in(part.frame, text_column).to_list()]
+    only = Reading(silo_column=reading.silo_column, text_column=reading.text_column, wording=reading.wording)
+    parts = open_files(paths, only)
+    return [text for part in parts.values() for text in words_in(part.frame, str(reading.text_column)).to_list()]
 
 
 def constant_columns(silos: Sequence[Silo]) -> dict[str, list[str]]:
-    """Columns with the same value in all rows of a client, and the clients where this is so; most clients first."""
+    """Columns with the same value in all rows of a silo, and the silos where this is so; most silos first."""
     where: dict[int, list[str]] = {}
     for silo in silos:
         for column in np.flatnonzero(_is_constant(silo.X)).tolist():
             where.setdefault(column, []).append(silo.name)
     columns = sorted(where, key=lambda column: (-len(where[column]), column))
-    return {_column_name(silos[0], column): where[column] for column in columns}
+    return {_name(silos[0], column): where[column] for column in columns}
 
 
-# ----------------------------------------------------------------------------------------------------- columns
+# --------------------------------------------------------------------------------------------------------- matrices
 
 
-def _typed_silos(
-    opened: Opened,
-    schema: Schema | str | Path | None,
-    columns: Sequence[str],
-    as_types: Mapping[str, str],
-    id_column: str | None,
-    label_column: str | None,
-    source: str,
-    missing_codes: Sequence[str | float],
-) -> list[Silo]:
-    """Rows by a schema, or by what the columns are judged to be."""
+def _matrices(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
+    """Silos from matrices, whose columns may have names."""
+    silos = []
+    for name, part in parts.items():
+        schema = None if part.names is None else Schema.of_numbers(part.names)
+        id_name = None if part.names is None else reading.id_column
+        silos.append(Silo(name, part.X, part.names, part.rows, part.ids, part.labels, schema, id_name))
+    first = silos[0]
+    if any(silo.feature_names != first.feature_names for silo in silos):
+        raise DataError("the files have other columns, or in another order; give every client the same")
+    width = first.X.shape[1]
+    if others := [f"{silo.name!r} has {silo.X.shape[1]}" for silo in silos if silo.X.shape[1] != width]:
+        raise DataError(
+            f"the clients differ in their number of columns: {first.name!r} has {width}, {joined(others)}. "
+            "Give every client the same columns."
+        )
+    schema = reading.known_schema() if first.feature_names is None else None
+    return silos if schema is None or schema.is_plain else [_coded(silo, schema) for silo in silos]
+
+
+def _coded(silo: Silo, schema: Schema) -> Silo:
+    """A matrix by a schema that has categories, of which it holds the codes."""
+    d = silo.X.shape[1]
+    if sp.issparse(silo.X) or d != len(schema.columns):
+        kind = "is sparse" if sp.issparse(silo.X) else f"has {d} columns"
+        raise DataError(
+            f"client {silo.name!r} {kind}; the schema describes a dense matrix of {len(schema.columns)} columns"
+        )
+    for j, size in enumerate(schema.levels):
+        codes = silo.X[:, j][~np.isnan(silo.X[:, j])]
+        if size and not np.isin(codes, np.arange(size)).all():
+            raise DataError(
+                f"client {silo.name!r}: column {j} is category {schema.names[j]!r} in the schema, so a matrix "
+                f"holds the codes 0 to {size - 1} of its levels there"
+            )
+    return replace(silo, schema=schema)
+
+
+# ----------------------------------------------------------------------------------------------------------- tables
+
+
+def _texts(parts: Mapping[str, Part], reading: Reading, recipe: TextRecipe) -> list[Silo]:
+    """Silos whose rows are counts of words; the column of texts must be the only feature."""
+    silos = []
+    for name, part in parts.items():
+        if part.feature_names:
+            option = reading.wording.option
+            raise DataError(
+                f"client {name!r} has {listed(part.feature_names)} besides the texts in {recipe.text_column!r}. Words "
+                f"and numbers cannot be clustered together: omit such columns{reading.wording.way('drop')}, or name "
+                f"them as {option('id_column')}, {option('label_column')} or {option('silo_column')}."
+            )
+        texts = words_in(part.frame, recipe.text_column).to_list()
+        X = hashed_counts(texts, recipe.salt, recipe.n_buckets)
+        silos.append(Silo(name, X, None, part.rows, part.ids, part.labels, id_name=reading.id_column))
+    return silos
+
+
+def _by_schema(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
+    """Silos by a schema, or by what the columns are judged to be."""
+    schema, source = reading.known_schema(), "the model" if reading.of_model else "the schema"
+    given = schema is not None
     if schema is None:
-        if not columns:
-            _same_names(opened)
-        judged = opened.judged(columns, as_types, id_column)
-        if judged.problems:
-            raise DataError("\n  ".join(judged.problems))
-        for line in judged.said():
-            warnings.warn(line, UserWarning, stacklevel=3)
-        schema, given = judged.schema, False
-    else:
-        schema = schema if isinstance(schema, Schema) else Schema.read(schema)
-        schema, given = schema.with_kinds(as_types), True
-    schema = schema.with_missing(missing_codes)
+        schema, source = _judged_schema(parts, reading), "the others"
     if not schema.columns:
-        first = next(iter(opened.parts))
+        first = next(iter(parts))
         raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
-    if id_column is None and schema.id_column not in opened.others:
-        id_column = schema.id_column or None
     lacks = []
-    for part in opened.parts.values():
+    for part in parts.values():
         if lacking := [column for column in schema.names if column not in part.frame.columns]:
             near = nearest_names(lacking[0], part.frame.columns)
-            lacks.append(f"{part.path.name} lacks {listed(lacking)} of {source if given else 'the others'}; {near}")
+            lacks.append(f"{part.path.name} lacks {listed(lacking)} of {source}; {near}")
     if lacks:
         raise DataError("\n  ".join(lacks))
-    silos: list[Silo] = []
-    ignored: dict[tuple[str, ...], list[str]] = {}
-    for name, part in opened.parts.items():
-        known = {*schema.names, *opened.others, id_column}
-        if extra := [column for column in part.frame.columns if column not in known]:
-            ignored.setdefault(tuple(extra), []).append(name)
-        X = schema.encode(part.frame, f"client {name!r}: ", place=part.place)
-        own = id_column if id_column in part.frame.columns else None
-        ids, labels = _ids_and_labels(part, own, label_column)
-        silos.append(Silo(name, X, schema.names, part.rows, ids, labels, schema, own))
-    if given:
-        for names in ignored:
-            warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=3)
-    return silos
+    if reading.id_column is None and schema.id_column not in reading.others:
+        reading = replace(reading, id_column=schema.id_column or None)
+    known = {*schema.names, *reading.others}
+    extra = [tuple(column for column in part.frame.columns if column not in known) for part in parts.values()]
+    for names in dict.fromkeys(filter(None, extra)) if given else ():
+        warnings.warn(f"columns that {source} does not know are ignored: {listed(names)}", stacklevel=3)
+    return [_silo(name, part, part.frame, schema, reading) for name, part in parts.items()]
 
 
-def _coded(silos: list[Silo], schema: Schema | str | Path) -> list[Silo]:
-    """Matrices by a schema that has categories: their codes, and what the columns are."""
-    schema = schema if isinstance(schema, Schema) else Schema.read(schema)
-    if schema.is_plain:
-        return silos
-    for silo in silos:
-        d = silo.X.shape[1]
-        if sp.issparse(silo.X) or d != len(schema.columns):
-            kind = "is sparse" if sp.issparse(silo.X) else f"has {d} columns"
-            raise DataError(
-                f"client {silo.name!r} {kind}; the schema describes a dense matrix of {len(schema.columns)} columns"
-            )
-        for j, size in enumerate(schema.levels):
-            codes = silo.X[:, j][~np.isnan(silo.X[:, j])]
-            if size and not np.isin(codes, np.arange(size)).all():
-                raise DataError(
-                    f"client {silo.name!r}: column {j} is category {schema.names[j]!r} in the schema, so a matrix "
-                    f"holds the codes 0 to {size - 1} of its levels there"
-                )
-    return [replace(silo, schema=schema) for silo in silos]
+def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
+    """What columns are judged to be; a warning says what was done with them."""
+    if not reading.columns:
+        names = {name: part.frame.select(part.feature_names) for name, part in parts.items()}
+        advice = f"name those to use{reading.wording.way('columns')}, or omit some{reading.wording.way('drop')}"
+        _check_alike(names, advice, kinds=False)
+    judged = judged_parts(parts, reading)
+    if judged.doubts:
+        raise DataError("\n  ".join(words_of(doubt, reading.wording) for doubt in judged.doubts))
+    for line in done_with(judged, reading.wording):
+        warnings.warn(line, UserWarning, stacklevel=4)
+    return judged.schema.with_missing(reading.missing_codes)
 
 
-def _same_names(opened: Opened) -> None:
-    """All tables have the same columns."""
-    own = {name: [c for c in part.frame.columns if c not in opened.others] for name, part in opened.parts.items()}
-    first = next(iter(own))
-    lines = []
-    for name, names in own.items():
-        missing = [column for column in own[first] if column not in names]
-        extra = [column for column in names if column not in own[first]]
-        found = [f"lacks {listed(missing)}"] if missing else []
-        found += [f"also has {listed(extra)}"] if extra else []
-        if found:
-            lines.append(f"{name}: {'; '.join(found)}")
-    if lines:
-        raise DataError(
-            f"the columns differ from those of {first!r}:\n  {joined(lines, chr(10) + '  ', ' clients')}\n"
-            "Give every client the same columns, name those to use (`columns`), or omit some (`drop`)."
-        )
-    reordered = [name for name, names in own.items() if names != own[first]]
-    if reordered:
-        warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=4)
+def _numbers(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
+    """Silos from tables that hold numbers only."""
+    option = reading.wording.option
+    tables = {name: part.features() for name, part in parts.items()}
+    ways = f"({', '.join(map(option, ('drop', 'id_column', 'label_column')))})"
+    _check_alike(tables, f"or omit some {ways}", kinds=True)
+    for name, table in tables.items():
+        _check_numbers(name, table, reading.wording)
+    schema = Schema.of_numbers(next(iter(tables.values())).columns).with_missing(reading.missing_codes)
+    return [_silo(name, part, tables[name], schema, reading) for name, part in parts.items()]
 
 
-def _annotated(
-    opened: Opened, client_column: str | None, label_column: str | None, id_column: str | None
-) -> list[Silo]:
-    """Clients from files of AnnData: the matrix, and columns of obs."""
-    silos = []
-    for name, content in opened.contents.items():
-        file = opened.files[name].name
-
-        def about(role: str, column: str | None, content: Any = content, file: str = file) -> list[str | None] | None:
-            return None if column is None else column_about(content, role, column, file).to_list()
-
-        clients = about("client_column", client_column) or [name] * content.shape[0]
-        if None in clients:
-            raise DataError(f"`client_column`: {clients.count(None)} rows of {file} have no value in {client_column!r}")
-        labels = about("label_column", label_column)
-        ids = about("id_column", id_column) or content.ids
-        for client in dict.fromkeys(clients):
-            rows = np.array([row for row, other in enumerate(clients) if other == client])
-            silos.append(
-                Silo(
-                    str(client),
-                    content.X[rows],
-                    content.names,
-                    rows,
-                    [ids[row] for row in rows],
-                    None if labels is None else [labels[row] for row in rows],
-                    Schema.of_numbers(content.names),
-                    id_column,
-                )
-            )
-    if any(silo.feature_names != silos[0].feature_names for silo in silos):
-        raise DataError("the files have other columns, or in another order; give every client the same")
-    return silos
+def _silo(name: str, part: Part, table: pl.DataFrame, schema: Schema, reading: Reading) -> Silo:
+    """The rows of a table by a schema."""
+    own = reading.id_column if reading.id_column in part.frame.columns else None
+    part = replace(part, reading=replace(reading, id_column=own))
+    X = schema.encode(table, f"client {name!r}: ", place=part.place, wording=reading.wording)
+    return Silo(name, X, schema.names, part.rows, part.ids, part.labels, schema, own)
 
 
-def _check_forms(opened: Opened) -> None:
-    """Tables, dense and sparse matrices are not mixed."""
-    forms = {name: _form(content) for name, content in opened.contents.items()}
-    if len(set(forms.values())) > 1:
-        found = joined([f"{opened.files[name].name} is {form}" for name, form in forms.items()])
-        raise DataError(f"the files are of different kinds: {found}. Save all of them as one kind.")
-
-
-def _form(content: Any) -> str:
-    if isinstance(content, pl.DataFrame):
-        return "a table"
-    if isinstance(content, Annotated):
-        return "AnnData"
-    return "a sparse matrix" if sp.issparse(content) else "a dense matrix without column names"
-
-
-def _ids_and_labels(
-    part: Part, id_column: str | None, label_column: str | None
-) -> tuple[list[str | None] | None, list[str | None] | None]:
-    """Identifiers and known classes of the rows."""
-    return (
-        None if id_column is None else words_in(part.frame, id_column).to_list(),
-        None if label_column is None else names_in(part.frame, label_column).to_list(),
-    )
-
-
-def _only_texts(name: str, frame: pl.DataFrame, text_column: str, others: set[str]) -> list[str | None]:
-    """The column of texts, which must be the only feature."""
-    extra = [column for column in frame.columns if column not in others]
-    if extra:
-        raise DataError(
-            f"client {name!r} has {listed(extra)} besides the texts in {text_column!r}. Words and numbers cannot be "
-            "clustered together: omit such columns (`drop`), or name them as `id_column`, `label_column` or "
-            "`client_column`."
-        )
-    return words_in(frame, text_column).to_list()
-
-
-def _same_columns(tables: dict[str, pl.DataFrame], features: Sequence[str] | None) -> dict[str, pl.DataFrame]:
-    """The tables with the same columns of the same types in the same order, or a readable difference."""
-    first = next(iter(tables))
-    if features is None:
-        reference, kinds = repr(first), {c.name: column_kind(c) for c in tables[first]}
-    else:
-        reference, kinds = "the model", dict.fromkeys(features, "numbers")
-    differences = {name: found for name, table in tables.items() if (found := _difference(table, kinds, reference))}
+def _check_alike(tables: Mapping[str, pl.DataFrame], advice: str, *, kinds: bool) -> None:
+    """All tables have the same columns; with `kinds`, of the same kinds."""
+    first, table = next(iter(tables.items()))
+    differences = {name: found for name, other in tables.items() if (found := _difference(other, table, first, kinds))}
     if differences:
         lines = joined([f"{name}: {found}" for name, found in differences.items()], "\n  ", " clients")
         raise DataError(
-            f"the columns differ from those of {reference}:\n  {lines}\n"
-            "Give every client the same columns, or omit some (`drop`, `id_column`, `label_column`)."
+            f"the columns differ from those of {first!r}:\n  {lines}\nGive every client the same columns, {advice}."
         )
-    reordered = [name for name, table in tables.items() if table.columns != list(kinds)]
-    if reordered:
-        warnings.warn(f"{listed(reordered)}: columns reordered like those of {reference}", UserWarning, stacklevel=3)
-    return {name: pl.DataFrame({c: table.get_column(c) for c in kinds}) for name, table in tables.items()}
+    if reordered := [name for name, other in tables.items() if other.columns != table.columns]:
+        warnings.warn(f"{listed(reordered)}: columns reordered like those of {first!r}", UserWarning, stacklevel=4)
 
 
-def _difference(table: pl.DataFrame, kinds: Mapping[str, str], reference: str) -> str:
-    columns = table.schema
-    missing = [name for name in kinds if name not in columns]
-    extra = [name for name in columns if name not in kinds]
+def _difference(table: pl.DataFrame, other: pl.DataFrame, reference: str, kinds: bool) -> str:
+    missing = [name for name in other.columns if name not in table.columns]
+    extra = [name for name in table.columns if name not in other.columns]
     found = [f"lacks {listed(missing)}"] if missing else []
-    if extra:
-        found.append(f"also has {listed(extra)}")
-    for column in table:
-        kind, wanted = column_kind(column), kinds.get(column.name, "nothing")
+    found += [f"also has {listed(extra)}"] if extra else []
+    for column in table if kinds else ():
+        kind = column_kind(column)
+        wanted = column_kind(other[column.name]) if column.name in other.columns else "nothing"
         if kind != wanted and "nothing" not in (kind, wanted):
             example = f" (such as {example_of(column)!r})" if kind == "text" else ""
-            found.append(f"{column.name!r} holds {kind}{example}, but {wanted} in {reference}")
+            found.append(f"{column.name!r} holds {kind}{example}, but {wanted} in {reference!r}")
     return "; ".join(found)
 
 
-def _check_numbers(tables: Mapping[str, pl.DataFrame]) -> None:
-    for name, table in tables.items():
-        if "" in table.columns:
-            raise DataError(
-                f"client {name!r} has a column without a name (perhaps row numbers); give it a name, or omit it "
-                "(`drop` '')"
-            )
-        problems, others = [], []
-        for column in table:
-            c, kind = column.name, column_kind(column)
-            if (text := text_in(column)) is not None:
-                problems.append(f"client {name!r}: {free_text(c, text)}")
-            elif 0 < len(strays := strays_in(column)) <= SHOWN:
-                problems.append(
-                    f"client {name!r}: column {c!r} has words among its numbers, such as {strays[0]!r}: correct such "
-                    f"words, or count them as missing ({counted_missing(strays)})"
-                )
-            elif kind not in ("numbers", "nothing"):
-                others.append(f"{c!r} ({kind}{f', such as {example_of(column)!r}' if kind == 'text' else ''})")
-        if others:
-            problems.append(
-                f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns (`drop`), "
-                "name them as `id_column`, `label_column` or `client_column`, or say what they are in a schema "
-                "(`schema`): fmtc schema FILES > schema.toml makes one."
-            )
-        if problems:
-            raise DataError("\n  ".join(problems))
-        if table.width == 0:
-            raise DataError(f"client {name!r} has no column of numbers left to cluster")
-
-
-def _as_matrix(table: pl.DataFrame) -> Array:
-    dtype = pl.Float32 if set(table.dtypes) == {pl.Float32} else pl.Float64
-    plain = pl.DataFrame({str(place): column for place, column in enumerate(table)})
-    return np.ascontiguousarray(plain.cast(dtype).to_numpy())  # null becomes nan
-
-
-# ------------------------------------------------------------------------------------------------------ values
-
-
-def _check_widths(silos: Sequence[Silo]) -> None:
-    width = silos[0].X.shape[1]
-    others = [f"{s.name!r} has {s.X.shape[1]}" for s in silos if s.X.shape[1] != width]
+def _check_numbers(name: str, table: pl.DataFrame, wording: Wording) -> None:
+    """All columns of a table hold numbers, or nothing."""
+    option, way = wording.option, wording.way
+    if "" in table.columns:
+        raise DataError(
+            f"client {name!r} has a column without a name (perhaps row numbers); give it a name, or omit "
+            f"it{way('drop', '')}"
+        )
+    doubts, others = [], []
+    for column in table:
+        c, kind = column.name, column_kind(column)
+        if (text := text_in(column)) is not None:
+            doubts.append(Doubt("text", c, {"example": clipped(text)}))
+        elif 0 < len(strays := strays_in(column)) <= SHOWN:
+            doubts.append(Doubt("mixed", c, {"word": strays[0], "codes": strays}))
+        elif kind not in ("numbers", "nothing"):
+            others.append(f"{c!r} ({kind}{f', such as {example_of(column)!r}' if kind == 'text' else ''})")
+    problems = [f"client {name!r}: {words_of(doubt, wording)}" for doubt in doubts]
     if others:
-        raise DataError(
-            f"the clients differ in their number of columns: {silos[0].name!r} has {width}, {joined(others)}. "
-            "Give every client the same columns."
+        problems.append(
+            f"only numbers can be clustered, but client {name!r} has {joined(others)}. Omit such columns{way('drop')}, "
+            f"name them as {option('id_column')}, {option('label_column')} or {option('silo_column')}, or say what "
+            f"they are in a schema{way('schema')}: fmtc check FILES --write-schema schema.toml makes one."
         )
+    if problems:
+        raise DataError("\n  ".join(problems))
+    if table.width == 0:
+        raise DataError(f"client {name!r} has no column of numbers left to cluster")
 
 
-def _check_infinite(silos: Sequence[Silo], opened: Opened) -> None:
+# ----------------------------------------------------------------------------------------------------------- values
+
+
+def _check_infinite(silos: Sequence[Silo], parts: Mapping[str, Part], wording: Wording) -> None:
     """Infinity is not a number that can be computed with."""
-    found = _found(silos, np.isinf)
-    if found:
+    if found := _found(silos, parts, np.isinf):
         raise DataError(
-            f"there are infinite values: {found}{_first(silos, opened, np.isinf)}. FMTC needs a number in every cell: "
-            "replace them or remove those rows, or omit the columns (`drop`)."
+            f"there are infinite values: {found}. FMTC needs a number in every cell: replace them or remove those "
+            f"rows, or omit the columns{wording.way('drop')}."
         )
 
 
-def _without_missing(silos: list[Silo], missing: str, opened: Opened) -> list[Silo]:
-    """The clients without rows that have missing cells, or as they are, or an error."""
-    found = _found(silos, np.isnan)
-    sparse = any(sp.issparse(silo.X) for silo in silos)
-    if not found or (missing == EM and not sparse):
+def _without_missing(silos: list[Silo], parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
+    """The silos without rows that have missing cells, or as they are, or an error."""
+    way, sparse = reading.wording.way, any(sp.issparse(silo.X) for silo in silos)
+    if (reading.missing == EM and not sparse) or not (found := _found(silos, parts, np.isnan)):
         return silos
-    if missing != DROP:
-        others = "" if sparse else "leave them to the method (`missing` em), "
+    if reading.missing != DROP:
+        others = "" if sparse else f"leave them to the method{way('missing', EM)}, "
         raise DataError(
-            f"there are missing values: {found}{_first(silos, opened, np.isnan)}. Fill them, omit the columns "
-            f"(`drop`), {others}or omit those rows (`missing` drop)."
+            f"there are missing values: {found}. Fill them, omit the columns{way('drop')}, {others}or omit those "
+            f"rows{way('missing', DROP)}."
         )
     kept, gone = [], []
     for silo in silos:
-        whole = np.ones(silo.X.shape[0], bool)
-        if sp.issparse(silo.X):
-            whole[np.unique(silo.X.tocoo().row[np.isnan(silo.X.tocoo().data)])] = False
-        else:
-            whole = ~np.isnan(silo.X).any(axis=1)
-        if whole.all():
-            kept.append(silo)
-            continue
-        rows = np.flatnonzero(whole)
+        n, X = silo.X.shape[0], silo.X
+        bad = X.tocoo().row[np.isnan(X.tocoo().data)] if sp.issparse(X) else np.flatnonzero(np.isnan(X).any(axis=1))
+        rows = np.setdiff1d(np.arange(n), bad).tolist()
         if not len(rows):
-            raise DataError(f"`missing`: every row of client {silo.name!r} has a missing cell, so none would be left")
-        ids = None if silo.ids is None else [silo.ids[row] for row in rows]
-        labels = None if silo.labels is None else [silo.labels[row] for row in rows]
-        kept.append(replace(silo, X=silo.X[rows], rows=silo.rows[rows], ids=ids, labels=labels))
-        gone.append(f"{len(whole) - len(rows)} of {silo.name!r}")
+            option = reading.wording.option("missing")
+            raise DataError(f"{option}: every row of client {silo.name!r} has a missing cell, so none would be left")
+        kept.append(silo if len(rows) == n else silo.take(rows))
+        gone += [f"{n - len(rows)} of {silo.name!r}"] if len(rows) < n else []
     warnings.warn(f"rows with missing cells omitted: {joined(gone)}", UserWarning, stacklevel=3)
     return kept
 
 
-def _found(silos: Sequence[Silo], bad: Any) -> str:
-    """Which clients have bad entries in which columns, in words; empty if none."""
-    found = {}
+def _found(silos: Sequence[Silo], parts: Mapping[str, Part], bad: Any) -> str:
+    """Which silos have bad entries in which columns, and where the first stands, in words; empty if none."""
+    found, first = {}, ""
     for silo in silos:
         counts = _count(silo.X, bad)
-        columns = np.flatnonzero(counts).tolist()
-        if columns:
-            found[silo.name] = joined([f"{_column_name(silo, c)!r} ({counts[c]})" for c in columns])
-    return joined([f"client {name!r} in {columns}" for name, columns in found.items()], "; ", " clients")
-
-
-def _first(silos: Sequence[Silo], opened: Opened, bad: Any) -> str:
-    """Where the first bad entry stands, in words."""
-    for silo in silos:
-        if sp.issparse(silo.X):
-            continue
-        rows = np.flatnonzero(bad(silo.X).any(axis=1))
-        if len(rows):
-            path = opened.parts[silo.name].path if silo.name in opened.parts else opened.files.get(silo.name)
-            if path is None:
-                continue
-            header = opened.parts[silo.name].header if silo.name in opened.parts else None
-            return f"; the first in {line_of(path, int(silo.rows[rows[0]]), header=header)}"
-    return ""
+        if columns := np.flatnonzero(counts).tolist():
+            found[silo.name] = joined([f"{_name(silo, c)!r} ({counts[c]})" for c in columns])
+            if not first and not sp.issparse(silo.X):
+                row = int(np.flatnonzero(bad(silo.X).any(axis=1))[0])
+                first = f"; the first in {parts[silo.name].place(row)}"
+    return joined([f"client {name!r} in {columns}" for name, columns in found.items()], "; ", " clients") + first
 
 
 def missing_line(silos: Sequence[Silo]) -> str:
@@ -552,7 +380,7 @@ def missing_line(silos: Sequence[Silo]) -> str:
     columns = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
     if not columns:
         return ""
-    shown = joined([f"{_column_name(silos[0], c)!r} ({counts[c]:,})" for c in columns])
+    shown = joined([f"{_name(silos[0], c)!r} ({counts[c]:,})" for c in columns])
     return f"missing cells: {int(counts.sum()):,} of {total:,}, in {shown}"
 
 
@@ -569,8 +397,8 @@ def _is_constant(X: Any) -> Array:
     return (X[0] == X).all(axis=0) | np.isnan(X).all(axis=0)
 
 
-def _column_name(silo: Silo, column: int) -> str:
+def _name(silo: Silo, column: int) -> str:
     return f"column {column}" if silo.feature_names is None else silo.feature_names[column]
 
 
-__all__ = ["Silo", "constant_columns", "read_silos", "read_texts"]
+__all__ = ["Silo", "constant_columns", "missing_line", "read_silos", "read_texts"]

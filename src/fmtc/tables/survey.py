@@ -19,9 +19,10 @@ import numpy as np
 import polars as pl
 import scipy.sparse as sp
 
-from .columns import SMALLEST, Columns, column_kind
+from .columns import Columns
 from .findings import ERROR, NOTE, Finding
-from .kinds import CATEGORY, CODES, IDENTIFIERS, LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SPARSE, TEXT, WIDTH
+from .kinds import CATEGORY, CODES, IDENTIFIERS, LIMIT, NAMELESS, NOTHING, NUMBERS, OTHER, SMALLEST, SPARSE, TEXT, WIDTH
+from .parts import column_kind
 
 Array = np.ndarray
 

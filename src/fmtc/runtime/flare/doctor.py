@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...artifacts.files import read_json
 from ...errors import FileError, KitError, TrustError
+from ...tables.reading import Reading
 from .connection import TIMEOUT, Check, greet, host_name, proxy, shake_hands, where
 from .plan import is_loopback
 
@@ -41,7 +42,7 @@ def examine(
     kit_path: Path | None = None,
     *,
     data: Path | None = None,
-    columns: Mapping[str, Any] | None = None,
+    reading: Reading | None = None,
     out: Path = Path(),
     extras: Mapping[str, str] | None = None,
 ) -> Iterator[Check]:
@@ -53,8 +54,8 @@ def examine(
         A silo's kit or the coordinator's.
     data : path, optional
         The file of rows that a silo will join with.
-    columns : mapping, optional
-        How it is going to be read: keyword arguments of `fmtc.tables.read_silos`.
+    reading : Reading, optional
+        How it is going to be read.
     out : path
         The folder to write to later.
     extras : mapping of extra to package, optional
@@ -84,7 +85,7 @@ def examine(
         yield disk("disk of the kit", kit.path)
     yield disk("disk for the output", out)
     if data is not None:
-        yield data_file(data, kit, columns or {})
+        yield data_file(data, kit, reading or Reading())
 
 
 # ------------------------------------------------------------------------------------------------- this machine
@@ -131,19 +132,19 @@ def disk(name: str, folder: Path) -> Check:
     return Check(name, True, found)
 
 
-def data_file(path: Path, kit: Kit | None, columns: Mapping[str, Any]) -> Check:
-    """Whether a run can use the rows; `fmtc preflight` says whether they suit the federation."""
+def data_file(path: Path, kit: Kit | None, reading: Reading) -> Check:
+    """Whether a run can use the rows; `fmtc check` says whether they suit the federation."""
     from ...errors import DataError
     from ...tables import constant_columns, read_silos
 
-    if columns.get("text_column") is not None and kit is not None:
-        columns = {**columns, "salt": kit.salt}
+    if reading.recipe is not None and kit is not None:
+        reading = replace(reading, salt=kit.salt)
     try:
-        (silo,) = read_silos([path], **columns)
+        (silo,) = read_silos([path], reading)
     except DataError as error:
         return Check("data", False, str(error), "give the file, and read it, as for `fmtc join`")
     found = f"{path.name}: {silo.X.shape[0]:,} rows, {silo.X.shape[1]:,} columns that are clustered"
-    constant = [] if columns.get("text_column") is not None else [*constant_columns([silo])]
+    constant = [] if reading.recipe is not None else [*constant_columns([silo])]
     return Check("data", True, found, f"{len(constant)} have one value in all rows, such as {constant[0]!r}"
                  if constant else "")  # fmt: skip
 

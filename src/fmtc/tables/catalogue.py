@@ -1,0 +1,409 @@
+"""The sentences about columns and values: what was found, and what to do about it in the words of who reads it."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import SHOWN, joined, listed
+from ..schema import CATEGORY
+from ..wording import PARAMETERS, Wording
+from .findings import ALIKE, ERROR, NAMED, NOTE, Finding, Unit, bounded, nearest_unit
+from .guess import CONSTANT, IDENTIFIER, Doubt, Judged, Sentinel, clipped, date_in, strays_in, text_in
+from .kinds import LIMIT
+from .parts import column_kind, example_of
+
+if TYPE_CHECKING:
+    from .columns import Columns
+
+# ------------------------------------------------------------------------------------------------ one column or row
+
+DOUBTS = {
+    "durations": "column {column} holds durations: omit it{drop_it}, or write them as numbers:\n"
+    '  table["{name}"] = table["{name}"].dt.total_seconds()',
+    "dates": "column {column} holds dates (such as {example}), and a date is no quantity. Omit it{drop_it}, or write "
+    'what matters about it as a number first:\n  table["days"] = (pandas.to_datetime(table["{name}"]) - '
+    'pandas.Timestamp("2020-01-01")).dt.days\n  table = table.drop(columns="{name}")',
+    "type": "column {column} holds values of type {kind}, neither numbers nor words: omit it{drop}",
+    "text": "column {column} holds free text (such as {example!r}): cluster by its words{words_of_it}, or omit "
+    "it{drop_it}",
+    "strays": "column {column} holds numbers, but {word!r} in {place}: correct it, count such words as "
+    "missing{number}, take the column as a category{category}, or omit it{drop}",
+    "words": "column {column} holds {n} different words (such as {example!r}), too many for a category: omit it{drop}, "
+    "cluster by its words{words_of}, or insist{category}",
+    "names rows": "column {column} holds {n} different words, which name rows: omit it, or make it the index",
+    "mixed": "column {column} has words among its numbers, such as {word!r}: correct such words, or {counted}",
+    "dominant": "{column} is {share:.1f} % of the variance of all columns and decides the clusters alone: give columns "
+    "the same weight{scale}, or omit it{drop}",
+    "far": "row {row} has {value:.3g} in {where}, far from all others, and may become a cluster of its own: correct or "
+    "remove it",
+    "large": "{where} is {value:.3g} in all rows: it says nothing, and other columns may be lost beside a number so "
+    "large: omit it",
+}
+
+
+def words_of(doubt: Doubt, wording: Wording = PARAMETERS) -> str:
+    """A doubt as a sentence.
+
+    Examples
+    --------
+    >>> from fmtc.tables.catalogue import words_of
+    >>> from fmtc.tables.guess import Doubt
+    >>> from fmtc.wording import FLAGS, FRAMES
+    >>> doubt = Doubt("type", "bp", {"kind": "List"})
+    >>> words_of(doubt, FLAGS)
+    "column 'bp' holds values of type List, neither numbers nor words: omit it (--drop)"
+    >>> words_of(doubt, FRAMES)
+    "column 'bp' holds values of type List, neither numbers nor words: omit it (X.drop(columns='bp'))"
+    """
+    name, way = str(doubt.column), wording.way
+    facts: dict[str, Any] = {
+        "drop": way("drop", column=name),
+        "drop_it": way("drop", name, column=name),
+        "words_of": way("text_column", column=name),
+        "words_of_it": way("text_column", name, column=name),
+        "number": way("as_types", f"number:{name}", column=name),
+        "category": way("as_types", f"category:{name}", column=name),
+        "scale": way("scale", "global"),
+        "column": called(doubt.column),
+        "where": called(doubt.column),
+        "name": name,
+    }
+    if "codes" in doubt.facts:
+        facts["counted"] = wording.counted(doubt.facts["codes"])
+    return DOUBTS[doubt.code].format(**{**facts, **doubt.facts})
+
+
+def called(column: str | int) -> str:
+    """A column by its name or, where it has none, by its position."""
+    return f"column {column}" if isinstance(column, int) else repr(column)
+
+
+def sentinels(found: Sequence[Sentinel], wording: Wording = PARAMETERS) -> str:
+    """A sentence about codes for missing values; empty if there are none."""
+    shown = [f"{called(s.column)} is {s.code:g} in {s.n:,} rows and else from {s.nearest:g} on" for s in found]
+    return f"codes for missing values? {joined(shown, '; ')}: {_as_missing(found, wording)}" if found else ""
+
+
+def sentinels_of_silo(found: Sequence[Sentinel], wording: Wording = PARAMETERS) -> str:
+    """The same as part of a sentence about one silo."""
+    shown = [f"{called(s.column)} ({s.code:g} in {s.n:,} rows, else from {s.nearest:g} on)" for s in found]
+    way = _as_missing(found, wording)
+    return f"seems to hold codes for missing values in {joined(shown)}: {way}" if found else ""
+
+
+def _as_missing(found: Sequence[Sentinel], wording: Wording) -> str:
+    """What to do about codes: an option, which is for all columns, or where others hold such values too, a schema."""
+    alone = list(dict.fromkeys(one.code for one in found if one.alone))
+    others = [one for one in found if not one.alone]
+    names = [called(one.column) if isinstance(one.column, int) else one.column for one in others]
+    elsewhere = [f"missing = [{one.code:g}] for {name!r}" for one, name in zip(others, names, strict=True)]
+    ways = [wording.counted(alone)] if alone else []
+    return ", and ".join([*ways, *([wording.listed(joined(elsewhere))] if elsewhere else [])])
+
+
+# ------------------------------------------------------------------------------------------------ what was decided
+
+
+def done_with(judged: Judged, wording: Wording = PARAMETERS, left: Collection[str] = ()) -> list[str]:
+    """What was done with columns, in two lines, and questions; constant columns among `left` were left alone.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.tables.catalogue import done_with
+    >>> from fmtc.tables.guess import judge
+    >>> rows = pl.DataFrame({"patient": [f"P{i:03}" for i in range(12)], "sex": ["f", "m"] * 6, "age": [40.5, 61] * 6})
+    >>> done_with(judge({"north": rows}))
+    ["'patient' names the rows and is no feature", "categories: 'sex' (2 levels)"]
+    """
+    aside = [name for name in judged.of_kind(IDENTIFIER) if name != judged.id_column]
+    constant = [name for name in judged.of_kind(CONSTANT) if name not in left]
+    parts = []
+    if judged.id_column in judged.of_kind(IDENTIFIER):
+        parts.append(f"{judged.id_column!r} names the rows and is no feature")
+    if "" in aside:
+        aside.remove("")
+        parts.append("the column without a name set aside, as numbers of rows")
+    if aside:
+        parts.append(f"{listed(aside)} set aside as identifiers")
+    if constant:
+        parts.append(f"{listed(constant)} dropped: one value in all rows")
+    lines = ["; ".join(parts)] if parts else []
+    shown = [f"{name!r} ({len(judged.verdicts[name].levels)} levels)" for name in judged.of_kind(CATEGORY)]
+    lines += [f"categories: {joined(shown)}"] if shown else []
+    return lines + questions_about(judged, wording)
+
+
+def questions_about(judged: Judged, wording: Wording = PARAMETERS, *, joining: bool = False) -> list[str]:
+    """What to ask about features whose names are those of an answer or of silos; with `joining`, of one silo."""
+    lines = []
+    for name, asked in judged.questioned().items():
+        keep = wording.way("as_types", f"{judged.verdicts[name].kind}:{name}", column=name)
+        ways = [f"omit it{wording.way('drop', name, column=name)}"]
+        if asked == "answer":
+            ways = [f"leave it out{wording.way('label_column', name, column=name)}"]
+        elif not joining:
+            ways.insert(0, f"divide rows by it{wording.way('silo_column', name, column=name)}")
+        if wording.keeps and not joining:
+            ways.append(f"keep it{keep}")
+        *first, last = ways
+        what = f"is {name!r} the answer?" if asked == "answer" else f"does {name!r} name silos?"
+        lines.append(f"{what} It is clustered on: {', '.join([*first, f'or {last}'] if first else [last])}")
+    return lines
+
+
+def named_rows(names: Sequence[str]) -> str:
+    """Columns of numbers that seem to name rows."""
+    seem = "seems" if len(names) == 1 else "seem"
+    return f"{listed(names)} {seem} to name rows, and is clustered on like a measurement: omit such columns"
+
+
+# ------------------------------------------------------------------------------------------ differences between silos
+
+FORMS = ("a table with column names", "a dense matrix without column names", "a sparse matrix")
+DATES, TEXTS, STRAYS = "dates", "texts", "strays"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Findings about one silo that make one sentence, as they have the code and the number of it in common."""
+
+    number: float
+    findings: list[Finding]
+    columns: Mapping[str, Columns]
+    wording: Wording
+
+    @property
+    def first(self) -> Finding:
+        return self.findings[0]
+
+    @property
+    def here(self) -> dict[int, str]:
+        return {f.column: _called(self.columns, f.silo, f.column) for f in self.findings}
+
+    @property
+    def listed(self) -> str:
+        return joined(list(self.here.values()))
+
+    @property
+    def there(self) -> str:
+        return joined([_called(self.columns, f.other, f.place) for f in self.findings])
+
+    @property
+    def counted(self) -> str:
+        return self.each(lambda f: f"({f.number:,.0f})")
+
+    def each(self, said: Callable[[Finding], str], separator: str = ", ") -> str:
+        """The columns, and something about each."""
+        return joined([f"{self.here[f.column]} {said(f)}" for f in self.findings], separator)
+
+    def stops(self, advice: str) -> str:
+        """What to do, where the findings stop a run."""
+        return advice if self.first.severity == ERROR else ""
+
+    def most(self, advice: str) -> str:
+        allowed = f"or start the run with {self.wording.option('accept_units')}"
+        return self.stops(f" Most of its columns differ so: {advice}, {allowed}")
+
+
+SENTENCES: dict[str, Callable[[_Group], str]] = {
+    "form": lambda g: f"is {FORMS[int(g.number)]}, unlike the others ({FORMS[g.first.place]}): save all in one form",
+    "few rows": lambda g: f"has {g.number:.0f} row{'s' if g.number != 1 else ''}, but needs at least {g.first.place}",
+    "lacks": lambda g: (
+        f"lacks {g.there}, which others have" if g.first.other in g.columns else f"lacks {g.there} of the others"
+    ),
+    "extra": lambda g: (
+        f"has {g.listed}, which {'no other client has' if g.number == 1 else f'only {g.number:.0f} clients have'}"
+    ),
+    "spelling": lambda g: f"spells names differently (case, blanks or punctuation): {_spellings(g)}",
+    "no name": lambda g: "has a column without a name (perhaps row numbers): give it a name, or omit it",
+    "text": lambda g: _text_sentence(g),
+    "empty": lambda g: f"has no value at all in {g.listed}{g.stops(': omit the column everywhere')}",
+    "missing": lambda g: f"has missing values in {g.counted}{g.stops(': fill them, or omit those rows or columns')}",
+    "infinite": lambda g: f"has values that are infinite or above {LIMIT:.0e} in {g.counted}: replace them",
+    "order": lambda g: _order_sentence(g),
+    "unit": lambda g: (
+        _unit_sentence(unit_of(g.number, g.here[g.first.column]), g.number, g.listed)
+        + g.most(f"multiply them by {1 / bounded(g.number):.4g}")
+    ),
+    "scale": lambda g: (
+        f"has values of another magnitude than the others in {g.each(lambda f: f'({_times(f.number)})')}: another unit?"
+        + g.most("bring them to the units of the others")
+    ),
+    "shift": lambda g: (
+        f"has values many standard deviations from the others' in {g.each(_side)}: another unit or scale?"
+    ),
+    "standardised": lambda g: (
+        f"has {g.listed} with mean 0 and standard deviation 1 "
+        f"{'here but not elsewhere' if g.number > 0 else 'elsewhere but not here'}: were they standardised only there?"
+    ),
+    "coding": lambda g: (
+        f"has two values in {g.listed}, {abs(g.number):.0f} {'higher' if g.number > 0 else 'lower'} than the two "
+        f"of the others: perhaps {'1 and 2 for 0 and 1' if g.number > 0 else '0 and 1 for 1 and 2'}?"
+    ),
+    "negatives": lambda g: (
+        f"has values below 0 in {g.counted}, but the others have none: codes for missing values, or another sign?"
+    ),
+    "levels": lambda g: (
+        f"has other levels in {g.listed}, or takes it for something else: give all clients the same schema"
+    ),
+    "identifier": lambda g: (
+        f"has {g.listed}, which seem{'s' if len(g.findings) == 1 else ''} to name rows: name it as "
+        f"{g.wording.option('id_column')}, omit it{g.wording.way('drop')}, or say in a schema that it is a number"
+    ),
+    "dominant": lambda g: (
+        f"has {g.number:.1f} % of the variance of all columns in {g.listed}: give columns the same "
+        f"weight{g.wording.way('scale')}"
+    ),
+    "constant": lambda g: (
+        f"has the same value in all rows of {'every client' if g.number else 'this client'} in {g.listed}, which "
+        "cannot help there"
+    ),
+}
+_COUNTS = ("missing", "infinite", "negatives", "scale", "shift")  # of each column its own number
+
+
+def explain(
+    findings: Iterable[Finding],
+    silo: str,
+    columns: Mapping[str, Columns] | None = None,
+    severity: str | None = None,
+    wording: Wording = PARAMETERS,
+) -> list[str]:
+    """The findings about one silo as sentences without a subject, in the order of `findings`.
+
+    Parameters
+    ----------
+    findings : iterable of Finding
+        About any silos.
+    silo : str
+        The silo.
+    columns : mapping of silo to its Columns, optional
+        Those that are available, for names. Other columns are named by their position, counted from 0.
+    severity : {"error", "note"}, optional
+        Omit findings of the other severity.
+    wording : Wording
+        For whom.
+
+    Examples
+    --------
+    >>> import polars as pl
+    >>> from fmtc.tables import Columns, Finding, explain
+    >>> found = [Finding("north", "missing", "error", column=1, number=3)]
+    >>> explain(found, "north")
+    ['has missing values in column 1 (3): fill them, or omit those rows or columns']
+    >>> explain(found, "north", {"north": Columns(pl.DataFrame({"height": [170.0], "dose": [None]}))})
+    ["has missing values in 'dose' (3): fill them, or omit those rows or columns"]
+    """
+    known = columns or {}
+    grouped: dict[tuple[str, str, float, Any], list[Finding]] = {}
+    for f in findings:
+        if f.silo == silo and severity in (None, f.severity):
+            shared = 0.0 if f.code in _COUNTS else f.number
+            kind: Any = ""
+            if f.code == "text":
+                shared, kind = bool(shared), _held_by(known.get(silo), f.column)[0]
+            if f.code == "unit":
+                kind = unit_of(f.number, _called(known, silo, f.column))
+            grouped.setdefault((f.severity, f.code, shared, kind), []).append(f)
+    groups = {key: _Group(key[2], group, known, wording) for key, group in grouped.items()}
+    return [SENTENCES[code](group) for (_, code, *_), group in groups.items()]
+
+
+def _called(columns: Mapping[str, Columns], silo: str, place: int) -> str:
+    names = columns[silo].names if silo in columns else None
+    return f"column {place}" if names is None else repr(names[place])
+
+
+def _spellings(group: _Group) -> str:
+    def there(f: Finding) -> str:
+        return f" for {_called(group.columns, f.other, f.place)}" if f.other in group.columns else ""
+
+    return joined([group.here[f.column] + there(f) for f in group.findings])
+
+
+def _order_sentence(group: _Group) -> str:
+    places = group.each(lambda f: f"is column {f.column}, there {f.place}", "; ")
+    effect = "a federation uses columns as they are, so give all clients the same order"
+    if group.first.severity == NOTE:
+        effect = "a run on files reorders them, a federation does not"
+    return f"has its columns in another order than the others ({places}): {effect}"
+
+
+def unit_of(number: float, name: str) -> Unit:
+    """The unit of a finding: among those whose factors are much alike, the one that the column is named after."""
+    unit = nearest_unit(number)
+    if unit.shift or number <= 0:
+        return unit
+    words = re.findall(r"[^\W\d_]+", name.casefold())
+    near = {u: abs(abs(math.log(number)) - math.log(u.factor)) for u in NAMED if u.factor > 1 and not u.shift}
+    known = [u for u, off in near.items() if off < ALIKE and any(word.startswith(u.names) for word in words)]
+    return min(known, default=unit, key=lambda unit: near[unit])
+
+
+def _unit_sentence(unit: Unit, number: float, listed: str) -> str:
+    if unit.factor == -1:
+        return f"has values of the same magnitude as the others but of the other sign in {listed}"
+    turned = number < 0 if unit.shift and unit.factor == 1 else number < 1
+    there, here = (unit.here, unit.there) if turned else (unit.there, unit.here)
+    guess = f"{here} for {there}{f' ({unit.of})' if unit.of else ''}?"
+    if unit.shift:
+        return f"has values like the others' in another unit in {listed}: {guess}"
+    return f"has values {_times(1 / unit.factor if turned else unit.factor)} the others' in {listed}: {guess}"
+
+
+def _times(number: float) -> str:
+    large = max(number, 1 / bounded(number))
+    shown = f"{large:.3g}" if large < 100 else f"{large:,.0f}"
+    return f"about {shown} times" if number >= 1 else f"about 1/{shown} of"
+
+
+def _side(finding: Finding) -> str:
+    return f"({abs(finding.number):.0f} {'above' if finding.number > 0 else 'below'})"
+
+
+def _held_by(columns: Columns | None, place: int) -> tuple[str, str]:
+    """What a column without numbers holds, if that is known, and a value in parentheses, if the column is available."""
+    if columns is None or columns.names is None:
+        return "", ""
+    column = columns.content.to_series(place)
+    if (date := date_in(column)) is not None:
+        return DATES, f"(dates, such as {date})"
+    if (text := text_in(column)) is not None:
+        return TEXTS, f"(such as {clipped(text)!r})"
+    if column_kind(column) != "text":
+        return "", f"({column_kind(column)})"
+    return STRAYS if strays_in(column) else "", f"(such as {example_of(column)!r})"
+
+
+def _text_sentence(group: _Group) -> str:
+    """One sentence about columns that hold no numbers but the same kind of words."""
+    columns, way = group.columns.get(group.first.silo), group.wording.way
+    kind = _held_by(columns, group.first.column)[0]
+    samples = joined([f"{group.here[f.column]} {_held_by(columns, f.column)[1]}".strip() for f in group.findings])
+    names = [] if columns is None or columns.names is None else [columns.names[f.column] for f in group.findings]
+    if kind == TEXTS:
+        its, it = ("its words", "it") if len(names) == 1 else ("the words of one", "them")
+        ways = f"cluster by {its}{way('text_column', names[0])}, or omit {it}{way('drop', *names)}"
+        return f"has free text in {samples}: {ways}"
+    if kind == STRAYS and columns is not None:
+        words = dict.fromkeys(w for f in group.findings for w in strays_in(columns.content.to_series(f.column)))
+        kinds = shlex.quote("number:" + ",".join(names))
+        flags = f"(by a schema: fmtc check FILES --as {kinds} --write-schema schema.toml)"
+        flags = group.wording.as_missing(words) if len(words) <= SHOWN else flags
+        return f"has words among the numbers in {samples}: correct such words, or count them as missing {flags}"
+    why = "but others have numbers there" if group.number else "but only numbers can be clustered"
+    advice = (
+        "convert them to numbers, omit them, or give all clients a schema (fmtc check FILES --write-schema schema.toml)"
+    )
+    if kind == DATES:
+        advice = f"write what matters about them as a number, such as days since an event, or omit them{way('drop')}"
+    return f"has cells that are no numbers in {samples}, {why}: {advice}"
+
+
+__all__ = ["done_with", "explain", "questions_about", "sentinels", "sentinels_of_silo", "words_of"]
