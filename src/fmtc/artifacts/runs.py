@@ -677,8 +677,8 @@ def join_labels(
     if client_column is not None and not by_row:
         silos = [str(name).strip() for name in table.get_column(client_column)]
     marks = list(zip(silos, ids, strict=True))
-    rows = [row for row, mark in enumerate(marks) if mark in known]
-    clusters, probabilities = ([known[marks[row]][part] for row in rows] for part in (0, 1))
+    found = [(row, *known[mark]) for row, mark in enumerate(marks) if mark in known]
+    rows, clusters, probabilities = zip(*found, strict=True) if found else ((), (), ())
     return with_labels(table, np.array(rows, int), np.array(clusters, int), np.array(probabilities, float))
 
 

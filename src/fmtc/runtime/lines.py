@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl  # POSIX only, as federations are
 import json
 import os
 from collections.abc import Mapping
@@ -15,6 +14,8 @@ from typing import Any
 
 def append(path: Path, line: Mapping[str, Any]) -> None:
     """Add a line, whole; what a writer left behind that was killed in the middle of a line is dropped."""
+    import fcntl  # POSIX only, as federations are; the rest of fmtc does not need it
+
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "r+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
