@@ -405,20 +405,15 @@ class _Run:
             raise RefusedError("the run is over, and this silo has no labels of it yet")
 
 
-def lacks_last_word(folder: Path) -> bool:
-    """Whether a client has its labels of a run, and was not told yet that the run is over."""
-    kinds = {event["event"] for event in at_silo(folder.parents[1]).all(folder.name)}
-    return (folder / RESULT).exists() and "ended" not in kinds
-
-
 def finish_alone(folder: Path, clock: Clock = SYSTEM) -> bool:
     """End a run of which only the coordinator's last word is missing; False where more is missing, or nothing.
 
     The last word would have added whether the run converged, and how similar the clusters of other clients are.
     """
-    if not lacks_last_word(folder):
+    events = at_silo(folder.parents[1], clock)
+    if not (folder / RESULT).exists() or any(event["event"] == "ended" for event in events.all(folder.name)):
         return False
-    at_silo(folder.parents[1], clock).tell("ended", run=folder.name, converged=None, alone=True)
+    events.tell("ended", run=folder.name, converged=None, alone=True)
     return True
 
 
@@ -485,4 +480,4 @@ def read_client_result(path: Path) -> KeptResult:
         raise FileError(f"{path} is damaged: {error}") from None
 
 
-__all__ = ["ClientSource", "KeptResult", "KitClient", "finish_alone", "lacks_last_word", "read_client_result"]
+__all__ = ["ClientSource", "KeptResult", "KitClient", "finish_alone", "read_client_result"]

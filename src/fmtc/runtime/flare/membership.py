@@ -11,7 +11,7 @@ from ...artifacts.files import read_json
 from ...errors import FileError, TrustError, listed
 from ..clock import SYSTEM, Clock
 from ..events import Event, at_silo
-from ..kitclient import RESULT, STATES, ClientSource, finish_alone, lacks_last_word, read_client_result
+from ..kitclient import RESULT, STATES, ClientSource, finish_alone, read_client_result
 from ..spec import RunSpec
 from . import serve
 from .connection import reachable, refusal
@@ -57,7 +57,8 @@ class Membership:
             (self.kit.startup / serve.ARRIVED).unlink(missing_ok=True)
             self.source.write(self.kit.path)
             self._events = at_silo(self.kit.path, self.clock)  # news are what comes from now on
-            self._past = self._events.all()
+            for event in self._events.all():
+                self._note(event)
             self._answered = self._asked = self.clock.monotonic()  # when somebody answered last; when we asked last
             self._start()
             self._kept.callback(lambda: self.process.stop())
@@ -116,8 +117,6 @@ class Membership:
         A run whose labels are here ends also when its last word does not come: nobody answers for as long as a silo
         may be silent, or another run has begun. The event says ``alone`` then, and ``earlier`` in the second case.
         """
-        for event in self._past:
-            self._note(event)
         for run_id in [run_id for run_id in self._over if run_id not in self._done]:
             if (self._states / run_id / RESULT).exists():
                 yield self._ended(run_id)
@@ -195,7 +194,7 @@ class Membership:
     @property
     def unfinished(self) -> bool:
         """Whether labels of a run are here, and only the coordinator's last word is missing."""
-        return any(map(lacks_last_word, self._states.glob("*")))
+        return any(path.parent.name not in self._over for path in self._states.glob(f"*/{RESULT}"))
 
     def _twice(self) -> str:
         return (
@@ -215,8 +214,8 @@ class Membership:
     def discard(self) -> None:
         """Give up results that could not be written."""
         for folder in self._states.glob("*"):
-            finish_alone(folder, self.clock)
-            if any(event["event"] == "ended" for event in self._events.all(folder.name)):
+            if finish_alone(folder, self.clock) or folder.name in self._over:
+                self._over.setdefault(folder.name, {})
                 self.deliver(folder.name)
 
 
