@@ -17,11 +17,11 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...artifacts.files import read_json
+from ...artifacts.runs import installed as version_of
 from ...errors import FileError, KitError, TrustError
 from ...tables.reading import Reading
 from .connection import TIMEOUT, Check, greet, host_name, proxy, shake_hands, where
@@ -93,8 +93,8 @@ def examine(
 
 def versions(*, federation: bool = True) -> Check:
     """Python, fmtc and FLARE; FLARE may be missing where there is no kit."""
-    flare = _version("nvflare")
-    found = f"Python {platform.python_version()}, fmtc {_version('fmtc')}, nvflare {flare or 'not installed'}"
+    flare = version_of("nvflare")
+    found = f"Python {platform.python_version()}, fmtc {version_of('fmtc')}, nvflare {flare or 'not installed'}"
     if tuple(map(int, platform.python_version_tuple()[:2])) < PYTHON:
         return Check("versions", False, found, f"fmtc needs Python {'.'.join(map(str, PYTHON))} or later")
     if flare is None and federation:
@@ -107,15 +107,8 @@ def versions(*, federation: bool = True) -> Check:
 
 def installed(extras: Mapping[str, str]) -> Check:
     """Which optional packages are installed."""
-    there = {extra: _version(package) for extra, package in extras.items()}
+    there = {extra: version_of(package) for extra, package in extras.items()}
     return Check("extras", True, ", ".join(f"{extra} {'yes' if there[extra] else 'no'}" for extra in there))
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def disk(name: str, folder: Path) -> Check:
