@@ -33,8 +33,9 @@ from fmtc.protocol.method import view_method
 from fmtc.report import page, render, study, summarise
 from fmtc.report.rows import _residual, stays
 from fmtc.report.summary import _atlas_words, _balance, _has, _share_words, verdict
-from fmtc.runtime.conductor import RESULT, Spec, write_result
+from fmtc.runtime.conductor import RESULT, write_record
 from fmtc.runtime.driver import Received, run
+from fmtc.runtime.spec import RunSpec
 from fmtc.tables import Reading, Silo, read_silos
 
 HOSTILE = "<script>alert(1)</script>"
@@ -252,7 +253,7 @@ def consensus(make_federation, tmp_path, request):
     result = run(LocalTransport(make_federation(), settings, method=method), settings, method=method)
     survey = Received("survey", "means", (6,), 3, 3 * 6 * 8)
     result = replace(result, missing=("c",), received=(survey, *result.received))
-    write_result(Spec("1", settings, tmp_path, method=method), result)
+    write_record(RunSpec("1", settings, tmp_path, method_name=method.name), result)
     folder, model = tmp_path / "consensus", FMTC(3, max_iter=4, view=request.param, scale="global")
     _write_consensus(Words(quiet=True), folder, False, model, False, "study", tmp_path / RESULT, 0.0)
     return folder

@@ -87,8 +87,8 @@ def measure(m: int) -> dict[str, float]:
             outcome = federation.run(settings, listen=listen, wait=180.0)
         ended = time.perf_counter()
     local = run(LocalTransport(data, settings), settings)
-    assert np.array_equal(local.server.Z, outcome.result.server.Z), "the two transports differ"
-    there = float(np.median([record.seconds for record in outcome.result.history[1:]]))
+    assert np.array_equal(local.server.Z, outcome.common["consensus"]), "the two transports differ"
+    there = float(np.median([record.seconds for record in outcome.history[1:]]))
     here = float(np.median([record.seconds for record in local.history[1:]]))
     first, last = min(marks), max(marks)
     wire = sum(marks[last]) - sum(marks[first])

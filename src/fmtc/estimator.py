@@ -54,7 +54,7 @@ from .protocol.folds import TooFewError, calibrated
 from .protocol.graph.view import PROPOSAL
 from .protocol.kept import kept as kept_of
 from .protocol.method import COMMON, ClientResult, view_method
-from .runtime.driver import Callback, Received, Result, RoundRecord, run
+from .runtime.driver import Callback, Received, RoundRecord, RunRecord, run
 from .runtime.local import LocalTransport
 from .server import client_weights as check_weights
 from .settings import DEFAULT_BETA, Privacy, Settings, Solver, check_number, split_solver
@@ -448,11 +448,11 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         transport = LocalTransport(silos, settings, self.n_jobs, method=ADVICE, run_id="advice")
         result = run(transport, settings, method=ADVICE)
         self._asked = transport.ledgers, result.received
-        return advice_of(ADVICE.common(result.server), result.server.client_ids)
+        return advice_of(result.common, result.client_ids)
 
     def _adopt(
         self,
-        result: Result,
+        result: RunRecord,
         clients: Mapping[str, ClientResult],
         places: Mapping[str, Any] | None = None,
         *,
@@ -463,8 +463,8 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         Parameters
         ----------
-        result : Result
-            The server's end of the run; `server` is None where only a client's end is known.
+        result : RunRecord
+            Without clients where only one client's end is known.
         clients : mapping of client id to ClientResult
             Models and labels of those clients that are known here.
         places : mapping of client id to index, optional
@@ -495,7 +495,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         own = self.n_concepts is not None or isinstance(self.n_clusters, Mapping)
         if own:
             _warn_of_strangers(self._sizes)
-        if result.server is not None and (said := empty_clusters_sentence(self._sizes.values())):
+        if result.client_ids and (said := empty_clusters_sentence(self._sizes.values())):
             warnings.warn(said, RowsWarning, stacklevel=3)  # of all silos: that one lacks a cluster is no news
         self.labels_ = np.empty(sum(sizes.values()), dtype=np.int64)
         for cid, client in clients.items():
@@ -510,7 +510,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return self
 
     def _restore(
-        self, models: Mapping[str, ClientModel], result: Result, n_features: int | None, n_iter: int | None
+        self, models: Mapping[str, ClientModel], result: RunRecord, n_features: int | None, n_iter: int | None
     ) -> None:
         """Models of clients, and how their run ended: what a saved model keeps."""
         self._models = dict(models)
@@ -522,27 +522,25 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         for name in ("consensus_", "kappa_", "common_centers_", "influence_", "influence_ids_", "choice_",
                      "roster_code_", "privacy_", "joined_"):  # fmt: skip
             self.__dict__.pop(name, None)
-        self._shared = getattr(result.server, "shared", None)
+        self._shared = result.shared
         if isinstance(self.privacy, Privacy):
             from .protocol.private import promise
 
-            n_clients = None if result.server is None else len(result.server.client_ids)
+            n_clients = len(result.client_ids) or None
             self.privacy_: dict[str, Any] = promise(self.settings(), n_clients, self.n_features_in_)
         self.view_ = kind_of(models)
-        self.view_reason_ = "" if result.server is None else result.server.why
-        consensus = getattr(result.server, "Z", None)  # the server of a run by sums has none
-        if consensus is not None and consensus.size and self.view_ == "graph":
+        self.view_reason_ = result.why
+        consensus = result.common.get("consensus") if self.view_ == "graph" else None
+        if consensus is not None and consensus.size:  # the server of a run by sums has none
             self.consensus_ = consensus
-        cards = getattr(result.server, "cards", None)
-        code = getattr(result.server, "roster", "") if cards is None else cards.code
-        if code:
-            self.roster_code_ = code
-        if getattr(result.server, "kappa", None) is not None:
-            self.kappa_ = result.server.kappa
-        self.held_: list[str] = list(getattr(result.server, "held", ()))
-        if getattr(result.server, "influence", None) is not None:
-            self.influence_: Array = result.server.influence
-            self.influence_ids_ = list(result.server.client_ids)
+        if result.roster:
+            self.roster_code_ = result.roster
+        if "kappa" in result.common:
+            self.kappa_ = result.common["kappa"]
+        self.held_: list[str] = list(result.held)
+        if "influence" in result.common:
+            self.influence_: Array = result.common["influence"]
+            self.influence_ids_ = list(result.client_ids)
         self.history_: list[RoundRecord] = result.rounds
         self.received_: list[Received] = list(result.received)
         self.n_iter_ = len(self.history_) if n_iter is None else n_iter
@@ -1201,7 +1199,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return publish(self, path, names, overwrite)
 
     def partial_fit(self, X: Any, y: Any = None, *, clients: Any = None, keep_last: int | None = None) -> Self:
-        """Go on with new rows of some clients: a tenth of the rounds, and clusters keep their numbers.
+        """Go on with new rows of some clients: a quarter of the rounds, and clusters keep their numbers.
 
         A model keeps no rows, so give *all rows of these clients that count now*: the old ones with the new ones
         behind them or, to forget the old ones, the new ones alone. Clients that are not named keep their models. Units
@@ -1390,8 +1388,8 @@ def federate(
         outcome = federation.run(model.settings(), weights=weights, **how)
     for note in dict.fromkeys(note for kept in outcome.kept.values() for note in kept.notes):
         warnings.warn(note, stacklevel=2)
-    places = None if outcome.result.missing else {cid: rows for cid, (_, rows) in parts.items()}
-    model._adopt(outcome.result, outcome.clients, places)
+    places = None if outcome.missing else {cid: rows for cid, (_, rows) in parts.items()}
+    model._adopt(outcome, {cid: kept.client for cid, kept in outcome.kept.items()}, places)
     model.received_ = [*before, *model.received_]
     model._ledgers = {cid: MemoryLedger([*lines.get(cid, ()), *own]) for cid, own in outcome.ledgers.items()}
     return model
@@ -1417,10 +1415,9 @@ def advised(model: FMTC, federation: Any, **how: Any) -> tuple[dict[str, list[di
         return {}, []
     settings = advice_settings(model.settings(n_clusters=2), range_of(model.n_clusters))
     outcome = federation.run(settings, method=ADVICE.name, **how)
-    server = outcome.result.server
-    model.k_advice_ = advice_of(server.common, server.client_ids)
+    model.k_advice_ = advice_of(outcome.common, outcome.client_ids)
     warn_of_advice(model.k_advice_)
-    return outcome.ledgers, list(outcome.result.received)
+    return dict(outcome.ledgers), list(outcome.received)
 
 
 def warn_of_advice(advice: Advice) -> None:
@@ -1512,7 +1509,7 @@ def load(path: str | Path) -> FMTC:
     saved = read_model(path)
     model = read_settings(path / MODEL_FILE, saved.params)
     history = tuple(RoundRecord.from_dict(line) for line in saved.history)
-    result = Result(None, history, saved.converged, saved.stopped_because)
+    result = RunRecord(history, saved.converged, saved.stopped_because)
     model._restore(saved.clients, result, saved.n_features, saved.n_iter)
     model._presence, model._told = dict(saved.presence), {cid: list(said) for cid, said in saved.told.items()}
     model.held_ = list(saved.held)

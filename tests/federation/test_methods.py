@@ -34,7 +34,7 @@ def test_advice_on_the_number_of_clusters_is_that_of_one_process(simulation, dat
     model = FMTC(view="graph", random_state=SEED)
     settings = advice_settings(model.settings(n_clusters=2), (2, 6))
     outcome = simulation.run(settings, method="fmtc-advice")
-    server = outcome.result.server
+    server = outcome.server
     there, here = advice_of(server.common, server.client_ids), model.advise(data, k_range=(2, 6))
     assert there.to_dict() == here.to_dict()  # equal, not close
     assert outcome.kept == {}  # a silo has no result of it, and waits for a run
@@ -59,10 +59,10 @@ def test_sums_are_those_of_one_process_and_noise_differs_every_time(federation, 
     local = LocalTransport(data, SUMS, method=view_method(SUMS.view, SUMS.privacy))
     here = run(local, SUMS, method=local.method)
     for cid, result in local.results().items():
-        assert_array_equal(outcome.clients[cid].labels, result.labels)
-    assert [r.objective for r in outcome.result.history] == [r.objective for r in here.history]
+        assert_array_equal(outcome.kept[cid].client.labels, result.labels)
+    assert [r.objective for r in outcome.history] == [r.objective for r in here.history]
     codes = {kept.roster for kept in outcome.kept.values()}
-    assert codes == {outcome.result.server.roster}
+    assert codes == {outcome.roster}
     assert len(codes.pop()) == 16
 
     private = federation.run(PRIVATE, method=view_method("auto", PRIVATE.privacy).name)

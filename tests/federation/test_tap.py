@@ -121,8 +121,8 @@ def observed(tmp_path_factory):
             outcome = fed.run(Settings.of(n_clusters=4, max_iter=3, tol=0, n_neighbors=15))
             kept = {}
             for cid, kit in fed.kits.items():
-                states = sorted((kit.path / STATES / fed.order.run_id).glob("round-*.safetensors"))
-                labels = outcome.clients[cid].labels
+                states = sorted((kit.path / STATES / fed.spec.run_id).glob("round-*.safetensors"))
+                labels = outcome.kept[cid].client.labels
                 kept[cid] = {
                     "rows": pieces(rows[cid]),
                     "F": [piece for state in states for piece in pieces(read_tensors(state)[0]["F"])],

@@ -21,8 +21,10 @@ from fmtc.errors import DataError, FileError, InputError, TrustError
 from fmtc.later.models import kit_of, open_run
 from fmtc.models.shared import Published
 from fmtc.protocol.method import view_method
-from fmtc.runtime.conductor import RESULT, Spec, conduct
+from fmtc.runtime.conductor import RESULT, conduct
+from fmtc.runtime.events import at_coordinator
 from fmtc.runtime.local import LocalTransport
+from fmtc.runtime.spec import RunSpec
 from fmtc.schema import Schema
 
 pytestmark = pytest.mark.filterwarnings("ignore:the neighbour graph of client")
@@ -246,10 +248,10 @@ def test_a_coordinator_publishes_what_its_silos_would(kind, tmp_path):
     model = FMTC(3, random_state=0, **VIEWS[kind])
     settings = model.settings()
     method = view_method(settings.view, settings.privacy)
-    spec = Spec("a-run", settings, tmp_path, method=method)
-    events = []
-    conduct(LocalTransport(DATA, settings, method=method), spec, lambda event, **facts: events.append(event))
-    assert events[-2:] == ["done", "ended"]
+    spec = RunSpec("a-run", settings, tmp_path, method_name=method.name)
+    events = at_coordinator(spec.folder)
+    conduct(LocalTransport(DATA, settings, method=method), spec, events)
+    assert [event["event"] for event in events.news()][-2:] == ["done", "ended"]
     _write_consensus(Words(quiet=True), tmp_path / "out", False, model, False, "study", tmp_path / RESULT, 0.0)
     found = open_run(tmp_path / "out")
     kit = read_kit(found.publish(tmp_path / "kit"))

@@ -31,16 +31,16 @@ def assert_parity(federation, data, method):
     seed = int(check_random_state(SEED).randint(2**31 - 1))  # as `fit` draws it
     outcome = federation.run(kind.of(estimator, seed), method=method)
     here = estimator.fit_predict(data)
-    assert set(outcome.clients) == set(data)
-    for cid, client in outcome.clients.items():
+    assert set(outcome.kept) == set(data)
+    for cid, client in {cid: own.client for cid, own in outcome.kept.items()}.items():
         assert_array_equal(client.labels, here[cid])
         assert_array_equal(client.model.assign(data[cid]), estimator.predict(data[cid], clients=cid))
         there, own = flatten(client.model)[0], flatten(estimator._models[cid])[0]
         assert list(there) == list(own)
         for field, array in own.items():
             assert (there[field].tobytes(), there[field].dtype) == (np.ascontiguousarray(array).tobytes(), array.dtype)
-    assert_array_equal(outcome.result.server.common[name], getattr(estimator, attribute))
-    assert len(outcome.result.history) == estimator.n_iter_
+    assert_array_equal(outcome.common[name], getattr(estimator, attribute))
+    assert len(outcome.history) == estimator.n_iter_
     for cid, lines in outcome.ledgers.items():
         assert {line["phase"] for line in lines} >= {"round", "finish", "end"}
         assert verify(federation.kits[cid].path / LEDGER) == []

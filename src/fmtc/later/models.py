@@ -21,8 +21,8 @@ from ..estimator import FMTC, load, read_settings
 from ..models.shared import Shared
 from ..protocol.alone import ALONE, FEDERATED
 from ..protocol.method import ClientResult
-from ..runtime.conductor import read_result
-from ..runtime.driver import Result
+from ..runtime.conductor import read_record
+from ..runtime.driver import RunRecord
 from ..schema import Schema
 from ..settings import Settings, check_number
 from ..tables import TextRecipe
@@ -91,12 +91,12 @@ def open_run(path: Path, schema: Path | None = None, text_column: str | None = N
     """
     consensus = path / "consensus.safetensors"
     if consensus.is_file():
-        result, about = read_result(consensus)
+        result, about = read_record(consensus)
         report = read_json(path / "report.json")
         check_form(path / "report.json", report, CONSENSUS_REPORT)
         params = {name: value for name, value in report["settings"].items() if name != "as_published"}
         model = read_settings(path / "report.json", params)
-        model._models, model._shared = {}, result.server.shared
+        model._models, model._shared = {}, result.shared
         model.n_features_in_ = int(about.get("n_features") or 0) or (
             0 if model._shared is None else model._shared.n_columns
         )
@@ -205,7 +205,7 @@ def join_later(
     F = getattr(found.client, "F", None)
     embedding = None if F is None else np.asarray(F)
     result = ClientResult(found.model, found.labels, embedding, choice=FEDERATED if joined.guided else ALONE)
-    model._adopt(Result(None, (), None, joined.reason), {name: result}, n_iter=0)
+    model._adopt(RunRecord((), None, joined.reason), {name: result}, n_iter=0)
     if kit.text is not None:
         model.text_recipe_ = kit.text
     model.joined_ = joined

@@ -30,7 +30,6 @@ Array = np.ndarray
 FOLDS = 5
 ENOUGH = 2000  # scores; a client with many rows needs fewer folds for them
 FEWEST = 20  # rows of a client, below which a fold says nothing
-OWN = 0.8  # part of what a client was drawn towards that is its own doing, measured: docs/how-to/confidence.md
 
 
 class TooFewError(DataError):
@@ -54,21 +53,17 @@ def home_of(client: Numbered | Concluded, common: GraphCommon | MixtureCommon | 
 def mixture_common(client: Concluded, common: Common) -> MixtureCommon:
     """What a client of the mixture view knows of the others."""
     units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
-    return MixtureCommon(units, common, ~client.model.lacks)
+    return MixtureCommon(units, common, client.model.shares > 0)
 
 
 def graph_common(client: Numbered, common: Common | None, concepts: Array | None) -> GraphCommon | None:
-    """What a client of the graph view knows of the others: what it was drawn towards, without its own part in that.
-
-    ``ridge ||W - own W - (1 - own) others||²``, minimised where `own` W follows, is ``(1 - own) ridge ||W - others||²``
-    """
+    """What a client of the graph view knows of the others: what it was drawn towards."""
     rows, factors = client.rows, client.factors
     if factors is None:
         return None
-    frame, scale = to_numpy(client.W), rows.gamma * rows.shape[0] ** 0.5
-    anchor = (to_numpy(client.anchor) - OWN * frame) / (1 - OWN)
-    units = Units(scaling=client.scaling, lift=client.lift)
-    return GraphCommon(units, anchor, (1 - OWN) * factors.ridge, scale, mixture=common, frame=frame, concepts=concepts)
+    units, scale = Units(scaling=client.scaling, lift=client.lift), rows.gamma * rows.shape[0] ** 0.5
+    anchor, own = to_numpy(client.anchor), to_numpy(client.W)
+    return GraphCommon(units, anchor, factors.ridge, scale, mixture=common, own=own, concepts=concepts)
 
 
 def with_calibration(client: Any, settings: Settings) -> Any:

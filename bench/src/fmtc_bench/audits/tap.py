@@ -18,7 +18,7 @@ from fmtc.protocol.graph.view import METHOD
 from fmtc.protocol.method import Method
 from fmtc.protocol.private import UNPLANNED, box_of, public_of
 from fmtc.protocol.sums.masking import Masking, opened
-from fmtc.runtime.driver import Replies, Result, Transport, run
+from fmtc.runtime.driver import Replies, RunRecord, Transport, run
 from fmtc.runtime.local import LocalTransport
 
 from .attacks import Observation
@@ -112,7 +112,7 @@ class Tap:
 
 def tapped_run(
     data: Mapping[str, Any], settings: Any, method: Method, until: str | None = None
-) -> tuple[Tap, Result | None]:
+) -> tuple[Tap, RunRecord | None]:
     """A run in this process and all that passed; no result where it was ended before a phase."""
     tap = Tap(LocalTransport(data, settings, method=method), method, until)
     try:

@@ -28,7 +28,7 @@ from fmtc.linalg.arrays import HOST
 from fmtc.linalg.threads import one_thread
 from fmtc.protocol.base import RESTARTS, Check, Message, Phase
 from fmtc.protocol.method import Method
-from fmtc.runtime.driver import Replies, Result, RoundRecord, run
+from fmtc.runtime.driver import Replies, RoundRecord, RunRecord, run
 from fmtc.runtime.local import LocalTransport
 
 Array = np.ndarray
@@ -385,7 +385,7 @@ class CountingTransport(LocalTransport):
         return {cid: found.model for cid, found in results.items()}, {cid: f.labels for cid, f in results.items()}
 
 
-def run_locally(method: Method, settings: Any, data: Data) -> tuple[Result, CountingTransport]:
+def run_locally(method: Method, settings: Any, data: Data) -> tuple[RunRecord, CountingTransport]:
     """Run a federated method on clients in this process; the error of a client is raised as it is."""
     transport = CountingTransport(data, settings, method=method)
     try:
