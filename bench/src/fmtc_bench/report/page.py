@@ -17,7 +17,8 @@ from fmtc import __version__
 from fmtc.artifacts.files import jsonable, read_json
 from fmtc.errors import FileError
 from fmtc.report.page import compose
-from fmtc.report.summary import _and, _count, _versions, verdict
+from fmtc.report.summary import versions_of
+from fmtc.report.words import counted, listing, verdict
 
 from ..compare import comparison, federations, freeze, paper, tables
 from ..compare.evidence import DATASETS, FEDERATIONS, FIRST, Row, compact, read_compact
@@ -116,7 +117,7 @@ def summarise_results(folder: str | Path) -> dict[str, Any]:
     return dict(
         jsonable(
             {
-                "title": f"{_count(counts['methods'], 'method')} on {_count(counts['datasets'], 'data set')}",
+                "title": f"{counted(counts['methods'], 'method')} on {counted(counts['datasets'], 'data set')}",
                 "words": _words(counts),
                 "findings": list(_tested(test) if test else _ranked(table)),
                 "counts": counts,
@@ -183,7 +184,7 @@ def _open(folder: Path) -> _Results:
     kept, told = ({tuple(row[name] for name in CELL) for row in some} for some in (cells, rows))
     if kept - told:
         results.notes.append(
-            f"cells.jsonl has {_count(len(kept - told), 'cell')} more than rows.csv, which this page is made of; "
+            f"cells.jsonl has {counted(len(kept - told), 'cell')} more than rows.csv, which this page is made of; "
             "`fmtc-bench paper` updates it."
         )
     if len(results.about["code"]) > 1:
@@ -195,7 +196,7 @@ def _open(folder: Path) -> _Results:
     if fixed and results.about["code"] != [fixed["code"]]:
         results.notes.append(
             f"protocol.md was fixed for code {fixed['code']}; these cells were run by "
-            f"{_and(results.about['code']) or 'code that is not known'}."
+            f"{listing(results.about['code']) or 'code that is not known'}."
         )
     return results
 
@@ -234,7 +235,7 @@ def _about(folder: Path, rows: Sequence[Row], cells: Sequence[Row]) -> dict[str,
             "machines": [str(name) for name in told.get("machines", [])],
             "code": sorted({row["code"] for row in rows if row.get("code")}),
             "protocol": _protocol(folder),
-            "versions": [_versions(each) for each in told.get("versions", [])],
+            "versions": [versions_of(each) for each in told.get("versions", [])],
             "seconds": float(np.nan_to_num(float(told.get("seconds_of_all_cells", fits)))),
         }
     except (AttributeError, TypeError, ValueError) as error:
@@ -374,21 +375,21 @@ def _counts(rows: Sequence[Row]) -> dict[str, int]:
 def _words(counts: Mapping[str, int]) -> list[str]:
     """What was run, in a few sentences."""
     said = (
-        f"{_count(counts['cells'], 'fit')}: "
-        f"{_count(counts['methods'], 'method')} on {_count(counts['datasets'], 'data set')}, "
-        f"{_count(counts['splits'], 'split')}."
+        f"{counted(counts['cells'], 'fit')}: "
+        f"{counted(counts['methods'], 'method')} on {counted(counts['datasets'], 'data set')}, "
+        f"{counted(counts['splits'], 'split')}."
     )
     failed = f"{counts['failed']:,} of them failed." if counts["failed"] else "None failed."
     variants = (
-        f"{_count(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
+        f"{counted(counts['variants'], 'fit')} {'is a variant' if counts['variants'] == 1 else 'are variants'}: one "
         "setting or the data changed, to see what that does."
     )
     drawn = (
-        f"{_count(counts['drawn'], 'fit')} {'has' if counts['drawn'] == 1 else 'have'} settings drawn at random, the "
+        f"{counted(counts['drawn'], 'fit')} {'has' if counts['drawn'] == 1 else 'have'} settings drawn at random, the "
         "same number for every method."
     )
     tests = (
-        f"{_count(counts['federations'], 'federation')} {'is a test' if counts['federations'] == 1 else 'are tests'}: "
+        f"{counted(counts['federations'], 'federation')} {'is a test' if counts['federations'] == 1 else 'are tests'}: "
         "nobody had fitted them before the run."
     )
     told = {"federations": tests, "variants": variants, "drawn": drawn}
@@ -404,7 +405,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         (best, first), (next_best, second) = ranks[:2]
         said = (
             f"{_method(first)['title']} has the best mean rank over "
-            f"{_count(entry['federations'], 'test federation')} ({entry['title']}): {best:.2f} among {len(ranks)} "
+            f"{counted(entry['federations'], 'test federation')} ({entry['title']}): {best:.2f} among {len(ranks)} "
             f"methods that do not pool rows, before {_method(second)['title']} with {next_best:.2f}."
         )
         others = [line for line in entry["lines"] if line["block"] == "rivals"]
@@ -412,7 +413,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         clear = None if line is None else line["p_holm"] < entry["friedman"]["alpha"]
         if line is not None:
             said += (
-                f" Over {_count(entry['datasets'], 'data set')} FMTC is {abs(100 * line['ahead']):.1f} points "
+                f" Over {counted(entry['datasets'], 'data set')} FMTC is {abs(100 * line['ahead']):.1f} points "
                 f"{_side(line)} {_method(line['name'])['title']}, the best of the others (95 %: {_between(line)}; "
                 f"Wilcoxon, Holm: p\u00a0=\u00a0{line['p_holm']:.2g})."
             )
@@ -426,7 +427,7 @@ def _tested(test: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "sentence": (
                     f"Where {AVERAGED[line['where']]}, FMTC is {abs(100 * line['ahead']):.1f} points "
                     f"{_side(line)} plain averaging (95 %: {_between(line)}; {TITLE[score]}), over "
-                    f"{_count(line['datasets'], 'data set')}."
+                    f"{counted(line['datasets'], 'data set')}."
                 )
             }
 
@@ -455,9 +456,9 @@ def _ranked(table: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "second": order[1][0],
             "significant": None,
             "sentence": (
-                f"{_and([_method(name)['title'] for name in first])} {have} the best mean rank in {score.upper()} on "
-                f"{PARTS[part]}: {order[0][1]:.2f} among {_count(len(order), 'method')}, over "
-                f"{_count(view['n'], 'data set')}; not tested."
+                f"{listing([_method(name)['title'] for name in first])} {have} the best mean rank in {score.upper()} "
+                f"on {PARTS[part]}: {order[0][1]:.2f} among {counted(len(order), 'method')}, over "
+                f"{counted(view['n'], 'data set')}; not tested."
             ),
         }
 
