@@ -161,8 +161,7 @@ class ClientsMixin:
                 f"client of this name, fit({{{clients!r}: X}})"
             )
         called = getattr(clients, "name", None)
-        is_column = reset and about is X and isinstance(called, str) and called in names and len(clients) == len(X)
-        if is_column and bool((np.asarray(clients) == np.asarray(X[called])).all()):
+        if reset and about is X and called in names and _is_column(clients, X[called]):
             warnings.warn(
                 f"the column {called!r} of X names the clients, and is clustered on like any other: write "
                 f"clients={called!r}, which sets it aside",
@@ -361,6 +360,10 @@ def is_mapping(X: Any) -> bool:
     return isinstance(X, Mapping) and not sp.issparse(X)  # a dok_array is also a dict
 
 
+def _is_column(clients: Any, column: Any) -> bool:
+    return len(clients) == len(column) and bool((np.asarray(clients) == np.asarray(column)).all())
+
+
 def _n_rows(X: Any) -> int:
     if _is_lazy(X):
         return int(X.collect().height)
@@ -431,22 +434,19 @@ def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:
     if array.ndim != 2 or array.dtype.kind not in "fOUS" or not array.size:
         return None
 
+    def called(column: int) -> str:
+        return f"column {column if names is None else names[column]}"
+
     def place(bad: Array) -> str:
         row, column = (int(i) for i in np.argwhere(bad)[0])
-        return f"{'column ' + (str(column) if names is None else names[column])} (first in row {row})"
+        return f"{called(column)} (first in row {row})"
 
     if array.dtype.kind in "OUS":
-        for column in range(array.shape[1]):
-            for row, value in enumerate(array[:, column].tolist()):
-                try:
-                    float(value)
-                except (TypeError, ValueError):
-                    if value is None or not isinstance(value, str):
-                        return None
-                    called = str(column) if names is None else names[column]
-                    way = "give a data frame, whose words become categories" if takes_missing else "omit the column"
-                    return f"column {called} holds {value!r} in row {row}, which is no number: {way}"
-        return None
+        column, row, value = next(_no_numbers(array), (0, 0, None))
+        if not isinstance(value, str):
+            return None
+        way = "give a data frame, whose words become categories" if takes_missing else "omit the column"
+        return f"{called(column)} holds {value!r} in row {row}, which is no number: {way}"
     if np.isinf(array).any():
         return f"Input X contains infinity in {place(np.isinf(array))}: replace it or remove those rows"
     if np.isnan(array).any() and not takes_missing:
@@ -455,3 +455,13 @@ def _bad_cell(X: Any, estimator: str, takes_missing: bool) -> str | None:
             "them first (sklearn.impute.SimpleImputer), remove those rows, or use FMTC, which takes them"
         )
     return None
+
+
+def _no_numbers(array: Array) -> Iterator[tuple[int, int, Any]]:
+    """Column, row and value of cells that are no numbers."""
+    for column in range(array.shape[1]):
+        for row, value in enumerate(array[:, column].tolist()):
+            try:
+                float(value)
+            except (TypeError, ValueError):
+                yield column, row, value

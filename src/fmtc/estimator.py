@@ -1199,7 +1199,7 @@ class FMTC(ClientsMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
         return publish(self, path, names, overwrite)
 
     def partial_fit(self, X: Any, y: Any = None, *, clients: Any = None, keep_last: int | None = None) -> Self:
-        """Go on with new rows of some clients: a tenth of the rounds, and clusters keep their numbers.
+        """Go on with new rows of some clients: a quarter of the rounds, and clusters keep their numbers.
 
         A model keeps no rows, so give *all rows of these clients that count now*: the old ones with the new ones
         behind them or, to forget the old ones, the new ones alone. Clients that are not named keep their models. Units

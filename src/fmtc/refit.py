@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from .client import ClientState, cells_of, input_rows, rotated, stream, with_rows
-from .kernels.alignment import numbers_of, procrustes
+from .kernels.alignment import numbers_of, procrustes, same_place, same_rows
 from .kernels.centers import row_norms, unit_centers
 from .kernels.encoding import expanded
 from .kernels.graph import Graph
@@ -34,6 +33,7 @@ from .settings import Settings
 Array = np.ndarray
 
 ROUNDS = 6  # of the graph view
+OWN = 0.8  # part of what a silo was drawn towards that is its own doing, measured: docs/how-to/confidence.md
 STEPS = SETTLE_STEPS  # of a mixture, or of k-means
 
 
@@ -83,6 +83,10 @@ class MixtureCommon:
 
     def fit(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
         """EM over the rows."""
+        return self.clustered(client, settings, starts)
+
+    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """The model of a silo whose rows are read."""
         cells, common = client.cells, among(self.mixture, self.has)
         assert cells is not None
         mine, sums = settled(cells, common, pool_of(settings), [*starts] or [_own_of(common)])
@@ -108,7 +112,7 @@ class GraphCommon:
     is_unit: bool = False  # whether the length of the anchor says nothing
     mixture: Common | None = None  # over projections; None: k-means forms the clusters
     centers: Array | None = None  # K x K, common centres for k-means
-    frame: Array | None = None  # d x q, how the columns of a projection lie; None: as those of the anchor
+    own: Array | None = None  # d x q, the silo's projection in a run, where it had a part in the anchor
     concepts: Array | None = None  # q x K, from axes of its own to those of concepts, where silos lack some
 
     @property
@@ -134,9 +138,14 @@ class GraphCommon:
         assert client.rows is not None
         n, scale = client.rows.shape[0], self.scale
         scale = float(np.sqrt(n / max(client.rows.sum_of_squares(), 1e-300))) if scale is None else scale
-        client = PREPARE.reply(client, PREPARE.Ask(scale=scale, ridge=self.ridge), settings, 0)[0]
-        anchor = self._sized_anchor(client)
-        client = _drawn(client, anchor, anchor if self.frame is None else self.frame, settings)
+        ridge = self.ridge if self.own is None else (1 - OWN) * self.ridge
+        client = PREPARE.reply(client, PREPARE.Ask(scale=scale, ridge=ridge), settings, 0)[0]
+        anchor = self._of_others(client)
+        client = _drawn(client, anchor, anchor if self.own is None else self.own, settings)
+        return self.clustered(client, settings, starts)
+
+    def clustered(self, client: ClientState, settings: Settings, starts: Sequence[Personal]) -> Refitted:
+        """The model of a silo that has its projection: clusters of the projected rows."""
         E, model = projected(client, settings)
         if self.concepts is not None:
             E = np.where(self.concepts.any(axis=0), to_numpy(double(E)) @ self.concepts, np.nan)
@@ -156,8 +165,14 @@ class GraphCommon:
         labels = to_numpy(labels)
         return Refitted(model, labels, replace(client, model=model, labels=labels), sums)
 
-    def _sized_anchor(self, client: ClientState) -> Array:
-        """The anchor; where only its direction counts, so long that projections are as long as the embedding."""
+    def _of_others(self, client: ClientState) -> Array:
+        """The anchor without the silo's own part; where only its direction counts, as long as makes XW as long as F.
+
+        ``ridge ||W - own W - (1 - own) others||²``, minimised where `own` W follows, is
+        ``(1 - own) ridge ||W - others||²``.
+        """
+        if self.own is not None:
+            return (self.anchor - OWN * self.own) / (1 - OWN)
         if not self.is_unit:
             return self.anchor
         assert client.rows is not None
@@ -169,7 +184,7 @@ class GraphCommon:
         assert self.mixture is not None
         seed = int(stream(settings.seed, client.client_id, "kmeans").integers(2**31))
         centers = to_numpy(unit_centers(E, client.k, settings.solver.n_init, seed))
-        order = linear_sum_assignment(-(self.mixture.means @ centers.T))[1]
+        order = same_place(centers, self.mixture.means)
         return replace(_own_of(self.mixture), means=double(centers[order]))
 
 
@@ -185,7 +200,18 @@ def refit(silo: Silo, common: MixtureCommon | GraphCommon | None, X: Any, starts
     X : array of shape (n, d)
         Rows, as they came.
     starts : sequence of Personal
-        Where clusters begin, in place of the common ones; what is most likely in the end stays.
+        Where clusters begin, in place of the common ones; what is most likely in the end stays, and of k-means the
+        first. Rows that were left out are scored by the model: `ClientModel.row_scores`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fmtc.refit import Silo, refit
+    >>> from fmtc.settings import Settings
+    >>> X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 20, axis=0) + np.random.default_rng(0).normal(size=(40, 2))
+    >>> found = refit(Silo("north", 2, Settings(n_clusters=2, view="mixture")), None, X)
+    >>> np.bincount(found.labels).tolist()
+    [20, 20]
     """
     if common is None:
         return _alone(silo, X)
@@ -265,12 +291,12 @@ def _of_those_there(shares: Array, has: Array | None) -> Array:
 
 def settled(cells: Cells, common: Common, pool: Pool, starts: Sequence[Personal]) -> tuple[Personal, Sums]:
     """EM with common parameters that stay as they are, from each start; the parameters that are most likely."""
-    found = [_followed(cells, common, pool, start) for start in starts]
+    found = [_em(cells, common, pool, start) for start in starts]
     statistics, sums = max(found, key=lambda one: float(one[1].score[0]))
     return _drawn_to(common, statistics, cells, pool), sums
 
 
-def _followed(cells: Cells, common: Common, pool: Pool, mine: Personal) -> tuple[Statistics, Sums]:
+def _em(cells: Cells, common: Common, pool: Pool, mine: Personal) -> tuple[Statistics, Sums]:
     r = mine.means.shape[1]
     own = Statistics(np.zeros_like(mine.shares), np.zeros_like(mine.means), np.zeros_like(mine.profiles), np.zeros(r))
     score = -np.inf
@@ -292,11 +318,10 @@ def _drawn_to(common: Common, own: Statistics, cells: Cells, pool: Pool) -> Pers
 
 def _alone(silo: Silo, X: Any) -> Refitted:
     """A run of one silo, with a server of its own."""
-    view = silo.settings.view
-    settings = replace(silo.at_home(view), n_clusters=silo.k, own_clusters=None)
-    method = view_method(view)
+    settings = replace(silo.at_home(silo.settings.view), n_clusters=silo.k, own_clusters=None)
+    method = view_method(settings.view)
     client = replace(method.open_client(silo.name, X, settings, silo.device), on_trial=True)
-    if view == "graph" and settings.scale == "none" and settings.solver.lift is False and client.scaling is None:
+    if settings.scale == "none" and settings.solver.lift is False and client.scaling is None:
         client = replace(client, graph=silo.graph)  # rows as they came: the graph is the one that it has
     server, rounds = method.open_server((silo.name,), settings, None), list[Any]()
     for phase in method.phases:
@@ -324,11 +349,7 @@ def numbered(own: Refitted, offered: Array, k: int) -> Refitted:
 
     Numbers that no cluster takes are concepts that the silo lacks.
     """
-    shared = np.zeros((k, own.model.k))
-    np.add.at(shared, (offered, own.labels), 1)
-    numbers, clusters = linear_sum_assignment(-shared)
-    order = np.full(k, -1)
-    order[numbers] = clusters
+    order = same_rows(offered, own.labels, k, own.model.k)
     model, labels = own.model.renumbered(order), numbers_of(order)[own.labels]
     return replace(own, model=model, labels=labels, client=replace(own.client, model=model, labels=labels))
 

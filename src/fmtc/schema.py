@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -77,6 +77,13 @@ class Column:
             raise DataError(f"column {self.name!r}: {listed(sorted(both))} cannot be a level and a missing value")
         if self.words_missing and self.kind == CATEGORY:
             raise DataError(f"column {self.name!r} is a category, whose words are levels: omit words_missing")
+
+    def outside(self, numbers: Array) -> Array:
+        """Which numbers lie outside the bounds."""
+        low = -math.inf if self.lower is None else self.lower
+        high = math.inf if self.upper is None else self.upper
+        found: Array = (numbers < low) | (numbers > high)
+        return found
 
 
 @dataclass(frozen=True)
@@ -227,12 +234,9 @@ class Schema:
                 X[:, j] = _numbers(cells, column.name, column.words_missing, place, wording)
             except DataError as error:
                 raise DataError(f"{where}{error}") from None
-            if column.lower is not None or column.upper is not None:
-                low = -np.inf if column.lower is None else column.lower
-                high = np.inf if column.upper is None else column.upper
-                out = (X[:, j] < low) | (X[:, j] > high)
-                X[out, j] = np.nan
-                outside += [f"{column.name!r} ({int(out.sum())})"] if out.any() else []
+            out = column.outside(X[:, j])
+            X[out, j] = np.nan
+            outside += [f"{column.name!r} ({int(out.sum())})"] if out.any() else []
         for what, names in (
             ("levels that are not known count as missing", unknown),
             ("values outside the bounds count as missing", outside),
@@ -516,7 +520,9 @@ def _column(table: Mapping[str, Any]) -> Column:
         raise DataError(f"column {name!r}: words_missing must be true or false, got {values['words_missing']!r}")
     for key in ("lower", "upper"):
         bound = values.get(key)
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float) or not isfinite(bound)):
+        if bound is not None and (
+            isinstance(bound, bool) or not isinstance(bound, int | float) or not math.isfinite(bound)
+        ):
             raise DataError(f"column {name!r}: {key} must be a number, got {bound!r}")
         values[key] = None if bound is None else float(bound)
     if "kind" not in values and levels:

@@ -203,11 +203,11 @@ def test_the_choice_is_told_to_nobody():
 
 def test_alone_is_the_graph_view_of_one_silo():
     data, _ = blobs(m=1)
-    model, labels = private.alone("s0", data["s0"], settings())
-    assert isinstance(model, GraphModel)
+    found = private.alone("s0", data["s0"], settings())
+    assert isinstance(found.model, GraphModel)
     with pytest.warns(UserWarning, match="unconnected"):  # `alone` is quiet: it may be for a comparison only
         reference = FMTC(3, view="graph", beta=0, random_state=0).set_params(solver__final="kmeans").fit(data)
-    assert adjusted_rand_score(labels, reference.labels_) > 0.95
+    assert adjusted_rand_score(found.labels, reference.labels_) > 0.95
 
 
 # ------------------------------------------------------------------------------------------------------------- models

@@ -89,7 +89,7 @@ def rotate(W: Array, R: Array) -> Array:
 # be. `likeness` says afterwards how sure that is. Truth is matched in `fmtc.metrics`, by rows and with any names.
 
 
-def same_rows(labels: Array, others: Array, k: int, m: int) -> tuple[Array, Array]:
+def same_rows(labels: Array, others: Array, k: int, m: int) -> Array:
     """Which of m other clusters takes each of k numbers: those that share most rows, one to one.
 
     Parameters
@@ -101,10 +101,8 @@ def same_rows(labels: Array, others: Array, k: int, m: int) -> tuple[Array, Arra
 
     Returns
     -------
-    order : int array of shape (k,)
+    int array of shape (k,)
         -1 where none is left for a number.
-    shared : array of shape (k, m)
-        Rows in common.
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -113,7 +111,7 @@ def same_rows(labels: Array, others: Array, k: int, m: int) -> tuple[Array, Arra
     numbers, clusters = linear_sum_assignment(-shared)
     order = np.full(k, -1)
     order[numbers] = clusters
-    return order, shared
+    return order
 
 
 def same_place(centers: Array, frame: Array) -> Array:

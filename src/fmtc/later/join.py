@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from ..client import input_rows
 from ..linalg.arrays import to_numpy
-from ..metrics import clustering_scores
+from ..metrics import clustering_accuracy, clustering_scores
 from ..models.shared import Published
 from ..refit import GraphCommon, MixtureCommon, Refitted, Silo, numbered, refit
 from ..settings import Settings
@@ -70,7 +69,7 @@ def newcomer(
     agreement = float(clustering_scores(alone.labels, offered)["ari"])
     guided = agreement >= AGREED[kit.view] if guide == "auto" else bool(guide)
     found = refit(silo, common, X) if guided else numbered(alone, offered, silo.k)
-    moved = 1 - _in_common(found.labels, alone.labels, silo.k) if guided else 0.0
+    moved = 1 - clustering_accuracy(alone.labels, found.labels) if guided else 0.0
     reason = _reason(agreement, guided, guide)
     return Joined(agreement, guided, reason, moved, _likeness(found.labels, offered, silo.k)), found
 
@@ -97,13 +96,6 @@ def _reason(agreement: float, guided: bool, guide: bool | str) -> str:
     if guided:
         return f"{said}: joined"
     return f"{said}: kept your own; the federation's clusters are others than yours"
-
-
-def _in_common(labels: Array, others: Array, k: int) -> float:
-    """Share of the rows in the same cluster of both, numbers apart."""
-    common = np.zeros((k, k))
-    np.add.at(common, (labels, others), 1)
-    return float(common[linear_sum_assignment(-common)].sum()) / len(labels)
 
 
 def _likeness(labels: Array, offered: Array, k: int) -> tuple[float, ...]:

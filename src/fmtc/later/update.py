@@ -20,6 +20,7 @@ from ..settings import Settings
 
 Array = np.ndarray
 
+STEPS = 10  # of what silos have in common, after theirs
 OWN_SPREAD = 1.0  # 1/kappa where a silo has only its own model to go on from: its old means count as one row each
 
 
@@ -46,24 +47,30 @@ def updated(rows: Mapping[str, Any], models: Mapping[str, Any], shared: Any, set
     refuse_lacking(models)
     if shared is not None and not set(rows) <= set(shared.client_ids):
         shared = None
-    known: dict[str, Any] = {"graph": _graph_common, "mixture": _mixture_common}
+    silos = {cid: Silo(cid, model.k, replace(settings, view=model.kind)) for cid, model in models.items()}
+    views: dict[str, Any] = {"graph": _graph_common, "mixture": _mixture_common}
+    known = {cid: views[model.kind](model, shared, silos[cid]) for cid, model in models.items()}
     found = {}
     for cid, X in rows.items():
-        model, unread = models[cid], replace(settings, view="auto")
-        silo = Silo(cid, model.k, replace(settings, view=model.kind))
-        X = open_client(cid, X, unread).X  # checked
-        found[cid] = refit(silo, known[model.kind](model, shared, silo), X, (model.personal,))
-    return Updated(found, None if shared is None else followed(shared, found, settings))
+        X = open_client(cid, X, replace(settings, view="auto")).X  # checked
+        found[cid] = refit(silos[cid], known[cid], X, (models[cid].personal,))
+    return Updated(found, None) if shared is None else _followed(shared, found, known, settings)
 
 
-def followed(shared: Shared, found: Mapping[str, Refitted], settings: Settings) -> Shared:
-    """What all silos have in common, after one step of the server with what some of them came to."""
+def _followed(shared: Shared, found: Mapping[str, Refitted], known: Mapping[str, Any], settings: Settings) -> Updated:
+    """What all silos have in common follows some of them; where all their sums are known, their clusters follow it."""
     W = {cid: to_numpy(one.client.W) for cid, one in found.items() if one.client.W is not None}
     shared = shared.with_projections(W, settings)
     if shared.mixture is None or not set(shared.client_ids) <= set(shared.parts):
-        return shared
-    sums = {cid: packed(one.sums) for cid, one in found.items() if one.sums is not None}
-    return replace(shared, parts={**shared.parts, **sums}).pooled(settings)
+        return Updated(found, shared)
+    for _ in range(STEPS):
+        sums = {cid: packed(one.sums) for cid, one in found.items() if one.sums is not None}
+        shared = replace(shared, parts={**shared.parts, **sums}).pooled(settings)
+        found = {
+            cid: replace(known[cid], mixture=shared.mixture).clustered(one.client, settings, (one.model.personal,))
+            for cid, one in found.items()
+        }
+    return Updated(found, shared)
 
 
 def refuse_lacking(models: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from ..errors import DataError
 from ..kernels.ranks import Calibration, RowScores, calibrate
 from ..linalg.arrays import to_numpy
 from ..mixture.steps import Common
-from ..models import MixtureModel, Units
+from ..models import Units
 from ..refit import GraphCommon, MixtureCommon, Silo, refit
 from ..settings import Settings
 from .alone import ALONE
@@ -28,7 +28,6 @@ Array = np.ndarray
 FOLDS = 5
 ENOUGH = 2000  # scores; a client with many rows needs fewer folds for them
 FEWEST = 20  # rows of a client, below which a fold says nothing
-OWN = 0.8  # part of what a client was drawn towards that is its own doing, measured: docs/how-to/confidence.md
 
 
 class TooFewError(DataError):
@@ -53,22 +52,18 @@ def home_of(client: ClientState, common: GraphCommon | MixtureCommon | None, set
 def mixture_common(client: ClientState, common: Common) -> MixtureCommon:
     """What a client of the mixture view knows of the others."""
     units = Units(scaling=client.scaling, axes=client.axes, origin=client.origin)
-    assert isinstance(client.model, MixtureModel)
-    return MixtureCommon(units, common, ~client.model.lacks)
+    assert client.model is not None and client.model.shares is not None
+    return MixtureCommon(units, common, client.model.shares > 0)
 
 
 def graph_common(client: ClientState, common: Common | None, concepts: Array | None) -> GraphCommon | None:
-    """What a client of the graph view knows of the others: what it was drawn towards, without its own part in that.
-
-    ``ridge ||W - own W - (1 - own) others||²``, minimised where `own` W follows, is ``(1 - own) ridge ||W - others||²``
-    """
+    """What a client of the graph view knows of the others: what it was drawn towards."""
     rows, factors, W = client.rows, client.factors, client.W
     if rows is None or factors is None or W is None:
         return None
-    frame, scale = to_numpy(W), rows.gamma * rows.shape[0] ** 0.5
-    anchor = frame if client.anchor is None else (to_numpy(client.anchor) - OWN * frame) / (1 - OWN)
-    units = Units(scaling=client.scaling, lift=client.lift)
-    return GraphCommon(units, anchor, (1 - OWN) * factors.ridge, scale, mixture=common, frame=frame, concepts=concepts)
+    units, scale = Units(scaling=client.scaling, lift=client.lift), rows.gamma * rows.shape[0] ** 0.5
+    anchor = to_numpy(W if client.anchor is None else client.anchor)
+    return GraphCommon(units, anchor, factors.ridge, scale, mixture=common, own=to_numpy(W), concepts=concepts)
 
 
 def with_calibration(client: ClientState, settings: Settings) -> ClientState:

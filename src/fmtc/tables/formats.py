@@ -262,6 +262,12 @@ def _filled(rows: list[list[Any]]) -> tuple[list[list[Any]], int]:
     return [[*row[:width], *[None] * (width - len(row))] for row in rows], width
 
 
+def converted(cells: list[Any], convert: type, name: str = "") -> pl.Series:
+    """Cells as one column of texts, numbers or truths; None stays."""
+    kinds: dict[type, Any] = {str: pl.String, float: pl.Float64, bool: pl.Boolean}
+    return pl.Series(name, [None if cell is None else convert(cell) for cell in cells], dtype=kinds[convert])
+
+
 def _typed(name: str, cells: list[Any]) -> pl.Series:
     """Cells of mixed types as one column: numbers, truths, times or lists if all are, otherwise text."""
     kinds = {type(cell) for cell in cells if cell is not None}
@@ -269,12 +275,12 @@ def _typed(name: str, cells: list[Any]) -> pl.Series:
         try:
             return pl.Series(name, cells, dtype=pl.Int64)
         except (OverflowError, TypeError, pl.exceptions.PolarsError):  # digits without end: names of rows
-            return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)
+            return converted(cells, str, name)
     if len(kinds) <= 1 or kinds == {int, float}:
         if kinds <= {int, float} and kinds:
-            return pl.Series(name, [None if cell is None else float(cell) for cell in cells], dtype=pl.Float64)
+            return converted(cells, float, name)
         return pl.Series(name, cells, strict=False)
-    return pl.Series(name, [None if cell is None else str(cell) for cell in cells], dtype=pl.String)
+    return converted(cells, str, name)
 
 
 # ------------------------------------------------------------------------------------------------------- matrices

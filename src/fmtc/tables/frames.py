@@ -14,6 +14,7 @@ from ..errors import DataError, listed
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words
 from ..wording import FRAMES
 from .catalogue import named_rows, questions_about, words_of
+from .formats import converted
 from .guess import CONSTANT, IDENTIFIER, Doubt, judge, levels_in
 
 
@@ -50,21 +51,17 @@ def _series(cells: Any) -> pl.Series:
     values = [None if missing else value for value, missing in zip(cells.astype(object), gone, strict=True)]
     kinds = {type(value) for value in values if value is not None}
     if str(cells.dtype) == "category":
-        words = pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
-        return level_words(words).cast(pl.Categorical)
+        return level_words(converted(values, str)).cast(pl.Categorical)
     if kinds <= {bool, np.bool_}:
-        return pl.Series([None if value is None else bool(value) for value in values], dtype=pl.Boolean)
-    if kinds and all(issubclass(one, int | float | np.number | Decimal) for one in kinds):
-        return pl.Series([None if value is None else float(value) for value in values], dtype=pl.Float64)
+        return converted(values, bool)
+    if all(issubclass(one, int | float | np.number | Decimal) for one in kinds):
+        return converted(values, float)
     if any(hasattr(one, "isoformat") for one in kinds):
         return pl.Series(values, strict=False)
     strange = [one.__name__ for one in kinds if not issubclass(one, str | bytes | int | float | np.generic | Decimal)]
     if strange:
-        raise DataError(
-            f"column {str(cells.name)!r} holds values of type {min(strange)}, neither numbers nor words: omit it "
-            f"(X.drop(columns={str(cells.name)!r}))"
-        )
-    return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+        raise DataError(words_of(Doubt("type", str(cells.name), {"kind": min(strange)}), FRAMES))
+    return converted(values, str)
 
 
 def is_plain(X: Any) -> bool:
@@ -126,7 +123,6 @@ def infer(frames: Mapping[str, pl.DataFrame], *, joining: bool = False) -> tuple
         names=names,
         as_types=dict.fromkeys(declared, CATEGORY),
         place=lambda silo, row: f"row {row}" + (f" of {silo!r}" if silo else ""),
-        wording=FRAMES,
     )
     columns, doubts, identifiers = [], judged.doubts, []
     for name, verdict in judged.verdicts.items():

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..errors import DataError, nearest_names
 from ..schema import CATEGORY, NUMBER, Column, Schema, is_text, level_words, numbers_in
-from ..wording import PARAMETERS, Wording
 
 Array = np.ndarray
 
@@ -138,7 +136,6 @@ def judge(
     index: Sequence[str] = (),
     id_column: str | None = None,
     place: Callable[[str, int], str] = lambda silo, row: f"row {row + 1} of client {silo!r}",
-    wording: Wording = PARAMETERS,
 ) -> Judged:
     """What each column is, over the tables of all clients that have it.
 
@@ -156,8 +153,6 @@ def judge(
         Column that names the rows, which is not among `names`.
     place : callable
         Where the row of a client stands, in words, for messages.
-    wording : Wording
-        For whom messages are.
 
     Examples
     --------
@@ -171,25 +166,16 @@ def judge(
     as_types = as_types or {}
     everywhere = dict.fromkeys(name for table in tables.values() for name in table.columns)
     names = list(everywhere) if names is None else list(names)
-    option = wording.option("as_types")
-    for name, kind in as_types.items():
-        if kind not in (NUMBER, CATEGORY):
-            raise DataError(f"{option}: {name!r} cannot be a {kind!r}; say {NUMBER!r} or {CATEGORY!r}")
-        if name not in everywhere:
-            raise DataError(f"{option}: no file has a column {name!r}; {nearest_names(name, everywhere)}")
     verdicts = {}
     for name in names:
         cells = {silo: table.get_column(name).alias("x") for silo, table in tables.items() if name in table.columns}
-        if name in as_types:
-            levels = levels_in(cells.values()) if as_types[name] == CATEGORY else ()
-            if as_types[name] == NUMBER:
-                verdicts[name] = Verdict(NUMBER, words_missing=True)
-            else:
-                verdicts[name] = Verdict(CATEGORY, levels) if levels else Verdict(CONSTANT)
-        elif name in index:
-            verdicts[name] = Verdict(IDENTIFIER)
+        if as_types.get(name) == NUMBER:
+            verdicts[name] = Verdict(NUMBER, words_missing=True)
+        elif name in as_types:
+            levels = levels_in(cells.values())
+            verdicts[name] = Verdict(CATEGORY, levels) if levels else Verdict(CONSTANT)
         else:
-            verdicts[name] = _verdict(name, cells, place)
+            verdicts[name] = Verdict(IDENTIFIER) if name in index else _verdict(name, cells, place)
     if id_column is None:
         found = [name for name, verdict in verdicts.items() if verdict.kind == IDENTIFIER and name]
         best = [name for name in found if _ID_WORDS & _tokens(name) or name in index]
@@ -214,7 +200,9 @@ def levels_in(columns: Iterable[pl.Series]) -> tuple[str, ...]:
 
 
 def parsed(cells: pl.Series) -> pl.Series | None:
-    """Text as numbers, with null where one is missing; None if a word is neither."""
+    """A column as numbers, with null where one is missing; None if a word is neither."""
+    if not is_text(cells):
+        return cells.cast(pl.Float64).fill_nan(None)
     numbers, strange = numbers_in(cells)
     return None if strange.any() else numbers.fill_nan(None)
 
@@ -286,34 +274,30 @@ def _verdict(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, in
             return Verdict(OTHER, doubt=Doubt("type", name, {"kind": kind}))
     if not filled:
         return Verdict(CONSTANT)
-    if not any(is_text(column) for column in filled.values()):
-        if all(column.dtype == pl.Boolean for column in filled.values()):
-            return _category(filled)
-        return _of_numbers(name, {silo: column.cast(pl.Float64).fill_nan(None) for silo, column in filled.items()})
-    numbers = {silo: parsed(column) if is_text(column) else column.cast(pl.Float64) for silo, column in filled.items()}
-    whole = {silo: column for silo, column in numbers.items() if column is not None}
-    if len(whole) == len(filled):
-        padded = any(_is_padded(column) for column in filled.values() if is_text(column))
-        return _of_numbers(name, whole, padded)
-    return _of_words(name, filled, place)
+    if all(column.dtype == pl.Boolean for column in filled.values()):
+        return _category(filled)
+    numbers = {silo: found for silo, column in filled.items() if (found := parsed(column)) is not None}
+    if len(numbers) < len(filled):
+        return _of_words(name, filled, place)
+    return _of_numbers(name, numbers, any(_is_padded(column) for column in filled.values()))
 
 
-def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool = False) -> Verdict:
-    values = {silo: column.drop_nulls().to_numpy() for silo, column in cells.items()}
-    together = np.concatenate(list(values.values())) if values else np.empty(0)
+def _of_numbers(name: str, cells: Mapping[str, pl.Series], padded: bool) -> Verdict:
+    values = [column.drop_nulls().to_numpy() for column in cells.values()]
+    together = np.concatenate(values) if values else np.empty(0)
     if not len(together) or ((together == together[0]).all() and len(together) > 2):
         return Verdict(CONSTANT)
     missing = sum(column.null_count() for column in cells.values())
     if not np.isfinite(together).all() or (together != np.round(together)).any() or missing:
         return Verdict(NUMBER)
     n, tokens = len(together), _tokens(name)
-    distinct = sum(len(np.unique(rows)) for rows in values.values())
+    distinct = sum(len(np.unique(rows)) for rows in values)
     if _ID_WORDS & tokens and (distinct > 20 or 2 * distinct > n):
         return Verdict(IDENTIFIER)
     if distinct < n or n < 10:
         return Verdict(NUMBER, is_code=len(np.unique(together)) <= MOST_LEVELS)
     named = padded or name == "" or bool(tokens & _ROW_WORDS)
-    return Verdict(IDENTIFIER if named or _count_rows(list(values.values()), together) else NUMBER)
+    return Verdict(IDENTIFIER if named or _count_rows(values, together) else NUMBER)
 
 
 def _count_rows(values: list[Array], together: Array) -> bool:
@@ -339,13 +323,9 @@ def _of_words(name: str, cells: Mapping[str, pl.Series], place: Callable[[str, i
     if (text := text_in(pl.concat(list(words.values())))) is not None:
         return Verdict(WORDS, doubt=Doubt("text", name, {"example": clipped(text)}))
     strong = bool(_ID_WORDS & _tokens(name)) and (len(distinct) > 20 or 2 * len(distinct) > n)
-    if strays_in(shown):
-        silo, row, word = next(
-            (silo, row, column[row])
-            for silo, column in words.items()
-            for row in (column.is_not_null() & column.cast(pl.Float64, strict=False).is_null()).arg_true().to_list()
-        )
-        return Verdict(WORDS, doubt=Doubt("strays", name, {"word": word, "place": place(silo, row)}))
+    if strays := strays_in(shown):
+        silo, row = next((silo, row) for silo, column in words.items() for row in (column == strays[0]).arg_true())
+        return Verdict(WORDS, doubt=Doubt("strays", name, {"word": strays[0], "place": place(silo, row)}))
     if strong or (unique and n >= 3):
         return Verdict(IDENTIFIER)
     if len(distinct) <= MOST_LEVELS:
@@ -360,8 +340,7 @@ def _category(cells: Mapping[str, pl.Series]) -> Verdict:
 
 
 def _is_padded(cells: pl.Series) -> bool:
-    words = cells.cast(pl.String).drop_nulls().str.strip_chars()
-    return bool(words.str.contains(r"^0\d+$").any())
+    return is_text(cells) and bool(cells.cast(pl.String).str.strip_chars().str.contains(r"^0\d+$").any())
 
 
 def _as_date(words: pl.Series) -> str | None:

@@ -54,9 +54,10 @@ class Part:
         return "a sparse matrix" if sp.issparse(self.X) else "a dense matrix without column names"
 
     @property
-    def feature_names(self) -> list[str]:
-        """Names of the columns of a table that are features."""
-        return [name for name in self.frame.columns if name not in self.reading.others]
+    def plain(self) -> pl.DataFrame:
+        """The columns of a table that are features."""
+        others = self.reading.others
+        return pl.DataFrame({cells.name: cells for cells in self.frame.get_columns() if cells.name not in others})
 
     @property
     def ids(self) -> list[str | None] | None:
@@ -77,10 +78,10 @@ class Part:
 
     def features(self) -> pl.DataFrame:
         """The columns that are features; text becomes numbers if all of it can."""
-        columns = {name: self.frame.get_column(name) for name in self.feature_names}
-        if not is_typed(self.path):
-            columns = {n: _numbers(column) if column.dtype == pl.String else column for n, column in columns.items()}
-        return pl.DataFrame(columns)
+        if is_typed(self.path):
+            return self.plain
+        columns = self.plain.get_columns()
+        return pl.DataFrame({cells.name: _numbers(cells) if cells.dtype == pl.String else cells for cells in columns})
 
 
 def open_files(paths: Iterable[str | Path], reading: Reading) -> dict[str, Part]:
@@ -120,8 +121,8 @@ def _part(path: Path, content: Any, reading: Reading) -> Part:
     rows = np.arange(content.shape[0])
     if isinstance(content, pl.DataFrame):
         others, codes = reading.others, reading.missing_codes
-        columns = [c if c.name in others else without_codes(c, codes) for c in content.get_columns()]
-        return Part(path, rows, reading, pl.DataFrame(columns) if codes else content)
+        columns = {c.name: c if c.name in others else without_codes(c, codes) for c in content.get_columns()}
+        return Part(path, rows, reading, pl.DataFrame(columns))
     if reading.missing_codes:
         raise DataError(
             f"{path.name} is a matrix, where {reading.wording.option('missing_codes')} cannot be used: write NaN "
@@ -142,9 +143,8 @@ def _rows_of(part: Part, places: pl.Series) -> Part:
 def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
     """What the columns of tables are, over all silos; `columns` are the only ones to use, if any are given."""
     everywhere = dict.fromkeys(name for part in parts.values() for name in part.frame.columns)
-    for name in reading.columns:
-        if name not in everywhere:
-            raise DataError(_no_column("columns", "no file has a", name, everywhere, reading))
+    _check_anywhere("columns", reading.columns, parts.values(), reading)
+    _check_anywhere("as_types", reading.as_types, parts.values(), reading)
     index = [name for path in {part.path for part in parts.values()} for name in pandas_index(path)]
     judged = judge_columns(
         {name: part.frame for name, part in parts.items()},
@@ -153,7 +153,6 @@ def judged_parts(parts: Mapping[str, Part], reading: Reading) -> Judged:
         index=[*index, "__index_level_0__"],
         id_column=reading.id_column,
         place=lambda silo, row: parts[silo].place(row),
-        wording=reading.wording,
     )
     numbers = [name for name in reading.columns if name not in reading.as_types]
     return judged.only(reading.columns or everywhere).keeping(numbers)
@@ -189,11 +188,16 @@ def _check_columns(parts: Iterable[Part], reading: Reading) -> None:
             if column not in part.frame.columns and (part.is_table or role != "text_column"):
                 who, where = f"{part.path.name} has no", "" if part.is_table else " in obs"
                 raise DataError(_no_column(role, who, column, part.frame.columns, reading, where))
-    if tables := [part for part in named if part.is_table]:
-        everywhere = list(dict.fromkeys(name for part in tables for name in part.frame.columns))
-        for column in reading.drop:
-            if column not in everywhere:
-                raise DataError(_no_column("drop", "no file has a", column, everywhere, reading))
+    if any(part.is_table for part in named):
+        _check_anywhere("drop", reading.drop, (part for part in named if part.is_table), reading)
+
+
+def _check_anywhere(option: str, columns: Iterable[str], parts: Iterable[Part], reading: Reading) -> None:
+    """Some file has each of these columns."""
+    everywhere = dict.fromkeys(name for part in parts for name in part.frame.columns)
+    for column in columns:
+        if column not in everywhere:
+            raise DataError(_no_column(option, "no file has a", column, everywhere, reading))
 
 
 def _no_column(option: str, who: str, column: str, known: Iterable[str], reading: Reading, where: str = "") -> str:

@@ -168,25 +168,13 @@ def _match(peers: Mapping[str, Surveyed]) -> list[_Group]:
 def _columns_differ(peers: Mapping[str, Surveyed], groups: Sequence[_Group], by_name: bool) -> list[Finding]:
     """Columns that some clients lack, that differ in name or position, or that do not hold numbers."""
     found = []
-    kinds = {silo: said.kinds.tolist() for silo, said in peers.items()}
-    hashes = {silo: said.columns.tolist() for silo, said in peers.items()}
     for where in groups:
         has, first = len(where), next(iter(where))
         if 2 * has >= len(peers):
             found += [Finding(s, "lacks", ERROR, other=first, place=where[first]) for s in peers if s not in where]
         if 2 * has <= len(peers):
             found += [Finding(s, "extra", ERROR, where[s], number=float(has)) for s in where]
-        calls = {silo: hashes[silo][place] for silo, place in where.items()}
-        holds = {silo: kinds[silo][place] for silo, place in where.items()}
-        for silo, other in _odd(calls).items():
-            severity, code = ERROR if by_name else NOTE, "spelling"
-            if CATEGORY in (holds[silo], holds[other]):  # its levels are part of the hash
-                severity, code = ERROR, "levels"
-            found.append(Finding(silo, code, severity, where[silo], other, where[other]))
-        numbers = [silo for silo, kind in holds.items() if kind in (NUMBERS, SPARSE)]
-        for silo, kind in holds.items():
-            if kind in (TEXT, OTHER):
-                found.append(Finding(silo, "text", ERROR, where[silo], number=float(len(numbers))))
+        found += _column_differs(peers, where, by_name)
     common = [where for where in groups if len(where) == len(peers)]
     orders = {silo: tuple(np.argsort([where[silo] for where in common]).tolist()) for silo in peers}
     for silo, other in _odd(orders).items():
@@ -195,6 +183,21 @@ def _columns_differ(peers: Mapping[str, Surveyed], groups: Sequence[_Group], by_
                 where = common[mine]
                 found.append(Finding(silo, "order", NOTE if by_name else ERROR, where[silo], other, where[other]))
     return found
+
+
+def _column_differs(peers: Mapping[str, Surveyed], where: _Group, by_name: bool) -> Iterator[Finding]:
+    """A column that is spelt in two ways, has other levels, or does not hold numbers."""
+    calls = {silo: int(peers[silo].columns[place]) for silo, place in where.items()}
+    holds = {silo: int(peers[silo].kinds[place]) for silo, place in where.items()}
+    for silo, other in _odd(calls).items():
+        severity, code = ERROR if by_name else NOTE, "spelling"
+        if CATEGORY in (holds[silo], holds[other]):  # its levels are part of the hash
+            severity, code = ERROR, "levels"
+        yield Finding(silo, code, severity, where[silo], other, where[other])
+    numbers = sum(kind in (NUMBERS, SPARSE) for kind in holds.values())
+    for silo, kind in holds.items():
+        if kind in (TEXT, OTHER):
+            yield Finding(silo, "text", ERROR, where[silo], number=float(numbers))
 
 
 def _outweighed(peers: Mapping[str, Surveyed], groups: Sequence[_Group]) -> list[Finding]:

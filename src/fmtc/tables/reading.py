@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import DataError
-from ..schema import Schema
+from ..schema import CATEGORY, NUMBER, Schema
 from ..wording import FLAGS, PARAMETERS, Wording
 from .text import N_BUCKETS, SALT, TextRecipe
 
@@ -88,6 +88,10 @@ class Reading:
         if self.missing not in MISSING:
             named = self.wording.option("missing")
             raise DataError(f"{named} must be one of {', '.join(MISSING)}, got {self.missing!r}")
+        for name, kind in self.as_types.items():
+            if kind not in (NUMBER, CATEGORY):
+                named = self.wording.option("as_types")
+                raise DataError(f"{named}: {name!r} cannot be a {kind!r}; say {NUMBER!r} or {CATEGORY!r}")
 
     @property
     def roles(self) -> dict[str, str]:

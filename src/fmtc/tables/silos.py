@@ -192,10 +192,10 @@ def _texts(parts: Mapping[str, Part], reading: Reading, recipe: TextRecipe) -> l
     """Silos whose rows are counts of words; the column of texts must be the only feature."""
     silos = []
     for name, part in parts.items():
-        if part.feature_names:
+        if extra := part.plain.columns:
             option = reading.wording.option
             raise DataError(
-                f"client {name!r} has {listed(part.feature_names)} besides the texts in {recipe.text_column!r}. Words "
+                f"client {name!r} has {listed(extra)} besides the texts in {recipe.text_column!r}. Words "
                 f"and numbers cannot be clustered together: omit such columns{reading.wording.way('drop')}, or name "
                 f"them as {option('id_column')}, {option('label_column')} or {option('silo_column')}."
             )
@@ -214,12 +214,7 @@ def _by_schema(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     if not schema.columns:
         first = next(iter(parts))
         raise DataError(f"client {first!r} has no column left to cluster: all are identifiers, constant, or omitted")
-    lacks = []
-    for part in parts.values():
-        if lacking := [column for column in schema.names if column not in part.frame.columns]:
-            near = nearest_names(lacking[0], part.frame.columns)
-            lacks.append(f"{part.path.name} lacks {listed(lacking)} of {source}; {near}")
-    if lacks:
+    if lacks := [said for part in parts.values() if (said := _lacking(part, schema, source))]:
         raise DataError("\n  ".join(lacks))
     if reading.id_column is None and schema.id_column not in reading.others:
         reading = replace(reading, id_column=schema.id_column or None)
@@ -230,12 +225,19 @@ def _by_schema(parts: Mapping[str, Part], reading: Reading) -> list[Silo]:
     return [_silo(name, part, part.frame, schema, reading) for name, part in parts.items()]
 
 
+def _lacking(part: Part, schema: Schema, source: str) -> str:
+    """Which columns of a schema a table does not have, in words."""
+    lacking = [column for column in schema.names if column not in part.frame.columns]
+    near = nearest_names(lacking[0], part.frame.columns) if lacking else ""
+    return f"{part.path.name} lacks {listed(lacking)} of {source}; {near}" if lacking else ""
+
+
 def _judged_schema(parts: Mapping[str, Part], reading: Reading) -> Schema:
     """What columns are judged to be; a warning says what was done with them."""
     if not reading.columns:
-        names = {name: part.frame.select(part.feature_names) for name, part in parts.items()}
+        tables = {name: part.plain for name, part in parts.items()}
         advice = f"name those to use{reading.wording.way('columns')}, or omit some{reading.wording.way('drop')}"
-        _check_alike(names, advice, kinds=False)
+        _check_alike(tables, advice, kinds=False)
     judged = judged_parts(parts, reading)
     if judged.doubts:
         raise DataError("\n  ".join(words_of(doubt, reading.wording) for doubt in judged.doubts))
