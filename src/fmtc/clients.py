@@ -222,8 +222,6 @@ class ClientsMixin:
         else:
             schema, said = infer({name: as_polars(frame) for name, frame in frames.items()}, joining=divided)
         for sentence in said:
-            if divided and "" in frames and "silos" in sentence:
-                continue  # clients= names the silo of each row of this frame
             warnings.warn(sentence, RowsWarning, stacklevel=6)
         if not plain or all(isinstance(name, str) for name in names):
             self.schema_ = schema
